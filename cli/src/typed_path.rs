@@ -125,7 +125,7 @@ pub(crate) fn advice(
     if !takes_entry(command) {
         return None;
     }
-    let repo = Repo::open_as_it_is(&cx.find_store(Path::new(".")).ok()??).ok()?;
+    let repo = Repo::open_read_only(&cx.find_store(Path::new(".")).ok()??).ok()?;
     let arguments = arguments.get(1..)?;
     let corrected = |argument| corrected(error, argument, &repo, cx);
     let (at, meant) =

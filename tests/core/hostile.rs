@@ -382,7 +382,7 @@ fn an_index_that_points_elsewhere_is_not_believed() {
             let mut bytes = whole.clone();
             let start = 4096 + 8;
             bytes[start + record + at] = value;
-            let sum = snap_core::format::table::checksum(&bytes[start..8192]);
+            let sum = snap_core::format::pack::checksum(&bytes[start..8192]);
             bytes[4096..start].copy_from_slice(&sum.to_le_bytes());
             fs_err::remove_file(&path).unwrap();
             fs_err::write(&path, bytes).unwrap();

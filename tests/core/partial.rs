@@ -343,7 +343,7 @@ fn the_index_is_made_again_from_both_folders() {
     repo.store().reindex().unwrap();
     assert_eq!(ids(repo.store()), all);
     assert_eq!(repo.store().unreadable_packs().len(), 0);
-    assert_eq!(ids(Repo::open_as_it_is(&scratch.store()).unwrap().store()), all);
+    assert_eq!(ids(Repo::open_read_only(&scratch.store()).unwrap().store()), all);
 }
 
 #[test]

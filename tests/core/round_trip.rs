@@ -376,7 +376,8 @@ proptest! {
         for key in keys.iter().chain(&others) {
             let found = table.find(key).unwrap().map(|(_, record)| record.to_vec());
             prop_assert_eq!(found, keys.contains(key).then(|| record(key)));
-            let next = table.from(key).unwrap().next().map(|record| record.unwrap().to_vec());
+            let at = table.lower_bound(key).unwrap();
+            let next = (at < table.records()).then(|| table.record(at).unwrap().to_vec());
             prop_assert_eq!(next, keys.range(*key..).next().map(record));
         }
     }

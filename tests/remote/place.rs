@@ -167,7 +167,7 @@ impl Place {
         remote: &mut RemoteStore,
         name: &RefName,
     ) -> Result<CommitId, RemoteError> {
-        let level = self.repo.config().compression.level;
+        let level = self.repo.config().compression_level;
         let options =
             pull::PullOptions { name: name.clone(), level, part: PartialScope::default() };
         let outcome =

@@ -87,7 +87,7 @@ impl Place {
     }
 
     pub(super) fn pull(&self, remote: &mut RemoteStore) -> Result<pull::PullOutcome, RemoteError> {
-        let level = self.repo.config().compression.level;
+        let level = self.repo.config().compression_level;
         let outcome = pull::run(
             self.repo.store(),
             remote,

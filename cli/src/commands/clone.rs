@@ -19,7 +19,7 @@ use snap_core::{
     },
     repo::{
         Config, Head, NewStore, RefName, Repo,
-        config::{FILE, edit::Edit, key::KeyPath, layer::Whose},
+        config::{FILE, edit::Edit, key::KeyPath, layer::ConfigOwner},
         open::{STORE_FOLDER, lock_config, read_config_file, write_config},
         path::{PathInTreeError, resolve_path},
         ref_name::RefKind,
@@ -269,7 +269,7 @@ fn remember(store: &Path, place: &RemoteSpec, cx: &Context) -> Result<(), CliErr
     let url = place.location.to_string();
     let options = place.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     for (key, value) in std::iter::once(("url", url.as_str())).chain(options) {
-        let edit = Edit { text: &text, path: &path, whose: Whose::Store };
+        let edit = Edit { text: &text, path: &path, owner: ConfigOwner::Store };
         text = edit.set(&KeyPath::new(["remote", DEFAULT_REMOTE, key]), value)?;
     }
     write_config(store, &Disk::default(), &text).map_err(CliError::Settings)?;

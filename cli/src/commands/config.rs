@@ -18,7 +18,7 @@ use snap_core::{
             edit::{Edit, unknown},
             error::SettingOrigin,
             key::{KEYS, KeyPath, Value},
-            layer::{Layer, Whose},
+            layer::{ConfigOwner, Layer},
         },
         open::{ConfigLock, lock_config, read_config_file, write_config},
     },
@@ -181,8 +181,8 @@ impl From<bool> for Show {
 }
 
 /// Returns the owner of the file to change.
-pub(crate) fn whose(user: bool) -> Whose {
-    if user { Whose::User } else { Whose::Store }
+pub(crate) fn owner(user: bool) -> ConfigOwner {
+    if user { ConfigOwner::User } else { ConfigOwner::Store }
 }
 
 pub(crate) use trust::trust_change;
@@ -194,9 +194,9 @@ pub(crate) fn run(args: &ConfigArgs, cx: &Context) -> Result<CommandOutcome, Cli
             list((*origin).into(), if *all { Listed::All } else { Listed::Set }, cx)?;
         }
         Some(ConfigAction::Get { key, origin }) => get(&name(key)?, (*origin).into(), cx)?,
-        Some(ConfigAction::Set { key, value, user }) => set(&name(key)?, value, whose(*user), cx)?,
+        Some(ConfigAction::Set { key, value, user }) => set(&name(key)?, value, owner(*user), cx)?,
         Some(ConfigAction::Trust { dir, forget }) => trust::run(dir.as_deref(), *forget, cx)?,
-        Some(ConfigAction::Unset { key, user }) => unset(&name(key)?, whose(*user), cx)?,
+        Some(ConfigAction::Unset { key, user }) => unset(&name(key)?, owner(*user), cx)?,
     }
     Ok(CommandOutcome::Success)
 }
@@ -407,20 +407,20 @@ struct FileLock {
 pub(crate) struct ConfigFileEdit {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
-    whose: Whose,
+    owner: ConfigOwner,
     /// The store of the file, and whether its settings were trusted.
     store: Option<(PathBuf, bool)>,
 }
 
 impl ConfigFileEdit {
     /// Finds and reads the file.
-    pub(crate) fn find(whose: Whose, cx: &Context) -> Result<Self, CliError> {
-        match whose {
-            Whose::User | Whose::System => {
+    pub(crate) fn find(owner: ConfigOwner, cx: &Context) -> Result<Self, CliError> {
+        match owner {
+            ConfigOwner::User | ConfigOwner::System => {
                 let path = cx.settings().user_path().ok_or(CliError::NoUserFile)?.to_owned();
-                Ok(Self { text: user_file::text(&path)?, path, whose, store: None })
+                Ok(Self { text: user_file::text(&path)?, path, owner, store: None })
             }
-            Whose::Store => {
+            ConfigOwner::Store => {
                 let store = cx.store_dir()?;
                 cx.check_found(&store)?;
                 let file = read_config_file(&store)?;
@@ -429,7 +429,7 @@ impl ConfigFileEdit {
                 settings.check_takeover()?;
                 let is_trusted = settings.is_store_trusted();
                 let path = store.join(FILE);
-                Ok(Self { path, text, whose, store: Some((store, is_trusted)) })
+                Ok(Self { path, text, owner, store: Some((store, is_trusted)) })
             }
         }
     }
@@ -446,7 +446,7 @@ impl ConfigFileEdit {
             return Ok(false);
         }
         let _lock = self.lock()?;
-        *self = Self::find(self.whose, cx)?;
+        *self = Self::find(self.owner, cx)?;
         let Some(text) = change(&self.edit())? else { return Ok(false) };
         self.write(&text, cx)?;
         self.text = text;
@@ -454,7 +454,7 @@ impl ConfigFileEdit {
     }
 
     fn edit(&self) -> Edit<'_> {
-        Edit { text: &self.text, path: &self.path, whose: self.whose }
+        Edit { text: &self.text, path: &self.path, owner: self.owner }
     }
 
     /// Locks the file against changes by other processes. The lock of a store also blocks changes
@@ -484,7 +484,7 @@ impl ConfigFileEdit {
     ) -> Result<(), CliError> {
         let mut out = cx.ui().out();
         if cx.ui().is_json() {
-            let layer = Layer::parse(&self.text, &self.path, self.whose)?;
+            let layer = Layer::parse(&self.text, &self.path, self.owner)?;
             let value = layer.get(key).map(|(value, _)| json(&shown_value(key, value.clone())));
             let value = value.unwrap_or(serde_json::Value::Null);
             let path = self.path.to_string_lossy().into_owned();
@@ -501,16 +501,16 @@ impl ConfigFileEdit {
     }
 }
 
-fn set(key: &KeyPath, value: &str, whose: Whose, cx: &Context) -> Result<(), CliError> {
+fn set(key: &KeyPath, value: &str, owner: ConfigOwner, cx: &Context) -> Result<(), CliError> {
     check_url(key, value)?;
-    let mut target = ConfigFileEdit::find(whose, cx)?;
+    let mut target = ConfigFileEdit::find(owner, cx)?;
     target.change(cx, &|edit| Ok(Some(edit.set(key, value)?)))?;
     cx.ui().status(format_args!("Set {key} in {}", target.path.display()));
     target.print_result("set", key, cx)
 }
 
-fn unset(key: &KeyPath, whose: Whose, cx: &Context) -> Result<(), CliError> {
-    let mut target = ConfigFileEdit::find(whose, cx)?;
+fn unset(key: &KeyPath, owner: ConfigOwner, cx: &Context) -> Result<(), CliError> {
+    let mut target = ConfigFileEdit::find(owner, cx)?;
     match target.change(cx, &|edit| Ok(edit.unset(key)?))? {
         false => cx.ui().status(format_args!("{} does not set {key}", target.path.display())),
         true => cx.ui().status(format_args!("Unset {key} in {}", target.path.display())),

@@ -161,7 +161,7 @@ pub(crate) fn run(args: &PackArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let since = args.since.iter().map(|rev| cx.resolve_commit(&repo, rev));
     let since = since.collect::<Result<Vec<CommitId>, _>>()?;
     let (mut output, scratch) = args.output.open(cx)?;
-    let options = PackOptions { since, scratch, level: repo.config().compression.level };
+    let options = PackOptions { since, scratch, level: repo.config().compression_level };
     let progress = cx.progress();
     let outcome = pack::run(repo.store(), commit, &options, &mut output, &progress)
         .map_err(|source| CliError::Pack { file: args.output.shown(), source: Box::new(source) })?;

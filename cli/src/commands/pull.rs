@@ -207,7 +207,7 @@ fn fetch(
     cx: &Context,
 ) -> Result<(RefName, PullOutcome), CliError> {
     let progress = cx.progress();
-    let level = repo.config().compression.level;
+    let level = repo.config().compression_level;
     let Connection { store, runtime, .. } = connection;
     first_of(names, cx, |name| {
         let options = pull::PullOptions { name: name.clone(), level, part: part.clone() };

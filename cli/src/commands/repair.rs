@@ -263,7 +263,7 @@ fn repair_remote(
     let options = snap_remote::repair::RemoteRepairOptions {
         data: args.data(),
         run: args.run(),
-        level: cx.settings_here()?.0.config()?.compression.level,
+        level: cx.settings_here()?.0.config()?.compression_level,
         scratch: cx.scratch(),
         seen: &seen(&place, cx)?,
     };

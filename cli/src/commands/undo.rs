@@ -3,12 +3,11 @@
 use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
-    ops::undo,
     repo::{
         Pointer, RefError, RefName, Repo,
         ref_log::RefValue,
         ref_name::RefKind,
-        undo::{Direction, UndoPlan},
+        undo::{self, Direction, UndoPlan},
     },
 };
 
@@ -60,7 +59,7 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         cx.ui().status(format_args!("{sentence}"));
         cx.ui().status(format_args!("Dry run: nothing was changed"));
     } else {
-        cx.with_change(repo.config(), &plan.reason(), |change| undo::run(&repo, &plan, change))?;
+        cx.with_change(repo.config(), &plan.reason(), |change| plan.run(repo.refs(), change))?;
         let back = match direction {
             Direction::Undo => "`snap undo --redo` redoes it",
             Direction::Redo => "`snap undo` undoes it",

@@ -108,7 +108,7 @@ fn unpack(
     cx: &Context,
 ) -> Result<(UnpackOutcome, Option<RefName>), CliError> {
     let repo = cx.open_at(dir)?;
-    let (tips, level) = (log::all_starts(&repo, cx)?, repo.config().compression.level);
+    let (tips, level) = (log::all_starts(&repo, cx)?, repo.config().compression_level);
     let options = UnpackOptions { tips, level, most_bytes: u64::MAX };
     let progress = cx.progress();
     let prepared = unpack::prepare_opened(repo.store(), opened, &options, &progress);

@@ -43,7 +43,7 @@ pub(super) fn run(file: &Path, cx: &Context) -> Result<CommandOutcome, CliError>
     let progress = cx.progress();
     let settings = cx.settings().config()?;
     let mut options =
-        UnpackOptions { tips: Vec::new(), level: settings.compression.level, most_bytes: u64::MAX };
+        UnpackOptions { tips: Vec::new(), level: settings.compression_level, most_bytes: u64::MAX };
     let checked = if head.prerequisites.is_empty() {
         unpack::verify_alone((&settings, cx.scratch()), input, &options, &progress)
     } else {

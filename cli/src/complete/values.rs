@@ -109,7 +109,7 @@ impl Values {
     }
 
     fn open(&self) -> Option<Repo> {
-        Repo::open_as_it_is(&self.dir()?).ok()
+        Repo::open_read_only(&self.dir()?).ok()
     }
 
     /// Returns the store of this place.

@@ -148,8 +148,7 @@ impl Settings {
     /// Returns true if a value is used. Only a sensitive value from an untrusted store's file is
     /// not.
     pub(crate) fn is_trusted(&self, path: &KeyPath, origin: &SettingOrigin) -> bool {
-        let is_of_store = matches!(origin, SettingOrigin::Store { .. });
-        !is_of_store || !trust::is_sensitive(path) || self.is_store_trusted()
+        !origin.is_of_store() || !trust::is_sensitive(path) || self.is_store_trusted()
     }
 
     /// Fails if a sensitive value comes from a store's file that the user does not trust.
@@ -158,7 +157,7 @@ impl Settings {
         origin: &SettingOrigin,
         what: impl FnOnce() -> SensitiveSetting,
     ) -> Result<(), CliError> {
-        if !matches!(origin, SettingOrigin::Store { .. }) || self.is_store_trusted() {
+        if !origin.is_of_store() || self.is_store_trusted() {
             return Ok(());
         }
         let settings = self.untrusted();

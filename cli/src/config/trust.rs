@@ -24,7 +24,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use snap_core::{
     base::{id::BlobId, io::PathError},
-    disk::{CreateMode, Disk, lock_wait::lock_folder, scratch::unique_name},
+    disk::{CreateMode, Disk, lock_wait::lock_folder},
     repo::{
         config::{
             ConfigFile,
@@ -224,7 +224,7 @@ impl Trust {
         let record = TrustRecord { path: real.to_string_lossy().into_owned(), ..record };
         let text = serde_json::to_string(&record).map_err(io::Error::other);
         let text = text.map_err(PathError::when("write", &path))?;
-        Ok(disk.write_whole(&folder.join(unique_name("record")), &path, text.as_bytes())?)
+        Ok(disk.write_whole(folder, &path, text.as_bytes())?)
     }
 }
 

@@ -12,7 +12,7 @@ use snap_core::{
     repo::config::{
         ConfigFile, FILE,
         file::{self, FileError},
-        layer::{Layer, Whose},
+        layer::{ConfigOwner, Layer},
     },
 };
 
@@ -43,7 +43,7 @@ pub(super) fn read_system(env: &Env) -> Result<Layer, CliError> {
         Some(named) => named.as_path(),
         None => Path::new(SYSTEM_FILE),
     };
-    let file = match ConfigFile::read(path, Whose::System) {
+    let file = match ConfigFile::read(path, ConfigOwner::System) {
         Ok(file) => file,
         Err(FileError::Io(error))
             if is_absent(error.source.kind(), env.system_config.is_some()) =>
@@ -67,7 +67,7 @@ pub(super) fn read_system(env: &Env) -> Result<Layer, CliError> {
 pub(super) fn read(env: &Env) -> Result<Layer, CliError> {
     let Some(path) = path(env) else { return Ok(Layer::default()) };
     let is_named = env.config.is_some();
-    match ConfigFile::read(&path, Whose::User) {
+    match ConfigFile::read(&path, ConfigOwner::User) {
         Ok(file) => Ok(file.layer),
         Err(FileError::Io(error)) if is_absent(error.source.kind(), is_named) => {
             Ok(Layer::default())

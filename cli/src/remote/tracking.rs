@@ -29,7 +29,7 @@ pub(crate) fn record_tracking_branch(
         cx.with_change(repo.config(), REASON, |change| repo.refs().update(&own, old, at, change))
     };
     match record() {
-        Err(RefError::Beside { .. }) => {
+        Err(RefError::NameConflict { .. }) => {
             forget_replaced((repo, remote), name.short(), cx)?;
             Ok(record()?)
         }

@@ -13,6 +13,7 @@ use snap_core::{
         config::{
             ConfigError,
             error::{PlacementRule, SettingOrigin},
+            layer::ConfigOwner,
         },
         path::PathInTreeError,
         ref_log,
@@ -405,7 +406,7 @@ fn of_config(error: &ConfigError) -> Option<String> {
             "`snap config set --user KEY VALUE` writes to the user's file"
         }
         ConfigError::FixedVersion => "the next `snap commit` upgrades an older store",
-        ConfigError::Awkward { .. } => "edit that file by hand",
+        ConfigError::NotEditable { .. } => "edit that file by hand",
         ConfigError::TooLarge { .. } => {
             "settings files have a few lines; check whether this is one"
         }
@@ -425,11 +426,11 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
         | ConfigError::Misplaced { origin, .. } => {
             origin.file()?;
             match **origin {
-                SettingOrigin::User { .. } => {
+                SettingOrigin::File { owner: ConfigOwner::User, .. } => {
                     "correct that line of the file\n\
                      SNAP_CONFIG= ignores the file"
                 }
-                SettingOrigin::Store { .. } => OF_STORE,
+                SettingOrigin::File { owner: ConfigOwner::Store, .. } => OF_STORE,
                 _ => "correct that line of the file",
             }
         }
@@ -729,7 +730,7 @@ fn of_undo(error: &UndoError) -> Option<String> {
         UndoError::Nothing { pointer: Some(_), .. } => {
             Some("`snap undo` without a name undoes the last change".to_owned())
         }
-        UndoError::Since { .. } => {
+        UndoError::ChangedSince { .. } => {
             Some("name the branch or tag: `snap undo --redo NAME`".to_owned())
         }
         UndoError::Log { pointer } | UndoError::Commit { pointer, .. } => Some(match pointer {

@@ -36,15 +36,24 @@ pub fn is_of_one_path(error: &io::Error) -> bool {
     }
 }
 
+/// Turns the error of a path that does not exist into `None`.
+///
+/// # Errors
+/// All other errors of `read`.
+pub fn if_exists<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 /// A failed system call on a path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct PathError {
     /// A verb for the message, such as "read".
     pub action: &'static str,
-    /// The file or folder.
     pub path: PathBuf,
-    /// The error of the system call.
     pub source: io::Error,
 }
 
@@ -83,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_one_path_are_told_from_those_of_the_whole_disk() {
+    fn errors_of_one_path_differ_from_errors_of_the_disk() {
         let of_one = [
             Errno::PERM,
             Errno::ACCESS,

@@ -217,8 +217,8 @@ pub const REPLY_BYTES: u64 = 64 << 20;
 /// snap keeps about them takes 130 MiB. A longer listing is treated as endless.
 pub const LISTED_OBJECTS: usize = 1 << 20;
 
-/// Length of an ignore file. Anything larger is not an ignore file. A matcher for so many plain
-/// names takes 0.6 s and 130 MiB.
+/// Length of an ignore file. A larger file is not an ignore file. A matcher for a file of this
+/// length with plain names takes 0.6 s and 130 MiB.
 pub const IGNORE_FILE_BYTES: u64 = 1 << 20;
 
 /// Length of a pattern of an ignore file, an option or a search: `PATH_MAX` on Linux. A
@@ -230,7 +230,7 @@ pub const PATTERN_BYTES: usize = 4096;
 pub const PATTERN_WILDCARDS: usize = 256;
 
 /// Wildcards of all patterns of one ignore file. The `globset` crate compiles a pattern such as
-/// `folder/*.x` on its own, in 0.12 ms and 12 KiB: so many take a second and 100 MiB.
+/// `folder/*.x` on its own, in 0.12 ms and 12 KiB. At the limit, this takes 1 s and 100 MiB.
 pub const IGNORE_FILE_WILDCARDS: usize = 1 << 13;
 
 /// Levels of nested braces in the pattern of a search. The `globset` crate recurses on

@@ -72,10 +72,7 @@ pub enum NameError {
     Nul,
     /// It is longer than [`limits::NAME_BYTES`].
     #[error("an entry name has {bytes} bytes; the limit is 255")]
-    TooLong {
-        /// Its length in bytes.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
 }
 
 impl fmt::Debug for EntryName {
@@ -89,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_climb_are_refused() {
+    fn names_that_lead_out_of_the_folder_are_refused() {
         for (bytes, error) in [
             (&b""[..], NameError::Empty),
             (b".", NameError::Dots),
@@ -104,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_bytes_are_a_name() {
+    fn all_other_bytes_are_names() {
         for bytes in [&b"..."[..], b"\xff\xfe", b"new\nline", b" ", &[b'x'; 255]] {
             assert_eq!(EntryName::new(bytes).unwrap().as_bytes(), bytes);
         }

@@ -43,155 +43,60 @@ pub enum Phase {
 #[non_exhaustive]
 pub enum Note<'a> {
     /// A file or folder could not be read and was skipped.
-    Skipped {
-        /// The skipped file or folder.
-        path: &'a Path,
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    Skipped { path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
     /// A file changed during both attempts to read it. The last version read is kept.
-    Changing {
-        /// The file that changes.
-        path: &'a Path,
-    },
+    Changing { path: &'a Path },
     /// The extended attributes (and ACLs) of an entry could not be read. It is stored
     /// without them.
-    AttributesUnread {
-        /// The entry that lacks its attributes now.
-        path: &'a Path,
-        /// The error of the read.
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    AttributesUnread { path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
     /// The index was missing or damaged, and was rebuilt.
-    Reindexed {
-        /// Number of packs that were indexed.
-        packs: usize,
-        /// True if an index existed and was unusable.
-        damaged: bool,
-    },
+    Reindexed { packs: usize, damaged: bool },
     /// The footer of a pack cannot be read, so the objects in it cannot be found.
-    PackUnreadable {
-        /// The error, which names the pack.
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    PackUnreadable { error: &'a (dyn std::error::Error + 'static) },
     /// The service of a remote ignores conditional writes. Refs there are claimed
     /// before they are updated.
-    ConditionsIgnored {
-        /// The remote.
-        location: &'a str,
-    },
+    ConditionsIgnored { location: &'a str },
     /// A pack of a remote is lost or damaged. Nothing that was fetched needs it.
-    UnneededPackUnread {
-        /// The error, which names the pack.
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    UnneededPackUnread { error: &'a (dyn std::error::Error + 'static) },
     /// A received chunk list is not that of its content. Nothing relies on it.
-    WrongChunkList {
-        /// The error, which names the content.
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    WrongChunkList { error: &'a (dyn std::error::Error + 'static) },
     /// A pack is incomplete, so nothing in it counts as stored.
-    PackTruncated {
-        /// The error, which names the pack.
-        error: &'a (dyn std::error::Error + 'static),
-    },
-    /// Packs that earlier commits relied on are gone. All files are read again.
-    PacksLost {
-        /// Number of missing packs.
-        packs: usize,
-        /// One of the missing packs.
-        first: PackId,
-    },
-    /// The parent commit is dated in the future: the clock is wrong now, or was wrong
-    /// then.
-    ParentInFuture {
-        /// Difference in seconds.
-        ahead_secs: i64,
-    },
+    PackTruncated { error: &'a (dyn std::error::Error + 'static) },
+    /// Packs that earlier commits relied on are gone; `first` is one of them. All files are read
+    /// again.
+    PacksLost { packs: usize, first: PackId },
+    /// The parent commit is dated in the future: the clock is or was wrong.
+    ParentInFuture { ahead_secs: i64 },
     /// The command waits for another command that uses the project's files.
-    FilesBusy {
-        /// The project folder.
-        project: &'a Path,
-    },
+    FilesBusy { project: &'a Path },
     /// Other commands hold the packs of a store in place. The command waits for them
     /// before it moves damaged packs to `quarantine/`.
-    PacksHeld {
-        /// The folder of the store.
-        store: &'a Path,
-    },
+    PacksHeld { store: &'a Path },
     /// Other commands held packs in place for too long. Damaged packs were not moved to
     /// `quarantine/`.
-    QuarantineDelayed {
-        /// The folder of the store.
-        store: &'a Path,
-    },
+    QuarantineDelayed { store: &'a Path },
     /// The store does not know which commit the project's files come from. The tip of
     /// the branch is used instead.
-    BaseUnknown {
-        /// The tip of the branch.
-        tip: &'a CommitId,
-    },
+    BaseUnknown { tip: &'a CommitId },
     /// The file of a branch was missing, and was rebuilt from the branch's log.
-    BranchRecreated {
-        /// The short name of the branch.
-        branch: &'a str,
-        /// The last commit in the log.
-        at: &'a CommitId,
-    },
+    BranchRecreated { branch: &'a str, at: &'a CommitId },
     /// The last commit of the branch was made from other source folders than this one.
-    SourcesDiffer {
-        branch: &'a str,
-        /// The source folders of the last commit.
-        sources: &'a str,
-    },
-    /// A restore could not create or replace an entry.
-    NotCreated {
-        /// The kind of file, such as "fifo".
-        noun: &'static str,
-        /// Its path in the target.
-        path: &'a Path,
-        error: &'a (dyn std::error::Error + 'static),
-    },
-    /// A restore could not apply an attribute. Reported once for each kind of
-    /// attribute.
-    NotApplied {
-        /// The kind of attribute, such as "owner" or "extended attribute".
-        what: &'static str,
-        /// The first entry that was affected.
-        path: &'a Path,
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    SourcesDiffer { branch: &'a str, sources: &'a str },
+    /// A restore could not create or replace an entry; `noun` is its kind, such as "fifo".
+    NotCreated { noun: &'static str, path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
+    /// A restore could not apply an attribute. Reported once for each kind of attribute (such as
+    /// "owner"), with the first entry that was affected.
+    NotApplied { what: &'static str, path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
     /// A restore keeps something that the snapshot does not contain.
-    Kept {
-        /// Its path in the target.
-        path: &'a Path,
-        /// The reason, such as "it is a store".
-        why: &'a str,
-    },
+    Kept { path: &'a Path, why: &'a str },
     /// A restore could not remove something that the snapshot does not contain.
-    NotRemoved {
-        /// Its path in the target.
-        path: &'a Path,
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    NotRemoved { path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
     /// There are too many files to detect renames.
-    RenameDetectionSkipped {
-        /// The limit on files.
-        limit: usize,
-    },
+    RenameDetectionSkipped { limit: usize },
     /// Another process is updating a ref of a remote, or was killed during an update.
-    RefClaimedElsewhere {
-        /// The ref.
-        name: &'a str,
-        /// The remote.
-        location: &'a str,
-        /// Maximum time to wait for the other process, in seconds.
-        patience_secs: u64,
-    },
+    RefClaimedElsewhere { name: &'a str, location: &'a str, patience_secs: u64 },
     /// Tidying up after a finished commit failed. No data is lost.
-    TidyFailed {
-        /// The error of the tidying.
-        error: &'a (dyn std::error::Error + 'static),
-    },
+    TidyFailed { error: &'a (dyn std::error::Error + 'static) },
 }
 
 /// Receives the reports of an operation. All methods may be called from several threads

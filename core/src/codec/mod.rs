@@ -42,12 +42,7 @@ pub enum CodecError {
     Expand(#[source] std::io::Error),
     /// The frame decompresses to another length than the pack states.
     #[error("a frame decompresses to {actual} bytes instead of {expected}")]
-    Length {
-        /// Length that the pack states.
-        expected: usize,
-        /// Actual length.
-        actual: usize,
-    },
+    Length { expected: usize, actual: usize },
 }
 
 /// Parameters that frames of small contents change at the default level: a minimum
@@ -134,7 +129,7 @@ impl Decoder {
     /// Decompresses `stored` to exactly `raw_bytes` bytes.
     ///
     /// `raw_bytes` must be within [`limits::FRAME_RAW_BYTES`], which the decoder of
-    /// packs checks. Whatever the stored bytes claim, no more than `raw_bytes` is
+    /// packs checks. Even if the stored bytes claim more, no more than `raw_bytes` is
     /// allocated or written.
     ///
     /// # Errors
@@ -224,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_frame_is_expanded_by_itself() {
+    fn the_start_of_a_frame_can_be_decompressed_alone() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         let stored = Encoder::for_small(DEFAULT_LEVEL).unwrap().encode(&text).unwrap().1.to_vec();
         let (mut decoder, mut raw) = (StartDecoder::new().unwrap(), Vec::new());
@@ -240,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_lies_about_its_length_is_refused() {
+    fn a_frame_with_a_wrong_length_is_refused() {
         let bomb = Encoder::new(1).unwrap().encode(&vec![0; 10 << 20]).unwrap().1.to_vec();
         let mut decoder = Decoder::new().unwrap();
         assert!(matches!(decoder.decode(Codec::Zstd, &bomb, 1000), Err(CodecError::Expand(_))));

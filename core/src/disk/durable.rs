@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
     os::{
         fd::AsFd,
-        unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
+        unix::fs::{FileExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     sync::{
@@ -29,8 +29,10 @@ use crate::{
     disk::{
         access::{CreateMode, StoreOwner},
         fault_injector::{DiskStep, FaultDecision, FaultInjector, ProcessInjector},
+        lock_wait::is_file_at,
         output::folder_of,
         regular::OPEN_FLAGS,
+        scratch::unique_name,
         symlink_guard,
     },
 };
@@ -376,21 +378,29 @@ impl Disk {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), PathError> {
-        let error = |source| PathError { action: "write", path: path.to_owned(), source };
-        let ours = file.metadata().map_err(error)?;
-        let is_there = fs_err::metadata(path)
-            .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()));
-        if !is_there {
+        if !is_file_at(file, path)? {
             return Ok(());
         }
-        match self.fault_injector.decide(DiskStep::Write { bytes: bytes.len() }, path) {
-            FaultDecision::Go => file.write_all_at(bytes, offset).map_err(error),
-            FaultDecision::Fail(source) => Err(error(source)),
+        self.write_step(path, bytes, |bytes| file.write_all_at(bytes, offset))
+    }
+
+    /// Writes bytes to the file at `path` with `write`, as far as the fault injector allows.
+    fn write_step(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), PathError> {
+        let written = match self.fault_injector.decide(DiskStep::Write { bytes: bytes.len() }, path)
+        {
+            FaultDecision::Go => write(bytes),
+            FaultDecision::Fail(source) => Err(source),
             FaultDecision::Short(len, source) => {
-                let _ = file.write_all_at(&bytes[..len.min(bytes.len())], offset);
-                Err(error(source))
+                let _ = write(&bytes[..len.min(bytes.len())]);
+                Err(source)
             }
-        }
+        };
+        written.map_err(PathError::when("write", path))
     }
 
     /// Makes everything durable that any process has written to the file system of a
@@ -420,24 +430,41 @@ impl Disk {
         }
     }
 
-    /// Writes a small file completely and durably, and replaces a file with its name.
-    /// `temporary` must be on the same file system.
+    /// Creates a file with this content in the folder `tmp`. It is **not** synced.
+    ///
+    /// # Errors
+    /// [`PathError`] of the first step that failed.
+    pub fn write_temporary(&self, tmp: &Path, bytes: &[u8]) -> Result<NewFile, PathError> {
+        // The name must not contain that of the target: a sweep removes files by their prefix.
+        let mut file = self.create(&tmp.join(unique_name("new")))?;
+        file.write(bytes)?;
+        Ok(file)
+    }
+
+    /// Writes a small file completely and durably, and replaces a file with its name. It is
+    /// written to the folder `tmp` first, which must be on the same file system.
     ///
     /// # Errors
     /// [`PathError`] of the first step that failed. `path` is unchanged then, unless
     /// only the last step failed, the sync of the folder.
-    pub fn write_whole(
-        &self,
-        temporary: &Path,
-        path: &Path,
-        bytes: &[u8],
-    ) -> Result<(), PathError> {
-        let mut file = self.create(temporary)?;
-        file.write(bytes)?;
+    pub fn write_whole(&self, tmp: &Path, path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+        let file = self.write_temporary(tmp, bytes)?;
         file.sync()?;
-        self.replace(temporary, path)?;
+        self.replace(file.path(), path)?;
         file.keep();
-        self.sync_folder(path.parent().unwrap_or(Path::new(".")))
+        self.sync_folder(folder_of(path))
+    }
+
+    /// Does the same as [`Disk::write_whole`] without syncing. After a power cut, the file may be
+    /// missing, empty or damaged.
+    ///
+    /// # Errors
+    /// [`PathError`] of the first step that failed. `path` is unchanged then.
+    pub fn write_unsynced(&self, tmp: &Path, path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+        let file = self.write_temporary(tmp, bytes)?;
+        self.replace(file.path(), path)?;
+        file.keep();
+        Ok(())
     }
 }
 
@@ -465,15 +492,7 @@ impl NewFile {
     /// # Errors
     /// [`PathError`]; the file may then end with any part of `bytes`.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), PathError> {
-        match self.disk.fault_injector.decide(DiskStep::Write { bytes: bytes.len() }, &self.path) {
-            FaultDecision::Go => {}
-            FaultDecision::Fail(source) => return Err(self.error("write", source)),
-            FaultDecision::Short(len, source) => {
-                let _ = self.file.write_all(&bytes[..len.min(bytes.len())]);
-                return Err(self.error("write", source));
-            }
-        }
-        self.file.write_all(bytes).map_err(|source| self.error("write", source))
+        self.disk.write_step(&self.path, bytes, |bytes| self.file.write_all(bytes))
     }
 
     /// Writes all of `bytes` at `offset`. Several threads may call this at the same
@@ -482,15 +501,7 @@ impl NewFile {
     /// # Errors
     /// [`PathError`]; the content of that part is undefined then.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
-        match self.disk.fault_injector.decide(DiskStep::Write { bytes: bytes.len() }, &self.path) {
-            FaultDecision::Go => {}
-            FaultDecision::Fail(source) => return Err(self.error("write", source)),
-            FaultDecision::Short(len, source) => {
-                let _ = self.file.write_all_at(&bytes[..len.min(bytes.len())], offset);
-                return Err(self.error("write", source));
-            }
-        }
-        self.file.write_all_at(bytes, offset).map_err(|source| self.error("write", source))
+        self.disk.write_step(&self.path, bytes, |bytes| self.file.write_all_at(bytes, offset))
     }
 
     /// Starts writing a range to the disk without waiting, so that a later
@@ -513,7 +524,7 @@ impl NewFile {
             return Ok(());
         }
         self.disk.pass("sync", DiskStep::Sync, &self.path)?;
-        rustix::fs::fdatasync(&self.file).map_err(|source| self.error("sync", source.into()))
+        rustix::fs::fdatasync(&self.file).map_err(PathError::when("sync", &self.path))
     }
 
     /// Keeps the file when this is dropped.
@@ -534,10 +545,6 @@ impl NewFile {
     /// Returns the file itself, to lock or read it.
     pub fn file(&self) -> &File {
         &self.file
-    }
-
-    fn error(&self, action: &'static str, source: io::Error) -> PathError {
-        PathError { action, path: self.path.clone(), source }
     }
 }
 

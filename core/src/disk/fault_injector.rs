@@ -16,10 +16,7 @@ pub enum DiskStep {
     /// A file or folder is created.
     Create,
     /// Bytes are written to a file.
-    Write {
-        /// Number of bytes.
-        bytes: usize,
-    },
+    Write { bytes: usize },
     /// A file's data is synced.
     Sync,
     /// A file is renamed.

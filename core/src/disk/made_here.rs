@@ -10,7 +10,7 @@ use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH}
 
 use crate::{
     base::io::PathError,
-    disk::{Disk, regular::read_at_most, scratch::unique_name},
+    disk::{Disk, regular::read_at_most},
 };
 
 /// Name of the file.
@@ -33,12 +33,7 @@ pub fn is_made_here(folder: &Path) -> bool {
 /// [`PathError`] if the folder does not exist or the file cannot be written.
 pub fn mark_made_here(folder: &Path, disk: &Disk, tmp: &Path) -> Result<(), PathError> {
     let meta = fs_err::symlink_metadata(folder).map_err(PathError::when("stat", folder))?;
-    let temporary = tmp.join(unique_name(MADE_HERE));
-    let mut file = disk.create(&temporary)?;
-    file.write(text_for(&meta).as_bytes())?;
-    disk.replace(&temporary, &folder.join(MADE_HERE))?;
-    file.keep();
-    Ok(())
+    disk.write_unsynced(tmp, &folder.join(MADE_HERE), text_for(&meta).as_bytes())
 }
 
 fn text_for(folder: &Metadata) -> String {
@@ -59,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_not_made_here() {
+    fn a_copied_folder_does_not_count_as_made_here() {
         let dir = tempfile::tempdir().unwrap();
         let [folder, copy] = ["folder", "copy"].map(|name| dir.path().join(name));
         fs_err::create_dir(&folder).unwrap();

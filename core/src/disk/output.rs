@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_appears_whole_or_not_at_all() {
+    fn an_output_file_appears_complete_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         let mut file = OutputFile::create(&Disk::default(), &path, IfExists::Refuse).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_name_stays_unless_it_may_go() {
+    fn an_existing_file_is_replaced_only_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         let mut late = OutputFile::create(&Disk::default(), &path, IfExists::Refuse).unwrap();

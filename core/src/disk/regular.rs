@@ -65,10 +65,7 @@ pub fn is_link(path: &Path) -> bool {
 pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(limit + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > limit {
-        true => Err(io::ErrorKind::FileTooLarge.into()),
-        false => Ok(bytes),
-    }
+    if bytes.len() as u64 > limit { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
 /// Reads the last `limit` bytes of a regular file, or the whole file if it is shorter.
@@ -89,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pipes_devices_and_long_files_are_refused_at_once() {
+    fn pipes_devices_and_long_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name| dir.path().join(name);
         rustix::fs::mknodat(

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     base::{io::PathError, time::Time},
     disk::{CreateMode, Disk, NewFile, lock_wait::is_file_at},
-    format::table::checksum,
+    format::pack::checksum,
 };
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);

@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::base::io::PathError;
+use crate::base::io::{PathError, if_exists};
 
 /// The part of a store that may be a link.
 const OBJECTS: &str = "objects";
@@ -56,11 +56,8 @@ pub fn check_parts(dir: &Path) -> Result<(), PathError> {
 /// # Errors
 /// [`PathError`] names a link, or says why the folder cannot be listed.
 pub fn check_no_link_entries(dir: &Path) -> Result<(), PathError> {
-    let entries = match fs_err::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(PathError::when("list", dir))?,
-    };
-    for entry in entries {
+    let entries = if_exists(fs_err::read_dir(dir)).map_err(PathError::when("list", dir))?;
+    for entry in entries.into_iter().flatten() {
         check(&entry.map_err(PathError::when("list", dir))?.path())?;
     }
     Ok(())
@@ -84,14 +81,12 @@ pub fn check_no_links_between(root: &Path, path: &Path) -> Result<(), PathError>
 /// [`PathError`] names the first folder that fails the check.
 pub fn check_owned_by_user(root: &Path, path: &Path) -> Result<(), PathError> {
     let user = rustix::process::geteuid();
-    let own = |at: &Path| match fs_err::symlink_metadata(at) {
-        Ok(meta) if meta.uid() != user.as_raw() => Err(PathError::when("use", at)(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it belongs to another user",
-        ))),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(PathError::when("use", at)(error)),
+    let own = |at: &Path| match if_exists(fs_err::symlink_metadata(at)) {
+        Ok(Some(meta)) if meta.uid() != user.as_raw() => {
+            let (kind, why) = (io::ErrorKind::PermissionDenied, "it belongs to another user");
+            Err(PathError::when("use", at)(io::Error::new(kind, why)))
+        }
+        other => other.map(drop).map_err(PathError::when("use", at)),
     };
     check(root)?;
     check_no_links_between(root, path)?;
@@ -211,10 +206,7 @@ fn moved() -> io::Error {
 }
 
 fn check(path: &Path) -> Result<(), PathError> {
-    match path.is_symlink() {
-        true => Err(PathError::when("use", path)(link())),
-        false => Ok(()),
-    }
+    if path.is_symlink() { Err(PathError::when("use", path)(link())) } else { Ok(()) }
 }
 
 /// A link inside a store, as the source of a [`PathError`].
@@ -235,7 +227,7 @@ mod tests {
     use crate::disk::Disk;
 
     #[test]
-    fn nothing_is_changed_through_a_link_in_a_store() {
+    fn a_link_in_a_store_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (root, outside) = (dir.path().join("store"), dir.path().join("outside"));
         for folder in [&root.join("objects"), &root.join("logs"), &outside] {
@@ -272,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_changed_through_a_link_in_a_cache_or_in_place_of_it() {
+    fn a_link_in_or_instead_of_a_cache_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (root, outside) = (dir.path().join("cache"), dir.path().join("outside"));
         fs_err::create_dir_all(outside.join("objects")).unwrap();
@@ -302,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_another_user_is_not_the_own_one() {
+    fn a_cache_of_another_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("snap");
         let deep = root.join("remotes/id");

@@ -22,7 +22,8 @@ use crate::{
     base::{io::PathError, kind::ErrorKind},
     disk::{Disk, NewFile, regular::open_regular},
     format::{
-        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader, checksum},
+        pack::checksum,
+        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader},
         wire::FormatError,
     },
 };
@@ -35,12 +36,7 @@ pub enum TableError {
     Io(#[from] PathError),
     /// The bytes break a rule of the format.
     #[error("table {} is damaged", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The rule.
-        source: FormatError,
-    },
+    Damaged { path: PathBuf, source: FormatError },
 }
 
 impl TableError {
@@ -243,7 +239,10 @@ impl Table {
     }
 
     /// Returns the index of the first record whose key is not below `key`.
-    fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
+    ///
+    /// # Errors
+    /// [`TableError::Damaged`] when a block that is read on the way is damaged.
+    pub fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
         let blocks = self.header.blocks() as usize;
         // The last block whose fence is smaller than `key` may still contain it.
         // Several blocks may have the same fence, so the search starts at that block.
@@ -297,15 +296,6 @@ impl Table {
         Ok((&record[..key.len()] == key).then_some((index, record)))
     }
 
-    /// Iterates over the records with keys from `low` on.
-    ///
-    /// # Errors
-    /// [`TableError::Damaged`] when a block that is read to find the start is damaged.
-    /// The items of the iterator can have the same error.
-    pub fn from(&self, low: &[u8]) -> Result<TableRecords<'_>, TableError> {
-        Ok(TableRecords { table: self, next: self.lower_bound(low)? })
-    }
-
     /// Iterates over all records.
     pub fn iter(&self) -> TableRecords<'_> {
         TableRecords { table: self, next: 0 }
@@ -350,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_stay_logarithmic() {
+    fn the_number_of_tables_stays_logarithmic() {
         let mut sizes: Vec<u64> = Vec::new();
         let mut rewritten = 0;
         for _ in 0..10_000 {

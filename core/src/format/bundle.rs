@@ -89,11 +89,7 @@ impl BundleHead {
             return Err(FormatError::Truncated { what: "bundle header", at: bytes.len() });
         }
         let (checked, sum) = bytes.split_at(HEADER_BYTES + extension_bytes - CHECKSUM_BYTES);
-        let version = r.u8("bundle header")?;
-        if version != EXTENSION_VERSION {
-            let (found, known) = (u32::from(version), u32::from(EXTENSION_VERSION));
-            return Err(FormatError::Newer { what: "bundle header", found, known });
-        }
+        FormatError::check_version("bundle header", r.u8("bundle header")?, EXTENSION_VERSION)?;
         if sum.first_chunk::<CHECKSUM_BYTES>() != Some(&checksum(checked).to_le_bytes()) {
             return Err(FormatError::Checksum { what: "the bundle header" });
         }
@@ -102,10 +98,7 @@ impl BundleHead {
         let raw_bytes = r.u64("bundle bytes")?;
         let count = r.u32("bundle prerequisites")?;
         let limit = limits::PREREQUISITES as u64;
-        if u64::from(count) > limit {
-            let what = "count of prerequisites";
-            return Err(FormatError::Limit { what, claimed: count.into(), limit });
-        }
+        FormatError::check_limit("count of prerequisites", count.into(), limit)?;
         let mut prerequisites: Vec<CommitId> = Vec::new();
         for _ in 0..count {
             let at = r.at();
@@ -150,7 +143,7 @@ mod tests {
         #![proptest_config(snap_testkit::property::cases(256))]
 
         #[test]
-        fn a_head_comes_back_as_it_was(
+        fn a_bundle_head_survives_a_round_trip(
             commit in any::<u8>(),
             objects in any::<u64>(),
             raw_bytes in any::<u64>(),
@@ -163,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn each_flipped_bit_and_truncation_is_detected() {
         let prerequisites = vec![id(1), id(2)];
         let head = BundleHead { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites };
         let bytes = head.encode();

@@ -28,12 +28,6 @@ use crate::{
 /// The newest known version.
 pub const VERSION: u8 = 1;
 
-/// Maximum length of an encoded entry.
-const ENTRY_BYTES: usize = 32 + 5;
-
-/// Maximum length of an encoded chunk list or part.
-pub const MAX_BYTES: usize = 2 + 10 + 3 + limits::CHUNK_LIST_ENTRIES * ENTRY_BYTES;
-
 /// A blob and its length: a chunk, or a part of a long list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobRef {
@@ -85,11 +79,7 @@ impl ChunkList {
     /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut r = WireReader::new(bytes);
-        let version = r.u8("chunk list version")?;
-        if version != VERSION {
-            let (found, known) = (u32::from(version), u32::from(VERSION));
-            return Err(FormatError::Newer { what: "chunk list", found, known });
-        }
+        FormatError::check_version("chunk list", r.u8("chunk list version")?, VERSION)?;
         let form = r.u8("chunk list form")?;
         let total_bytes = r.varint("chunk list total")?;
         let limit = if form == 0 { limits::CHUNK_LIST_ENTRIES } else { limits::CHUNK_LIST_PARTS };
@@ -190,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_come_back() {
+    fn both_forms_survive_a_round_trip() {
         let chunks = vec![piece(1), piece(1 << 20), piece(u32::MAX)];
         let total_bytes = chunks.iter().map(|p| u64::from(p.bytes)).sum();
         for pieces in
@@ -203,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_lies_is_refused() {
+    fn a_list_with_wrong_lengths_is_refused() {
         let list = ChunkList { total_bytes: 5, pieces: ChunkListEntries::Chunks(vec![piece(4)]) };
         assert!(matches!(ChunkList::decode(&list.encode()), Err(FormatError::Invalid { .. })));
         let none = ChunkList { total_bytes: 0, pieces: ChunkListEntries::Chunks(vec![piece(0)]) };

@@ -55,7 +55,6 @@ pub struct Commit {
     /// The time of the commit, from the clock or from the user. It may be before a
     /// parent's time: only the parents define the order.
     pub time: Time,
-    /// Name of the author.
     pub author: String,
     /// Name of the machine.
     pub host: String,
@@ -75,10 +74,7 @@ impl Commit {
     /// Encodes the commit.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = WireWriter::new();
-        w.u8(match self.selection.is_empty() {
-            true => VERSION_WITHOUT_SELECTION,
-            false => VERSION,
-        });
+        w.u8(if self.selection.is_empty() { VERSION_WITHOUT_SELECTION } else { VERSION });
         w.raw(self.tree.as_bytes());
         w.varint(self.parents.len() as u64);
         for parent in &self.parents {
@@ -112,10 +108,8 @@ impl Commit {
     /// # Errors
     /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        if bytes.len() > limits::COMMIT_BYTES {
-            let (claimed, limit) = (bytes.len() as u64, limits::COMMIT_BYTES as u64);
-            return Err(FormatError::Limit { what: "commit bytes", claimed, limit });
-        }
+        let limit = limits::COMMIT_BYTES as u64;
+        FormatError::check_limit("commit bytes", bytes.len() as u64, limit)?;
         let mut r = WireReader::new(bytes);
         let version = r.u8("commit version")?;
         if !(VERSION_WITHOUT_SELECTION..=VERSION).contains(&version) {

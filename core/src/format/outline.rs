@@ -107,11 +107,7 @@ fn read_header(r: &mut WireReader<'_>, magic: &[u8; 8]) -> Result<u32, FormatErr
     if r.raw("outlines", magic.len())? != magic {
         return Err(FormatError::Magic { what: "file of outlines" });
     }
-    let version = r.u16("outlines version")?;
-    if version != VERSION {
-        let (found, known) = (u32::from(version), u32::from(VERSION));
-        return Err(FormatError::Newer { what: "file of outlines", found, known });
-    }
+    FormatError::check_version("file of outlines", r.u16("outlines version")?, VERSION)?;
     if r.u16("outlines")? != 0 {
         return Err(FormatError::Invalid { what: "outlines", at: 10 });
     }
@@ -194,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn outlines_come_back() {
+    fn outlines_survive_a_round_trip() {
         let outlines = [outline(1), outline(2)];
         let bytes = encode(&outlines);
         assert_eq!(decode(&bytes).unwrap(), outlines);
@@ -206,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_back() {
+    fn groups_survive_a_round_trip() {
         let parts = [PackId::from_bytes([1; 32]), PackId::from_bytes([2; 32])];
         let bytes = encode_group(&parts);
         assert_eq!(decode_group(&bytes).unwrap(), parts);
@@ -221,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_is_told_of_once_and_in_its_turn() {
+    fn outlines_are_unique_and_sorted() {
         let [one, two] = [1, 2].map(outline);
         for outlines in [[&one, &one], [&two, &one]] {
             let bytes = encode(&outlines.map(PackOutline::clone));
@@ -235,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_refused() {
+    fn outlines_with_wrong_fields_are_refused() {
         let mut bytes = encode(&[outline(1)]);
         bytes[8] = 2;
         assert!(matches!(decode(&bytes), Err(FormatError::Newer { .. })));

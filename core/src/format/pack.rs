@@ -187,7 +187,7 @@ pub struct PackedObject {
     pub bytes: u32,
 }
 
-/// Computes the checksum of stored bytes.
+/// Computes the checksum that all formats use, XXH3-64.
 pub fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
@@ -226,22 +226,14 @@ pub(super) fn decode_start(bytes: &[u8]) -> Result<(u16, u32), FormatError> {
     }
     let extension = r.u32("pack extension")?;
     let limit = limits::PACK_EXTENSION_BYTES as u64;
-    match u64::from(extension) {
-        claimed if claimed > limit => {
-            Err(FormatError::Limit { what: "pack extension", claimed, limit })
-        }
-        _ => Ok((flags, extension)),
-    }
+    FormatError::check_limit("pack extension", extension.into(), limit)?;
+    Ok((flags, extension))
 }
 
 fn check_version(found: u16) -> Result<(), FormatError> {
     match found {
-        VERSION => Ok(()),
         0 => Err(FormatError::Invalid { what: "pack version", at: 8 }),
-        _ => {
-            let (found, known) = (u32::from(found), u32::from(VERSION));
-            Err(FormatError::Newer { what: "pack", found, known })
-        }
+        _ => FormatError::check_version("pack", found, VERSION),
     }
 }
 
@@ -287,14 +279,8 @@ impl Trailer {
         if claimed_bytes != file_bytes {
             return Err(FormatError::Invalid { what: "pack length", at: 24 });
         }
-        let limited = |what, claimed: u32, limit: usize| match u64::from(claimed) {
-            claimed if claimed > limit as u64 => {
-                Err(FormatError::Limit { what, claimed, limit: limit as u64 })
-            }
-            _ => Ok(()),
-        };
-        limited("frame count", frames, limits::PACK_FRAMES)?;
-        limited("object count", objects, limits::PACK_OBJECTS)?;
+        FormatError::check_limit("frame count", frames.into(), limits::PACK_FRAMES as u64)?;
+        FormatError::check_limit("object count", objects.into(), limits::PACK_OBJECTS as u64)?;
         let trailer = Self { frames, objects, frames_checksum, objects_checksum, file_bytes };
         if trailer.footer_bytes() + (TRAILER_BYTES + HEADER_BYTES) as u64 > file_bytes {
             return Err(FormatError::Invalid { what: "pack footer length", at: 0 });
@@ -398,10 +384,8 @@ impl Trailer {
                 objects.push(PackedObject { id, kind, bytes });
             }
             if raw_bytes != u64::from(frame.raw_bytes) {
-                return Err(FormatError::Invalid {
-                    what: "object lengths of a frame",
-                    at: objects.len(),
-                });
+                let (what, at) = ("object lengths of a frame", objects.len());
+                return Err(FormatError::Invalid { what, at });
             }
         }
         Ok(objects)
@@ -425,14 +409,9 @@ fn decode_frame(r: &mut WireReader<'_>, offset: u64) -> Result<Frame, FormatErro
     };
     let reserved = r.u16("frame")?;
     let checksum = r.u64("frame checksum")?;
-    let limited = |what, claimed: u32, limit: usize| match u64::from(claimed) {
-        claimed if claimed > limit as u64 => {
-            Err(FormatError::Limit { what, claimed, limit: limit as u64 })
-        }
-        _ => Ok(()),
-    };
-    limited("frame bytes", stored_bytes, limits::FRAME_STORED_BYTES)?;
-    limited("raw frame bytes", raw_bytes, limits::FRAME_RAW_BYTES)?;
+    let (most_stored, most_raw) = (limits::FRAME_STORED_BYTES, limits::FRAME_RAW_BYTES);
+    FormatError::check_limit("frame bytes", stored_bytes.into(), most_stored as u64)?;
+    FormatError::check_limit("raw frame bytes", raw_bytes.into(), most_raw as u64)?;
     let raw_differs = codec == Codec::Raw && stored_bytes != raw_bytes;
     if objects == 0 || reserved != 0 || raw_differs {
         return Err(FormatError::Invalid { what: "frame", at });

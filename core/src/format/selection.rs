@@ -28,8 +28,8 @@
 //!
 //! Sources are absolute paths, or names of streams, which do not start with `/`. Unread paths are
 //! relative to the root of the snapshot, and each includes everything below it. If *more unread* is
-//! 1, every path that sorts after the last recorded one may have been unread, too. Of the paths
-//! that sort before it, only the recorded ones were unread.
+//! 1, every path that sorts after the last recorded one may have been unread, too. All other paths
+//! were read unless they are recorded.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,6 @@ pub struct IgnoreOptions {
 /// An entry that marks its folder: a snapshot contains nothing else of the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderMarker {
-    /// The name of the entry.
     pub name: EntryName,
     /// The first bytes of the file. If empty, an entry of any kind marks the folder.
     pub header: Box<[u8]>,
@@ -104,7 +103,7 @@ impl UnreadPaths {
     /// Adds a path. When there are too many, drops the last ones by name and sets
     /// [`Self::has_more`]. So every dropped path sorts after the last recorded one.
     pub fn insert(&mut self, path: &[u8]) {
-        if self.is_past_the_end(path) || !self.paths.insert(path.into()) {
+        if self.may_be_dropped(path) || !self.paths.insert(path.into()) {
             return;
         }
         self.bytes += path.len();
@@ -117,7 +116,7 @@ impl UnreadPaths {
     /// Adds the paths of another list.
     pub fn extend(&mut self, other: &Self) {
         if other.has_more {
-            self.paths.retain(|path| !other.is_past_the_end(path));
+            self.paths.retain(|path| !other.may_be_dropped(path));
             self.bytes = self.paths.iter().map(|path| path.len()).sum();
             self.has_more = true;
         }
@@ -125,7 +124,7 @@ impl UnreadPaths {
     }
 
     /// Returns true if a path may be one of the dropped paths.
-    fn is_past_the_end(&self, path: &[u8]) -> bool {
+    fn may_be_dropped(&self, path: &[u8]) -> bool {
         self.has_more && self.paths.last().is_none_or(|last| path > &**last)
     }
 
@@ -135,7 +134,7 @@ impl UnreadPaths {
         let mut above = (0..path.len()).filter(|at| path[*at] == b'/').map(|at| &path[..at]);
         self.paths.contains(path)
             || above.any(|above| self.paths.contains(above))
-            || self.is_past_the_end(path)
+            || self.may_be_dropped(path)
     }
 
     /// Returns the recorded paths, sorted.
@@ -196,10 +195,10 @@ impl Selection {
         };
         let unread = UnreadPaths { paths: paths.into_iter().collect(), bytes, has_more };
         let selection = Self { rules, sources, unread };
-        match selection.is_empty() {
-            true => Err(FormatError::Invalid { what: "selection (empty)", at: start }),
-            false => Ok(selection),
+        if selection.is_empty() {
+            return Err(FormatError::Invalid { what: "selection (empty)", at: start });
         }
+        Ok(selection)
     }
 }
 
@@ -234,20 +233,13 @@ impl IgnoreOptions {
         if flags & !ALL_FLAGS != 0 {
             return Err(FormatError::Invalid { what: "rule set flags", at });
         }
-        let larger_than_bytes = match flags & SIZE_LIMIT {
-            0 => None,
-            _ => Some(r.varint("size limit")?),
-        };
+        let has = |flag: u8| flags & flag != 0;
+        let larger_than_bytes = if has(SIZE_LIMIT) { Some(r.varint("size limit")?) } else { None };
         let patterns = decode_patterns(r)?;
         let at = r.at();
-        let ignore_case_patterns = match flags & IGNORE_CASE {
-            0 => Vec::new(),
-            _ => decode_patterns(r)?,
-        };
-        let markers = if flags & MARKERS == 0 { Vec::new() } else { decode_markers(r)? };
-        let is_empty = |flag: u8, is_empty: bool| flags & flag != 0 && is_empty;
-        if is_empty(IGNORE_CASE, ignore_case_patterns.is_empty())
-            || is_empty(MARKERS, markers.is_empty())
+        let ignore_case_patterns = if has(IGNORE_CASE) { decode_patterns(r)? } else { Vec::new() };
+        let markers = if has(MARKERS) { decode_markers(r)? } else { Vec::new() };
+        if has(IGNORE_CASE) == ignore_case_patterns.is_empty() || has(MARKERS) == markers.is_empty()
         {
             return Err(FormatError::Invalid { what: "rule set (an empty list)", at });
         }
@@ -255,10 +247,10 @@ impl IgnoreOptions {
             patterns,
             ignore_case_patterns,
             markers,
-            gitignore: flags & GITIGNORE != 0,
-            cache_folders: flags & CACHE_FOLDERS != 0,
+            gitignore: has(GITIGNORE),
+            cache_folders: has(CACHE_FOLDERS),
             larger_than_bytes,
-            one_file_system: flags & ONE_FILE_SYSTEM != 0,
+            one_file_system: has(ONE_FILE_SYSTEM),
         })
     }
 }
@@ -270,11 +262,7 @@ fn encode_patterns(w: &mut WireWriter, patterns: &[String]) {
 
 fn decode_patterns(r: &mut WireReader<'_>) -> Result<Vec<String>, FormatError> {
     let count = r.count("patterns", limits::PATTERNS)?;
-    let mut patterns = Vec::new();
-    for _ in 0..count {
-        patterns.push(r.text("pattern", limits::COMMIT_BYTES)?.to_owned());
-    }
-    Ok(patterns)
+    (0..count).map(|_| Ok(r.text("pattern", limits::COMMIT_BYTES)?.to_owned())).collect()
 }
 
 fn decode_markers(r: &mut WireReader<'_>) -> Result<Vec<FolderMarker>, FormatError> {
@@ -326,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unread_paths_are_kept_up_to_their_limits_and_the_rest_is_flagged() {
+    fn too_many_unread_paths_set_a_flag() {
         let name = |at: usize| format!("{at:06}").into_bytes();
         let mut unread = UnreadPaths::default();
         (0..limits::UNREAD_PATHS).for_each(|at| unread.insert(&name(at)));
@@ -349,7 +337,7 @@ mod tests {
     /// Every inserted path is covered, in whatever order paths are inserted and lists
     /// are merged.
     #[test]
-    fn unread_paths_that_are_left_out_are_covered() {
+    fn dropped_unread_paths_are_covered() {
         let paths: Vec<Vec<u8>> = (0..400_usize)
             .map(|at| {
                 let mixed = at.wrapping_mul(0x9E37_79B9) % 997;
@@ -377,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_writers_could_encode_differently_is_refused() {
+    fn encodings_that_are_not_canonical_are_refused() {
         let rules = |pattern: &str| IgnoreOptions {
             patterns: vec![pattern.to_owned()],
             ..IgnoreOptions::default()

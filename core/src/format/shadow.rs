@@ -163,7 +163,8 @@ impl ShadowTable {
             match extent {
                 ShadowedPart::Whole => w.u32(0),
                 ShadowedPart::Objects(ids) => {
-                    check_limit("objects of a shadow", ids.len() as u64, limits::PACK_OBJECTS)?;
+                    let (what, limit) = ("objects of a shadow", limits::PACK_OBJECTS as u64);
+                    FormatError::check_limit(what, ids.len() as u64, limit)?;
                     w.u32(ids.len() as u32);
                     ids.iter().for_each(|id| w.raw(id.as_bytes()));
                 }
@@ -172,7 +173,7 @@ impl ShadowTable {
         let mut bytes = w.finish();
         let sum = checksum(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
-        check_limit("shadow table", bytes.len() as u64, limits::SHADOW_BYTES as usize)?;
+        FormatError::check_limit("shadow table", bytes.len() as u64, limits::SHADOW_BYTES)?;
         Ok(bytes)
     }
 
@@ -192,10 +193,7 @@ impl ShadowTable {
         if checksum(body) != u64::from_le_bytes(*sum) {
             return Err(FormatError::Checksum { what });
         }
-        if found != VERSION {
-            let (found, known) = (u32::from(found), u32::from(VERSION));
-            return Err(FormatError::Newer { what, found, known });
-        }
+        FormatError::check_version(what, found, VERSION)?;
         let mut r = WireReader::new(body);
         r.raw(what, head.at())?;
         let count = r.u32(what)?;
@@ -219,7 +217,7 @@ impl ShadowTable {
 fn decode_extent(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
     let what = "objects of a shadow";
     let count = r.u32(what)?;
-    check_limit(what, u64::from(count), limits::PACK_OBJECTS)?;
+    FormatError::check_limit(what, u64::from(count), limits::PACK_OBJECTS as u64)?;
     let mut ids = BTreeSet::new();
     for _ in 0..count {
         let at = r.at();
@@ -230,11 +228,6 @@ fn decode_extent(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
         ids.insert(id);
     }
     Ok(if ids.is_empty() { ShadowedPart::Whole } else { ShadowedPart::Objects(ids) })
-}
-
-fn check_limit(what: &'static str, claimed: u64, limit: usize) -> Result<(), FormatError> {
-    let limit = limit as u64;
-    if claimed > limit { Err(FormatError::Limit { what, claimed, limit }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -263,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_comes_back_and_says_what_it_covers() {
+    fn a_shadow_table_survives_a_round_trip() {
         let table = table();
         let bytes = table.encode().unwrap();
         assert_eq!(bytes.len(), 14 + 3 * 37 + 6 * 32 + 8);
@@ -276,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_or_cut_is_noticed() {
+    fn each_flipped_bit_or_truncation_is_detected() {
         let bytes = table().encode().unwrap();
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();
@@ -297,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn withdrawing_one_reason_leaves_the_other() {
+    fn removing_one_reason_keeps_the_other() {
         let mut table = table();
         assert!(table.remove(&pack(1), Reason::Damaged));
         assert!(!table.remove(&pack(1), Reason::Damaged));
@@ -305,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn many_damaged_objects_stand_for_the_pack_and_dead_ones_never() {
+    fn many_damaged_but_no_dead_objects_shadow_the_pack() {
         let most = limits::SHADOW_OBJECTS;
         for (reason, whole) in [(Reason::Damaged, true), (Reason::Dead, false)] {
             let mut table = ShadowTable::default();

@@ -24,11 +24,12 @@
 //! records may have the same key. Integers of the table itself are little-endian. A
 //! fence is stored in the form of the key.
 
-use twox_hash::XxHash3_64;
-
 use crate::{
     base::limits,
-    format::wire::{FormatError, WireReader, WireWriter},
+    format::{
+        pack::checksum,
+        wire::{FormatError, WireReader, WireWriter},
+    },
 };
 
 /// The first bytes of a table.
@@ -98,11 +99,6 @@ pub struct TableHeader {
     pub tail_checksum: u64,
 }
 
-/// Computes the checksum of a part of a table.
-pub fn checksum(bytes: &[u8]) -> u64 {
-    XxHash3_64::oneshot(bytes)
-}
-
 impl TableHeader {
     /// Encodes the header, padded to one block.
     pub fn encode(&self) -> Vec<u8> {
@@ -132,6 +128,7 @@ impl TableHeader {
             return Err(FormatError::Magic { what: "table" });
         }
         let version = r.u16("table version")?;
+        // Version 0 is accepted.
         if version > VERSION {
             let (found, known) = (u32::from(version), u32::from(VERSION));
             return Err(FormatError::Newer { what: "table", found, known });
@@ -150,12 +147,8 @@ impl TableHeader {
         if (purpose, usize::from(key_bytes), usize::from(record_bytes)) != expected {
             return Err(FormatError::Invalid { what: "table shape", at: 10 });
         }
-        let limited = |what, claimed, limit| match claimed > limit {
-            true => Err(FormatError::Limit { what, claimed, limit }),
-            false => Ok(()),
-        };
-        limited("table records", records, limits::TABLE_RECORDS)?;
-        limited("table meta", meta_bytes, limits::TABLE_META_BYTES as u64)?;
+        FormatError::check_limit("table records", records, limits::TABLE_RECORDS)?;
+        FormatError::check_limit("table meta", meta_bytes, limits::TABLE_META_BYTES as u64)?;
         let header = Self { shape, records, meta_bytes, tail_checksum };
         if header.file_bytes() != file_bytes {
             return Err(FormatError::Invalid { what: "table length", at: 16 });

@@ -13,87 +13,54 @@ use crate::base::{kind::ErrorKind, name::NameError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The bytes end in the middle of `what`.
+    /// The bytes end in the middle of the field that begins at `at`.
     #[error("{what} is truncated at byte {at}")]
-    Truncated {
-        /// The field that was being read.
-        what: &'static str,
-        /// Offset of the field.
-        at: usize,
-    },
-    /// Bytes remain after the value.
+    Truncated { what: &'static str, at: usize },
+    /// Bytes remain after the value, which ends at `at`.
     #[error("{extra} extra bytes after byte {at}")]
-    Trailing {
-        /// Offset of the end of the value.
-        at: usize,
-        /// Number of bytes that follow.
-        extra: usize,
-    },
+    Trailing { at: usize, extra: usize },
     /// The magic number is wrong.
     #[error("not a {what}: wrong magic number")]
-    Magic {
-        /// The expected kind of file.
-        what: &'static str,
-    },
+    Magic { what: &'static str },
     /// The data was written by a newer version.
     #[error("{what} has format version {found}; this snap reads up to {known}")]
-    Newer {
-        /// The kind of data.
-        what: &'static str,
-        /// Its version.
-        found: u32,
-        /// The newest known version.
-        known: u32,
-    },
+    Newer { what: &'static str, found: u32, known: u32 },
     /// A length or count exceeds its limit.
     #[error("{what} is {claimed}; the limit is {limit}")]
-    Limit {
-        /// The field.
-        what: &'static str,
-        /// The value of the field.
-        claimed: u64,
-        /// What is allowed.
-        limit: u64,
-    },
+    Limit { what: &'static str, claimed: u64, limit: u64 },
     /// A field has a value that no writer produces.
     #[error("invalid {what} at byte {at}")]
-    Invalid {
-        /// The field.
-        what: &'static str,
-        /// Its offset.
-        at: usize,
-    },
-    /// Items are not in strictly increasing order.
+    Invalid { what: &'static str, at: usize },
+    /// Items are not in strictly increasing order; the first such item is at `at`.
     #[error("{what} are out of order at byte {at}")]
-    Order {
-        /// The items.
-        what: &'static str,
-        /// Offset of the first item that is out of order.
-        at: usize,
-    },
+    Order { what: &'static str, at: usize },
     /// A checksum does not match.
     #[error("the checksum of {what} does not match")]
-    Checksum {
-        /// The data that the checksum covers.
-        what: &'static str,
-    },
+    Checksum { what: &'static str },
     /// An entry name could lead out of its folder or break the listing.
     #[error("invalid entry name at byte {at}")]
-    Name {
-        /// Its offset.
-        at: usize,
-        /// The rule that it breaks.
-        source: NameError,
-    },
+    Name { at: usize, source: NameError },
 }
 
 impl FormatError {
     /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Newer { .. } => ErrorKind::Unsupported,
-            _ => ErrorKind::Damaged,
-        }
+        if let Self::Newer { .. } = self { ErrorKind::Unsupported } else { ErrorKind::Damaged }
+    }
+
+    /// Refuses a length or count above its limit.
+    pub fn check_limit(what: &'static str, claimed: u64, limit: u64) -> Result<(), Self> {
+        if claimed > limit { Err(Self::Limit { what, claimed, limit }) } else { Ok(()) }
+    }
+
+    /// Refuses every version but one.
+    pub fn check_version(
+        what: &'static str,
+        found: impl Into<u32>,
+        known: impl Into<u32>,
+    ) -> Result<(), Self> {
+        let (found, known) = (found.into(), known.into());
+        if found != known { Err(Self::Newer { what, found, known }) } else { Ok(()) }
     }
 }
 
@@ -265,18 +232,13 @@ impl<'a> WireReader<'a> {
     /// Reads a varint of at most `limit`.
     pub fn count(&mut self, what: &'static str, limit: usize) -> Result<usize, FormatError> {
         let claimed = self.varint(what)?;
-        let limit = limit as u64;
-        if claimed > limit {
-            return Err(FormatError::Limit { what, claimed, limit });
-        }
+        FormatError::check_limit(what, claimed, limit as u64)?;
         Ok(claimed as usize)
     }
 
     /// Reads a varint that fits in 32 bits.
     pub fn varint_u32(&mut self, what: &'static str) -> Result<u32, FormatError> {
-        let claimed = self.varint(what)?;
-        let limit = u64::from(u32::MAX);
-        u32::try_from(claimed).map_err(|_| FormatError::Limit { what, claimed, limit })
+        Ok(self.count(what, u32::MAX as usize)? as u32)
     }
 
     /// Reads a signed varint.
@@ -312,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_come_back_and_only_in_their_shortest_form() {
+    fn only_the_shortest_form_of_a_varint_is_decoded() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut w = WireWriter::new();
             w.varint(value);
@@ -331,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_varints_come_back() {
+    fn signed_varints_survive_a_round_trip() {
         for value in [0, -1, 1, i64::MIN, i64::MAX, -86_400] {
             let mut w = WireWriter::new();
             w.zigzag(value);
@@ -340,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_its_ceiling_is_refused_before_it_is_used() {
+    fn a_length_above_its_limit_is_refused() {
         let mut w = WireWriter::new();
         w.varint(u64::MAX);
         let bytes = w.finish();

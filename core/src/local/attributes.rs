@@ -57,7 +57,7 @@ pub const FOLDER_ATTRIBUTES: &str = "attributes of a folder";
 /// Largest list of names, and largest value, that Linux returns.
 const KERNEL_LIMIT_BYTES: usize = 64 << 10;
 
-/// The entry whose extended attributes are read.
+/// The entry whose extended attributes are read or changed.
 #[derive(Clone, Copy, Debug)]
 pub enum XattrTarget<'a> {
     /// An open file or folder.
@@ -88,6 +88,22 @@ impl XattrTarget<'_> {
             Self::Path(path) => lgetxattr(*path, name, buffer)?,
         };
         Ok(value)
+    }
+
+    fn set(&self, Xattr { name, value }: &Xattr) -> io::Result<()> {
+        let set = match self {
+            Self::Fd(fd) => fsetxattr(fd, &**name, value, XattrFlags::empty()),
+            Self::Path(path) => lsetxattr(*path, &**name, value, XattrFlags::empty()),
+        };
+        Ok(set?)
+    }
+
+    fn remove(&self, name: &[u8]) -> io::Result<()> {
+        let removed = match self {
+            Self::Fd(fd) => fremovexattr(fd, name),
+            Self::Path(path) => lremovexattr(*path, name),
+        };
+        Ok(removed?)
     }
 }
 
@@ -208,7 +224,6 @@ pub enum AttributeTarget<'a> {
 /// write access to the folder can replace the entry by another file.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedFile {
-    /// Its kind.
     pub kind: FileType,
     /// The inode number; `None` if the entry was just created.
     pub inode: Option<u64>,
@@ -239,11 +254,9 @@ pub struct Attributes<'a> {
     pub owner: Option<(u32, u32)>,
     /// The 12 mode bits; ignored for symbolic links.
     pub mode: Option<u16>,
-    /// Time of modification.
     pub mtime: Option<Time>,
-    /// Extended attributes.
     pub xattrs: &'a [Xattr],
-    /// Selects whether the capabilities among them are applied.
+    /// Whether to apply the file capabilities among the extended attributes.
     pub capability: FileCapability,
     /// How to treat other extended attributes.
     pub extra: Extra,
@@ -266,11 +279,11 @@ pub type Refused<'a> = dyn FnMut(&'static str, io::Error) + 'a;
 
 /// Applies `attributes` to `target`.
 pub fn apply(target: AttributeTarget<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
-    let (mut owned, mut capability) = (true, attributes.capability);
+    let (mut is_owned, mut capability) = (true, attributes.capability);
     if let Some((uid, gid)) = attributes.owner
         && let Err(error) = set_owner(target, uid, gid)
     {
-        owned = false;
+        is_owned = false;
         refused("owner", error);
         if capability == FileCapability::Apply && attributes.has_capability() {
             refused("file capability", Errno::PERM.into());
@@ -289,7 +302,7 @@ pub fn apply(target: AttributeTarget<'_>, attributes: &Attributes<'_>, refused: 
         refused(MTIME, error);
     }
     if let Some(mode) = mode.filter(|_| !matches!(target, AttributeTarget::Symlink(..))) {
-        let lent = if owned { 0 } else { mode & 0o6000 };
+        let lent = if is_owned { 0 } else { mode & 0o6000 };
         if lent != 0 {
             refused("setuid or setgid bit", Errno::PERM.into());
         }
@@ -344,10 +357,7 @@ fn pin(folder: &OpenFolder, name: &EntryName, expected: ExpectedFile) -> io::Res
     let stat = fstat(&pinned)?;
     let is_it = FileType::from_raw_mode(stat.st_mode) == expected.kind
         && expected.inode.is_none_or(|inode| inode == stat.st_ino);
-    match is_it {
-        true => Ok(pinned),
-        false => Err(io::Error::other("another user replaced the file")),
-    }
+    if is_it { Ok(pinned) } else { Err(io::Error::other("another user replaced the file")) }
 }
 
 fn set_mtime(target: AttributeTarget<'_>, mtime: Time) -> io::Result<()> {
@@ -365,47 +375,12 @@ fn set_mtime(target: AttributeTarget<'_>, mtime: Time) -> io::Result<()> {
     Ok(())
 }
 
-/// The target in the form that the system calls need.
-enum Handle<'a> {
-    Fd(BorrowedFd<'a>),
-    /// See [`entry_path`].
-    Path(PathBuf),
-}
-
 /// Returns a path to an entry through the open folder, so that a renamed folder does not matter.
 /// The path is for calls that do not follow a link at its end.
 pub(super) fn entry_path(folder: &OpenFolder, name: &EntryName) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
     path.push(name.as_os_str());
     path
-}
-
-impl Handle<'_> {
-    fn xattrs(&self) -> io::Result<Vec<Xattr>> {
-        read_xattrs(match self {
-            Self::Fd(fd) => XattrTarget::Fd(*fd),
-            Self::Path(path) => XattrTarget::Path(path),
-        })
-    }
-
-    fn set_xattr(&self, xattr: &Xattr) -> io::Result<()> {
-        let Xattr { name, value } = xattr;
-        match self {
-            Self::Fd(fd) => fsetxattr(fd, &**name, value, XattrFlags::empty())?,
-            Self::Path(path) => {
-                lsetxattr(path.as_path(), &**name, value, XattrFlags::empty())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn remove_xattr(&self, name: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Fd(fd) => fremovexattr(fd, name)?,
-            Self::Path(path) => lremovexattr(path.as_path(), name)?,
-        }
-        Ok(())
-    }
 }
 
 /// Reads the extended attributes of an entry of any kind, sorted by name.
@@ -446,15 +421,17 @@ fn apply_xattrs(
     refused: &mut Refused<'_>,
 ) -> bool {
     const WHAT: &str = "extended attribute";
-    let handle = match target {
-        AttributeTarget::Fd(fd) => Handle::Fd(fd),
+    let path;
+    let file = match target {
+        AttributeTarget::Fd(fd) => XattrTarget::Fd(fd),
         AttributeTarget::Entry(folder, name, _) | AttributeTarget::Symlink(folder, name) => {
-            Handle::Path(entry_path(folder, name))
+            path = entry_path(folder, name);
+            XattrTarget::Path(&path)
         }
     };
     let mut present = Vec::new();
     if attributes.extra == Extra::Remove {
-        match handle.xattrs() {
+        match read_xattrs(file) {
             Ok(xattrs) => present = xattrs,
             Err(error) => {
                 refused(WHAT, error);
@@ -465,8 +442,7 @@ fn apply_xattrs(
             let is_wanted = attributes.wanted_xattrs().any(|xattr| xattr.name == extra.name);
             if !is_wanted
                 && is_removable(&extra.name)
-                && let Err(error) =
-                    target.take_step().and_then(|()| handle.remove_xattr(&extra.name))
+                && let Err(error) = target.take_step().and_then(|()| file.remove(&extra.name))
             {
                 refused(WHAT, error);
             }
@@ -474,7 +450,7 @@ fn apply_xattrs(
     }
     let mut lost_list = false;
     for xattr in attributes.wanted_xattrs().filter(|xattr| !present.contains(xattr)) {
-        if let Err(error) = target.take_step().and_then(|()| handle.set_xattr(xattr)) {
+        if let Err(error) = target.take_step().and_then(|()| file.set(xattr)) {
             let what = if xattr.name.starts_with(b"system.posix_acl_") { "ACL" } else { WHAT };
             refused(what, error);
             lost_list |= *xattr.name == *acl::ACCESS;

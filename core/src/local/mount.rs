@@ -52,9 +52,9 @@ impl Mount {
     }
 }
 
-/// Returns true if an entry of an open folder certainly is on another file system. Only its device
-/// is asked for, which the system also tells of a FUSE mount of another user, and of one whose
-/// server does not answer.
+/// Returns true if an entry of an open folder certainly is on another file system. Reads only the
+/// device number of the entry, which the system also returns for a FUSE mount of another user, and
+/// for a mount whose server does not answer.
 pub fn is_on_other_device(folder: impl AsFd, name: &OsStr) -> bool {
     let device = |name, flags| {
         let raw = statx(&folder, name, flags | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;

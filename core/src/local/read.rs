@@ -2,26 +2,28 @@
 //! on special files. Hashes files for comparisons.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    path::Path,
     sync::LazyLock,
     time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{Mode, OFlags, openat},
+    fs::{CWD, Mode, OFlags, openat},
     io::Errno,
 };
 
 use crate::{
     base::{id::BlobId, limits, time::Time},
     chunk::is_zeros,
+    disk::output::folder_of,
     format::tree::Xattr,
     local::{
         attributes::{XattrTarget, read_xattrs},
@@ -64,6 +66,24 @@ pub fn open_file(folder: BorrowedFd<'_>, name: &OsStr, stat: &FileStat) -> io::R
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
+/// Opens a folder that the user named, to list it. The path may lead through symlinks.
+///
+/// # Errors
+/// Returns the error of the system call.
+pub fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens the folder that a path is in with `O_PATH`, and returns it with the last name of the path.
+///
+/// # Errors
+/// Returns the error of the system call.
+pub fn open_parent(path: &Path) -> io::Result<(OwnedFd, OsString)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = openat(CWD, folder_of(path), flags, Mode::empty())?;
+    Ok((folder, path.file_name().unwrap_or(OsStr::new(".")).to_owned()))
+}
+
 /// Opens the folder `name` in a folder, to list it.
 ///
 /// # Errors
@@ -93,13 +113,11 @@ pub fn open_above<'p>(top: BorrowedFd<'_>, path: &'p [u8]) -> io::Result<(OwnedF
 /// The result of hashing a file.
 #[derive(Debug)]
 pub struct Hashed {
-    /// The id of its content.
     pub id: BlobId,
     /// Its stat after reading; `size` is the number of bytes that were read.
     pub stat: FileStat,
-    /// Its extended attributes.
     pub xattrs: Vec<Xattr>,
-    /// True if it has holes.
+    /// True if the file has holes.
     pub sparse: bool,
     /// The time when reading began.
     pub read_at: Time,
@@ -290,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_hashed_as_it_is_and_not_as_it_was_listed() {
+    fn a_file_is_hashed_in_its_current_state() {
         let dir = tempfile::tempdir().unwrap();
         let folder = fs_err::File::open(dir.path()).unwrap();
         let name = OsStr::new("file");
@@ -310,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_size_is_read_to_its_end_within_limits() {
+    fn a_file_that_reports_no_size_is_read_up_to_the_limit() {
         let file = |path: &str| {
             let stat = FileStat::of_path(path.as_ref()).unwrap();
             open_file(rustix::fs::CWD, path.as_ref(), &stat).unwrap()
@@ -344,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_empty_when_listed_may_have_grown_to_any_size() {
+    fn a_file_may_have_grown_since_it_was_listed() {
         let dir = tempfile::tempdir().unwrap();
         let folder = fs_err::File::open(dir.path()).unwrap();
         let name = OsStr::new("file");
@@ -358,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_read() {
+    fn only_regular_files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let folder = fs_err::File::open(dir.path()).unwrap();
         let name = OsStr::new("file");

@@ -26,19 +26,13 @@ const STAT_BATCH: usize = 1024;
 /// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// Regular file.
     File,
-    /// Directory.
     Folder,
-    /// Symbolic link.
     Symlink,
     /// Named pipe.
     Fifo,
-    /// Unix socket.
     Socket,
-    /// Character device.
     CharDevice,
-    /// Block device.
     BlockDevice,
 }
 
@@ -50,17 +44,14 @@ pub struct FileStat {
     pub mode: u16,
     /// Number of hard links.
     pub links: u32,
-    /// Device it lies on.
+    /// The device that it lies on.
     pub device: u64,
-    /// Inode on that device.
     pub inode: u64,
     /// Length in bytes.
     pub size: u64,
     /// Blocks of 512 bytes that it occupies.
     pub blocks: u64,
-    /// User id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
     /// Device number, if this is a device.
     pub special: u64,
@@ -148,7 +139,6 @@ fn known(raw: &rustix::fs::Stat) -> io::Result<FileStat> {
 pub struct ScannedEntry {
     name_start: u32,
     name_bytes: u16,
-    /// Its stat.
     pub stat: FileStat,
 }
 
@@ -179,18 +169,18 @@ impl ScannedFolder {
             Self { names, entries: Vec::with_capacity(spans.len()), failed: Vec::new() };
         if spans.len() <= 2 * STAT_BATCH {
             for span in spans {
-                let result = listing.stat(fd, &span);
-                listing.keep(span, result);
+                let result = listing.stat(fd, span);
+                listing.keep(span.start..span.end, result);
             }
         } else {
             for group in spans.chunks(64 * STAT_BATCH) {
                 let results: Vec<_> = group
                     .par_iter()
                     .with_min_len(STAT_BATCH)
-                    .map(|span| listing.stat(fd, span))
+                    .map(|span| listing.stat(fd, *span))
                     .collect();
                 for (span, result) in group.iter().zip(results) {
-                    listing.keep(span.clone(), result);
+                    listing.keep(span.start..span.end, result);
                 }
             }
         }
@@ -208,7 +198,7 @@ impl ScannedFolder {
         listing
     }
 
-    fn stat(&self, fd: BorrowedFd<'_>, span: &Range<u32>) -> io::Result<FileStat> {
+    fn stat(&self, fd: BorrowedFd<'_>, span: NameSpan) -> io::Result<FileStat> {
         let name = &self.names[span.start as usize..=span.end as usize];
         let name = std::ffi::CStr::from_bytes_with_nul(name).map_err(io::Error::other)?;
         known(&statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)?)
@@ -223,8 +213,8 @@ impl ScannedFolder {
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                self.failed
-                    .push((self.names[span.start as usize..span.end as usize].to_vec(), error));
+                let name = &self.names[span.start as usize..span.end as usize];
+                self.failed.push((name.to_vec(), error));
             }
         }
     }
@@ -242,11 +232,26 @@ impl ScannedFolder {
     }
 }
 
-/// Reads all names, each followed by a NUL. Returns them with the range of each name, sorted.
-fn read_names(fd: impl AsFd) -> io::Result<(Vec<u8>, Vec<Range<u32>>)> {
+/// The place of a name in a buffer of names, and the kind of the entry. The kind is `Unknown` if
+/// the file system does not report it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NameSpan {
+    start: u32,
+    end: u32,
+    pub(super) kind: FileType,
+}
+
+impl NameSpan {
+    pub(super) fn of<'n>(&self, names: &'n [u8]) -> &'n [u8] {
+        &names[self.start as usize..self.end as usize]
+    }
+}
+
+/// Reads the names in a folder, except `.` and `..`, into a buffer, each followed by a NUL. Returns
+/// the buffer and the places of the names, sorted by the bytes of the names.
+pub(super) fn read_names(fd: impl AsFd) -> io::Result<(Vec<u8>, Vec<NameSpan>)> {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
-    let mut names: Vec<u8> = Vec::new();
-    let mut spans: Vec<Range<u32>> = Vec::new();
+    let (mut names, mut spans): (Vec<u8>, Vec<NameSpan>) = (Vec::new(), Vec::new());
     let mut entries = RawDir::new(fd, &mut buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;
@@ -258,10 +263,9 @@ fn read_names(fd: impl AsFd) -> io::Result<(Vec<u8>, Vec<Range<u32>>)> {
         let start = u32::try_from(names.len()).map_err(|_| too_many())?;
         names.extend_from_slice(name.to_bytes_with_nul());
         let end = u32::try_from(names.len() - 1).map_err(|_| too_many())?;
-        spans.push(start..end);
+        spans.push(NameSpan { start, end, kind: entry.file_type() });
     }
-    let name = |span: &Range<u32>| &names[span.start as usize..span.end as usize];
-    spans.sort_unstable_by(|a, b| name(a).cmp(name(b)));
+    spans.sort_unstable_by(|a, b| a.of(&names).cmp(b.of(&names)));
     Ok((names, spans))
 }
 

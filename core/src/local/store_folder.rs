@@ -128,10 +128,7 @@ pub fn is_store(name: &[u8], listing: &FolderNames) -> bool {
 /// Returns the error of the system call; the folder must be readable to be recognised.
 pub fn holds_store(folder: impl AsFd, name: &[u8]) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let nofollow = match name == STORE_FOLDER.as_bytes() {
-        true => OFlags::empty(),
-        false => OFlags::NOFOLLOW,
-    };
+    let nofollow = if name == STORE_FOLDER.as_bytes() { OFlags::empty() } else { OFlags::NOFOLLOW };
     let fd: OwnedFd = openat(folder, name, flags | nofollow, Mode::empty())?;
     Ok(is_store(name, &FolderNames::read(&fd)?))
 }
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_recognised_under_any_name_also_when_parts_are_lost() {
+    fn a_damaged_store_is_recognised_under_any_name() {
         let whole = [
             ("HEAD", FILE),
             ("cache", FOLDER),
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_folders_are_not_taken_for_stores() {
+    fn other_folders_do_not_count_as_stores() {
         assert!(!check(".snap", &[("notes.txt", FILE), ("objects", FOLDER)]));
         assert!(!check(".snap", &[("lock", FILE), ("notes.txt", FILE)]));
         let git = [
@@ -276,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_passes_over_other_folders_and_over_no_damaged_store() {
+    fn a_search_skips_folders_but_not_damaged_stores() {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join(STORE_FOLDER);
         assert!(!ends_search(&store), "there is none");

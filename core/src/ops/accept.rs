@@ -24,6 +24,7 @@ use crate::{
     },
     format::pack::{ObjectKind, PackedObject},
     ops::reach::{self, ReachError},
+    repo::history::ancestors,
     store::{Marks, ObjectLocation, PackFile, ReceivedPacks, Store, StoreError, WriteStats},
 };
 
@@ -255,18 +256,9 @@ impl CompleteCommits<'_> {
             return Ok(self.parents(tip)?.is_some());
         }
         if self.all.is_none() {
-            let mut all = HashSet::new();
-            let mut waiting = self.tips.to_vec();
-            while let Some(id) = waiting.pop() {
-                if all.contains(&id.object()) {
-                    continue;
-                }
-                // The received packs may contain the very commit that the store has lost.
-                let Some(parents) = self.parents(&id)? else { continue };
-                all.insert(id.object());
-                waiting.extend(parents);
-            }
-            self.all = Some(all);
+            // Without the commits that the store has lost: the received packs may contain them.
+            let all = ancestors(self.tips.iter().copied(), |id| self.parents(&id))?;
+            self.all = Some(all.into_iter().map(|id| id.object()).collect());
         }
         Ok(self.all.as_ref().is_some_and(|all| all.contains(id)))
     }

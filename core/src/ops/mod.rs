@@ -23,7 +23,6 @@ pub mod select;
 pub mod staging_area;
 pub mod stats;
 pub mod tidy;
-pub mod undo;
 pub mod unfetched_ignores;
 pub mod update;
 pub mod verify;

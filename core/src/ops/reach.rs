@@ -21,6 +21,7 @@ use crate::{
         pack::ObjectKind,
         tree::{EntryKind, Node},
     },
+    repo::history,
     store::{
         ChunkVisit, ObjectIds, ObjectLocation, Prefetch, ReceivedPacks, Store, StoreError,
         TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree, listed_bytes, walk_chunks,
@@ -152,18 +153,16 @@ pub fn visit(
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
     let mut visit = ReachWalk { objects, enter, observer, sizes: HashMap::new() };
-    let mut waiting: Vec<CommitId> = starts.to_vec();
-    while let Some(id) = waiting.pop() {
+    history::walk(starts.iter().copied(), |id| {
         let read = visit.commit(id);
         let Some(commit) = visit.unless_wrong(&id.object(), ObjectKind::Commit, read)? else {
-            continue;
+            return Ok(Vec::new());
         };
         let parents = commit.parents.iter().map(|id| id.object());
         objects.will_need(&mut std::iter::once(commit.tree.object()).chain(parents));
         visit.tree(commit.tree)?;
-        waiting.extend(commit.parents);
-    }
-    Ok(())
+        Ok(commit.parents)
+    })
 }
 
 /// Visits all objects that are reachable from trees and chunk lists, whether or not a

@@ -44,7 +44,7 @@ use crate::{
     disk::{
         Disk,
         regular::{open_regular, read_at_most},
-        scratch::{create_locked, unique_name},
+        scratch::create_locked,
     },
     format::{outline, pack::ObjectKind, wire::FormatError},
     ops::accept::{self, AcceptError, VerifiedPacks},
@@ -341,8 +341,7 @@ impl StagingArea {
 
     fn note(&self, ids: &BTreeSet<PackId>) -> Result<(), StagedError> {
         let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
-        let temporary = self.dir.join(unique_name(JOURNAL));
-        Ok(self.disk.write_whole(&temporary, &self.dir.join(JOURNAL), text.as_bytes())?)
+        Ok(self.disk.write_whole(&self.dir, &self.dir.join(JOURNAL), text.as_bytes())?)
     }
 
     /// Returns packs whose publication has started and may be incomplete.
@@ -442,8 +441,7 @@ impl StagingArea {
     fn keep_part(&self, name: &str, bytes: &[u8]) -> Result<Received, StagedError> {
         self.enter()?;
         self.sweep();
-        let temporary = self.dir.join(unique_name("part"));
-        self.disk.write_whole(&temporary, &self.dir.join(name), bytes)?;
+        self.disk.write_whole(&self.dir, &self.dir.join(name), bytes)?;
         Ok(Received::Added)
     }
 

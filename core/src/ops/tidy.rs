@@ -13,5 +13,5 @@ pub use crate::store::compact::CompactOutcome;
 /// # Errors
 /// [`StoreError`]. The store is then unchanged, or has some objects twice.
 pub fn run(repo: &Repo, observer: &dyn Observer) -> Result<CompactOutcome, StoreError> {
-    compact::run(repo.store(), repo.config().compression.level, observer)
+    compact::run(repo.store(), repo.config().compression_level, observer)
 }

@@ -20,6 +20,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    convert::Infallible,
     path::PathBuf,
 };
 
@@ -29,9 +30,10 @@ use crate::{
     repo::{
         Repo,
         base_state::{Base, BaseEvent, BranchTip, RefFacts},
+        history::ancestors,
         ref_log::RefLogEntry,
         ref_name::RefName,
-        refs::{RefError, read_small, temporary},
+        refs::{RefError, read_small},
     },
 };
 
@@ -74,10 +76,7 @@ impl Repo {
         let over = BranchTip { branch: head.branch(), tip: self.refs().head_commit()? };
         let (newest, facts) = (self.refs().newest()?, StoredFacts::read(self)?);
         let next = base.after(BaseEvent::Restoring { revision, over, newest, facts: &facts });
-        match next == base {
-            true => Ok(()),
-            false => self.write_base(&next),
-        }
+        if next == base { Ok(()) } else { self.write_base(&next) }
     }
 
     /// Records that the project's files were restored from a whole revision. Syncs the files first:
@@ -94,37 +93,18 @@ impl Repo {
         self.disk().sync_file_system(project)?;
         // Even if the commits are unchanged, a ref may have moved since the last restore and taken
         // a commit out of the files. The base must then record the time of this restore.
-        match base.as_ref() == Some(&next) {
-            true => Ok(()),
-            false => self.write_base(&next),
-        }
+        if base.as_ref() == Some(&next) { Ok(()) } else { self.write_base(&next) }
     }
 
     /// Returns true if the histories of two commits share a commit. Commits that are missing
     /// locally are ignored.
     pub fn shares_history(&self, one: CommitId, other: CommitId) -> bool {
-        let mut seen = HashSet::new();
-        let mut waiting = vec![one];
-        while let Some(id) = waiting.pop() {
-            if seen.insert(id)
-                && let Ok(commit) = self.store().commit(&id)
-            {
-                waiting.extend(commit.parents);
-            }
-        }
-        let mut walked = HashSet::new();
-        waiting.push(other);
-        while let Some(id) = waiting.pop() {
-            if seen.contains(&id) {
-                return true;
-            }
-            if walked.insert(id)
-                && let Ok(commit) = self.store().commit(&id)
-            {
-                waiting.extend(commit.parents);
-            }
-        }
-        false
+        let parents =
+            |id| self.store().commit(&id).map(|commit| commit.parents).unwrap_or_default();
+        let Ok(found) = ancestors([one], |id| Ok::<_, Infallible>(Some(parents(id))));
+        let found: HashSet<CommitId> = found.into_iter().collect();
+        let is_shared = |id| if found.contains(&id) { Err(()) } else { Ok(Some(parents(id))) };
+        ancestors([other], is_shared).is_err()
     }
 
     /// Records that the project's files contain a commit and its history, durably. Does nothing in
@@ -141,8 +121,8 @@ impl Repo {
     }
 
     fn write_base(&self, base: &Base) -> Result<(), RefError> {
-        let temporary = temporary(self.dir(), FILE);
-        Ok(self.disk().write_whole(&temporary, &self.base_file(), base.encode().as_bytes())?)
+        let (tmp, text) = (self.dir().join("tmp"), base.encode());
+        Ok(self.disk().write_whole(&tmp, &self.base_file(), text.as_bytes())?)
     }
 
     /// Lists the commits in the history of `tip`, the last commit of a branch (`None` for a detached
@@ -185,17 +165,15 @@ impl Repo {
             }
         }
         let is_taken_back = |id| last.get(&id).is_some_and(|(_, taken)| *taken);
-        let (mut starts, mut seen) = (Vec::new(), HashSet::new());
-        let mut waiting: Vec<CommitId> = base.iter().rev().copied().collect();
-        while let Some(id) = waiting.pop() {
-            if !is_taken_back(id) {
-                starts.push(id);
-            } else if seen.insert(id)
-                && let Ok(commit) = self.store().commit(&id)
-            {
-                waiting.extend(commit.parents.iter().rev());
+        let mut starts = Vec::new();
+        ancestors(base.iter().rev().copied(), |id| {
+            if is_taken_back(id) {
+                let commit = self.store().commit(&id).ok();
+                return Ok(commit.map(|commit| commit.parents.into_iter().rev().collect()));
             }
-        }
+            starts.push(id);
+            Ok::<_, RefError>(None)
+        })?;
         Ok(starts)
     }
 

@@ -28,11 +28,15 @@
 //! A restore that fails, skips an entry or is killed stays in the state after `Restoring`. The
 //! files then contain only what both states of the files contain for certain.
 
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashSet, VecDeque},
+    convert::Infallible,
+};
 
 use crate::{
     base::{id::CommitId, time::Time},
     repo::{
+        history::ancestors,
         ref_log::{RefLogEntry, RefValue},
         ref_name::RefName,
     },
@@ -116,13 +120,9 @@ pub enum BaseEvent<'a> {
         /// The refs and commits of the store.
         facts: &'a dyn RefFacts,
     },
-    /// The restore left the files as the revision has them.
-    Restored {
-        /// The revision.
-        revision: CommitId,
-        /// Time of the newest line in all ref logs.
-        newest: Option<Time>,
-    },
+    /// The restore left the files as the revision has them. `newest` is the time of the newest
+    /// line in all ref logs.
+    Restored { revision: CommitId, newest: Option<Time> },
     /// A commit was made that the files contain with its whole history, or the files turned out to
     /// equal the last commit of a branch.
     Committed(CommitId),
@@ -213,18 +213,11 @@ impl Base {
         }
         let of_others: HashSet<_> = made.of_others.iter().map(|(_, id)| *id).collect();
         let lacking = |mut contained: ContainedHistory<'_>| {
-            let (mut lacking, mut seen, mut waiting) = (Vec::new(), HashSet::new(), vec![tip]);
-            while let Some(id) = waiting.pop() {
-                if !contained.has(id)
-                    && seen.insert(id)
-                    && let Some(parents) = facts.parents(&id)
-                {
-                    waiting.extend(parents);
-                    if !of_others.contains(&id) {
-                        lacking.push(id);
-                    }
-                }
-            }
+            let Ok(mut lacking) = ancestors([tip], |id| {
+                let parents = if contained.has(id) { None } else { facts.parents(&id) };
+                Ok::<_, Infallible>(parents)
+            });
+            lacking.retain(|id| !of_others.contains(id));
             lacking
         };
         let all = lacking(ContainedHistory::new(contained.clone(), facts));
@@ -373,17 +366,15 @@ impl<'f> ContainedHistory<'f> {
 
     /// Returns the newest of these commits in the history of `tip`.
     fn part_of(&mut self, tip: CommitId) -> Vec<CommitId> {
-        let (mut part, mut seen, mut waiting) = (Vec::new(), HashSet::new(), vec![tip]);
-        while let Some(id) = waiting.pop() {
-            if !seen.insert(id) {
-                continue;
-            }
+        let mut part = Vec::new();
+        let Ok(_) = ancestors([tip], |id| {
             if self.has(id) {
                 part.push(id);
-            } else {
-                waiting.extend(self.facts.parents(&id).unwrap_or_default().into_iter().rev());
+                return Ok(None);
             }
-        }
+            let parents = self.facts.parents(&id).unwrap_or_default();
+            Ok::<_, Infallible>(Some(parents.into_iter().rev().collect()))
+        });
         part
     }
 }

@@ -1,20 +1,21 @@
-//! Iterates over a commit and its ancestors, newest first.
+//! Walks commits and their ancestors: [`History`] newest first, [`ancestors`] and [`walk`] depth
+//! first.
 //!
-//! A commit always comes before its parents, whatever their times. Among parallel lines of history
-//! the newest commit comes first. A wrong clock can therefore move a commit in the list, but never
-//! hide one.
+//! In a [`History`], a commit always comes before its parents, whatever their times. Among parallel
+//! lines of history the newest commit comes first. A wrong clock can therefore move a commit in the
+//! list, but never hide one.
 //!
-//! Pending commits are kept in a heap ordered by time, so reading the first twenty commits reads
-//! little more than twenty. The set of visited commits is kept only once there are several lines of
+//! A [`History`] sorts pending commits by time, so reading the first twenty commits reads little
+//! more than twenty. It keeps the set of visited commits only once there are several lines of
 //! history: on a single line no commit can be reached twice.
 
 use std::{
-    cmp::Ordering,
-    collections::{BinaryHeap, HashSet},
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
 };
 
 use crate::{
-    base::id::CommitId,
+    base::{id::CommitId, time::Time},
     format::commit::Commit,
     store::{Store, StoreError},
 };
@@ -30,7 +31,7 @@ pub enum Parents {
 }
 
 impl Parents {
-    /// Returns the parents of `commit` that are followed.
+    /// Returns the parents of `commit` to follow.
     pub fn of(self, commit: &Commit) -> &[CommitId] {
         match self {
             Self::All => &commit.parents,
@@ -44,20 +45,15 @@ impl Parents {
 pub struct History<'a> {
     store: &'a Store,
     parents: Parents,
-    waiting: BinaryHeap<QueuedCommit>,
+    /// The pending commits, sorted by time and by the reverse order in which they were added. The
+    /// last one is next.
+    waiting: BTreeMap<(Time, Reverse<u64>), (CommitId, Commit)>,
     visited: Option<HashSet<CommitId>>,
+    /// Number of commits that were added so far.
     count: u64,
     /// The error of reading a parent of the last commit. The iterator returns it after that commit,
     /// and then ends.
     failure: Option<StoreError>,
-}
-
-#[derive(Debug)]
-struct QueuedCommit {
-    commit: Commit,
-    id: CommitId,
-    /// Breaks ties of time: the commit that was added first comes first.
-    number: u64,
 }
 
 impl<'a> History<'a> {
@@ -84,7 +80,7 @@ impl<'a> History<'a> {
         starts: &[CommitId],
         parents: Parents,
     ) -> Result<Self, StoreError> {
-        let (waiting, count, failure) = (BinaryHeap::new(), 0, None);
+        let (waiting, count, failure) = (BTreeMap::new(), 0, None);
         let visited = (starts.len() > 1).then(HashSet::new);
         let mut history = Self { store, parents, waiting, visited, count, failure };
         if !excluded.is_empty() {
@@ -101,14 +97,14 @@ impl<'a> History<'a> {
         }
         let commit = self.store.commit(&id)?;
         self.count += 1;
-        self.waiting.push(QueuedCommit { commit, id, number: self.count });
+        self.waiting.insert((commit.time, Reverse(self.count)), (id, commit));
         Ok(())
     }
 
     /// Removes and returns the newest pending commit. The caller then chooses which of its parents
     /// to [follow](History::follow).
     pub fn pop(&mut self) -> Option<(CommitId, Commit)> {
-        self.waiting.pop().map(|QueuedCommit { commit, id, .. }| (id, commit))
+        self.waiting.pop_last().map(|(_, found)| found)
     }
 
     /// Adds these parents of the last commit to the pending commits.
@@ -138,23 +134,41 @@ impl Iterator for History<'_> {
     }
 }
 
-impl Ord for QueuedCommit {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let by_time = self.commit.time.cmp(&other.commit.time);
-        by_time.then_with(|| other.number.cmp(&self.number))
+/// Visits commits depth first, the last one of `starts` first. `visit` returns the parents to visit
+/// after a commit, the last one first. It is called again for a commit that it reaches twice.
+///
+/// # Errors
+/// The first error of `visit`.
+pub fn walk<E>(
+    starts: impl IntoIterator<Item = CommitId>,
+    mut visit: impl FnMut(CommitId) -> Result<Vec<CommitId>, E>,
+) -> Result<(), E> {
+    let mut waiting: Vec<CommitId> = starts.into_iter().collect();
+    while let Some(id) = waiting.pop() {
+        waiting.extend(visit(id)?);
     }
+    Ok(())
 }
 
-impl PartialOrd for QueuedCommit {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+/// Visits commits and their ancestors as [`walk`] does, each once. `parents` returns `None` to leave
+/// out a commit and not to visit its parents. Returns the other commits in the order of the visits.
+///
+/// # Errors
+/// The first error of `parents`.
+pub fn ancestors<E>(
+    starts: impl IntoIterator<Item = CommitId>,
+    mut parents: impl FnMut(CommitId) -> Result<Option<Vec<CommitId>>, E>,
+) -> Result<Vec<CommitId>, E> {
+    let (mut visited, mut found) = (HashSet::new(), Vec::new());
+    walk(starts, |id| {
+        if !visited.insert(id) {
+            return Ok(Vec::new());
+        }
+        let parents = parents(id)?;
+        if parents.is_some() {
+            found.push(id);
+        }
+        Ok(parents.unwrap_or_default())
+    })?;
+    Ok(found)
 }
-
-impl PartialEq for QueuedCommit {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for QueuedCommit {}

@@ -6,21 +6,20 @@
 
 use std::{
     ffi::OsStr,
-    io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
 };
 
 use crate::{
-    base::io::PathError,
+    base::io::{PathError, if_exists},
     disk::{CreateMode, Disk, NewFile, lock_wait::is_file_at, output::folder_of},
     local::{ignore::GITIGNORE, write::temporary_name},
     repo::{
         Repo, RepoError, base, base_state,
-        config::{self, Config, edit::Edit, key::KeyPath, layer::Whose},
+        config::{self, Config, edit::Edit, key::KeyPath, layer::ConfigOwner},
         open::{FIRST_BRANCH, STORE_FOLDER, check_links, write_config},
         ref_name::{RefKind, RefName},
-        refs::{Head, RefError, Refs, temporary},
+        refs::{Head, RefError, Refs},
     },
     store::Store,
 };
@@ -82,13 +81,13 @@ impl Repo {
         let store_disk = disk.with_access(access);
         for _ in 0..RETRIES {
             if dir.join(config::FILE).exists() {
-                return Err(taken(dir));
+                return Err(exists_error(dir));
             }
             let was_there = dir.exists();
             // Files in a folder without a lock file belong to something else. With a lock file,
             // another process may be creating a store there.
             if was_there && !is_free(dir)? && !dir.join(LOCK).exists() {
-                return Err(taken(dir));
+                return Err(exists_error(dir));
             }
             disk.create_folders(folder_of(dir))?;
             store_disk.create_folders(dir)?;
@@ -96,7 +95,7 @@ impl Repo {
             let lock_disk = store_disk.in_store(dir).with_access(access);
             let Some(_lock) = lock(dir, &lock_disk)? else { continue };
             if !is_free(dir)? {
-                return Err(taken(dir));
+                return Err(exists_error(dir));
             }
             check_links(dir)?;
             let objects = dir.join("objects");
@@ -109,7 +108,7 @@ impl Repo {
             }
             return made;
         }
-        Err(taken(dir))
+        Err(exists_error(dir))
     }
 
     /// Returns true if `dir` holds an unfinished store, which creating it again completes. An empty
@@ -121,7 +120,7 @@ impl Repo {
 }
 
 /// Returns the error for a folder that holds a store or other files.
-fn taken(dir: &Path) -> RepoError {
+fn exists_error(dir: &Path) -> RepoError {
     let dir = dir.to_owned();
     if dir.join(config::FILE).exists() {
         RepoError::Exists { dir }
@@ -150,7 +149,7 @@ fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
         for (name, content) in
             [(GITIGNORE, GITIGNORE_ALL), (base::FILE, base_state::NONE.as_bytes())]
         {
-            disk.write_whole(&temporary(dir, name), &dir.join(name), content)?;
+            disk.write_whole(&dir.join("tmp"), &dir.join(name), content)?;
         }
     }
     Ok(write_config(dir, disk, text)?)
@@ -163,7 +162,7 @@ pub(super) fn settings_text(
     config: &Config,
 ) -> Result<String, RepoError> {
     let text = config.to_text();
-    let edit = Edit { text: &text, path: &dir.join(config::FILE), whose: Whose::Store };
+    let edit = Edit { text: &text, path: &dir.join(config::FILE), owner: ConfigOwner::Store };
     match sharing {
         Sharing::Private => Ok(text),
         Sharing::Group => Ok(edit.set(&KeyPath::new([SHARED]), "true")?),
@@ -244,14 +243,10 @@ fn is_free(dir: &Path) -> Result<bool, RepoError> {
     }
     // Objects or refs without settings belong to a damaged store, not to an unfinished one.
     for part in ["objects", "refs/heads", "refs/tags"] {
-        match fs_err::read_dir(dir.join(part)) {
-            Ok(mut entries) => {
-                if entries.next().is_some() {
-                    return Ok(false);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(PathError::when("list", &dir.join(part))(error).into()),
+        let part = dir.join(part);
+        let entries = if_exists(fs_err::read_dir(&part)).map_err(PathError::when("list", &part))?;
+        if entries.is_some_and(|mut entries| entries.next().is_some()) {
+            return Ok(false);
         }
     }
     Ok(true)
@@ -266,7 +261,7 @@ mod tests {
     };
 
     #[test]
-    fn of_those_who_make_one_at_once_all_but_one_find_it() {
+    fn one_of_several_concurrent_inits_creates_the_store() {
         for round in 0..200u64 {
             let project = tempfile::tempdir().unwrap();
             let dir = project.path().join(STORE_FOLDER);
@@ -287,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_store_of_a_project_is_hidden_from_git() {
+    fn git_ignores_the_store_of_a_project_only() {
         let folder = tempfile::tempdir().unwrap();
         let (project, bare) = (folder.path().join(STORE_FOLDER), folder.path().join("bare"));
         for dir in [&project, &bare] {
@@ -326,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_waits_while_a_new_store_is_discarded_fails() {
+    fn a_commit_fails_if_the_new_store_is_discarded() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join(STORE_FOLDER);
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();

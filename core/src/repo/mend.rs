@@ -16,7 +16,7 @@ use crate::{
         open::{FIRST_BRANCH, STORE_FOLDER, read_config, write_config},
         ref_log::RefValue,
         ref_name::{RefKind, RefName},
-        refs::{Head, RefError, Refs, temporary},
+        refs::{Head, RefError, Refs},
         scope,
     },
 };
@@ -41,7 +41,7 @@ impl Repo {
     pub fn has_lost_settings(dir: &Path) -> bool {
         let has = |name: &str| dir.join(name).exists();
         let is_lost = || match read_at_most(&dir.join(config::FILE), limits::CONFIG_BYTES) {
-            Ok(bytes) => says_nothing(&bytes),
+            Ok(bytes) => has_no_settings(&bytes),
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
         let is_store = dir.ends_with(STORE_FOLDER) || has(make::LOCK);
@@ -109,9 +109,8 @@ impl Repo {
         }
         match read_at_most(&dir.join(config::FILE), limits::CONFIG_BYTES) {
             // A person may have written this text.
-            Ok(bytes) if !says_nothing(&bytes) => {
-                let temporary = temporary(dir, "config");
-                disk.in_store(dir).write_whole(&temporary, &dir.join(DAMAGED), &bytes)?;
+            Ok(bytes) if !has_no_settings(&bytes) => {
+                disk.in_store(dir).write_whole(&dir.join("tmp"), &dir.join(DAMAGED), &bytes)?;
             }
             _ => {}
         }
@@ -126,7 +125,7 @@ fn write_settings(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoEr
 
 /// Returns true if a settings file has no setting. A power cut may leave a file that is empty or
 /// full of zeros.
-pub(super) fn says_nothing(text: &[u8]) -> bool {
+pub(super) fn has_no_settings(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').all(|line| {
         let mut text = line.iter().filter(|byte| !byte.is_ascii_whitespace() && **byte != 0);
         text.next().is_none_or(|first| *first == b'#')

@@ -8,16 +8,16 @@ use std::{
 
 use crate::{
     base::{io::PathError, kind::ErrorKind, observe::Observer},
-    disk::{Disk, symlink_guard},
+    disk::{Disk, output::folder_of, scratch::unique_name, symlink_guard},
     format::outline,
     repo::{
         config::{
             self, Config, ConfigError, ConfigFile, SettingLayers,
             file::{self, FileError},
-            layer::Whose,
+            layer::ConfigOwner,
         },
-        mend::says_nothing,
-        refs::{Lock, RefError, Refs, temporary},
+        mend::has_no_settings,
+        refs::{Lock, RefError, Refs},
     },
     store::{FifoSemaphore, RemoteFrames, Store, StoreError},
 };
@@ -45,69 +45,37 @@ pub struct Repo {
 pub enum RepoError {
     /// The path does not exist.
     #[error("no store found at {}", dir.display())]
-    NoStore {
-        /// The path where the store was expected.
-        dir: PathBuf,
-    },
+    NoStore { dir: PathBuf },
     /// The path exists, but is not a store.
     #[error("{} is not a store", dir.display())]
-    NotAStore {
-        /// The path that was opened as a store.
-        dir: PathBuf,
-    },
+    NotAStore { dir: PathBuf },
     /// The store has commits or refs, but its settings file is missing or empty.
     #[error("{} is damaged: its settings file {} is missing", dir.display(), config::FILE)]
-    SettingsLost {
-        /// The store folder.
-        dir: PathBuf,
-    },
+    SettingsLost { dir: PathBuf },
     /// The store has settings, but no folder of objects.
     #[error("{} has no folder `objects`: it is damaged, or not a store", dir.display())]
-    ObjectsLost {
-        /// The store folder.
-        dir: PathBuf,
-    },
+    ObjectsLost { dir: PathBuf },
     /// The store has the layout of a remote.
     #[error("{} is a remote; it does not accept commits", dir.display())]
-    Remote {
-        /// The folder of the remote.
-        dir: PathBuf,
-    },
+    Remote { dir: PathBuf },
     /// A part of the store is a symbolic link, which may lead outside it.
     #[error("{} is a symbolic link; snap does not follow links inside a store", path.display())]
-    Link {
-        /// The link.
-        path: PathBuf,
-    },
+    Link { path: PathBuf },
     /// The store was not named: it was found as a `.snap` that is a symbolic link.
     #[error(
         "{} is a symbolic link; snap uses the store behind it only if you name the link",
         dir.display()
     )]
-    FoundLink {
-        /// The link.
-        dir: PathBuf,
-    },
+    FoundLink { dir: PathBuf },
     /// The packs of the store lie in a store, which may be another one.
     #[error("{} leads to {}, which is part of a store", objects.display(), target.display())]
-    ObjectsInStore {
-        /// The link in the store that was opened.
-        objects: PathBuf,
-        /// The folder that the link leads to.
-        target: PathBuf,
-    },
+    ObjectsInStore { objects: PathBuf, target: PathBuf },
     /// A store already exists in the folder.
     #[error("a store already exists at {}", dir.display())]
-    Exists {
-        /// The store folder.
-        dir: PathBuf,
-    },
+    Exists { dir: PathBuf },
     /// The folder contains other files.
     #[error("{} is not empty", dir.display())]
-    NotEmpty {
-        /// The folder for the new store.
-        dir: PathBuf,
-    },
+    NotEmpty { dir: PathBuf },
     /// The settings are invalid, or were written by a newer version.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -250,7 +218,7 @@ impl Repo {
     ///
     /// # Errors
     /// As [`Repo::open`].
-    pub fn open_as_it_is(dir: &Path) -> Result<Self, RepoError> {
+    pub fn open_read_only(dir: &Path) -> Result<Self, RepoError> {
         let config = read_config(dir)?;
         let disk = Disk::default().in_store(dir);
         let refs = Refs::new(dir, disk.clone());
@@ -304,8 +272,7 @@ impl Repo {
 
     /// Returns the project folder, whose `.snap` this store is; `None` for a bare store.
     pub fn project(&self) -> Option<&Path> {
-        let parent = self.dir.parent().filter(|_| self.dir.ends_with(STORE_FOLDER))?;
-        Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+        self.dir.ends_with(STORE_FOLDER).then(|| folder_of(&self.dir))
     }
 }
 
@@ -329,10 +296,7 @@ pub fn check_links(dir: &Path) -> Result<(), RepoError> {
 /// # Errors
 /// [`RepoError::FoundLink`].
 pub fn refuse_found_link(dir: &Path) -> Result<(), RepoError> {
-    match dir.is_symlink() {
-        true => Err(RepoError::FoundLink { dir: dir.to_owned() }),
-        false => Ok(()),
-    }
+    if dir.is_symlink() { Err(RepoError::FoundLink { dir: dir.to_owned() }) } else { Ok(()) }
 }
 
 /// How the folder of a store is laid out.
@@ -359,10 +323,8 @@ impl StoreLayout {
             name.parse::<outline::Name>().is_ok()
         };
         let mut files = fs_err::read_dir(dir.join("index")).into_iter().flatten().flatten();
-        match files.any(|file| file.file_name().to_str().is_some_and(is_outlines)) {
-            true => Self::Remote,
-            false => Self::Local,
-        }
+        let has_outlines = files.any(|file| file.file_name().to_str().is_some_and(is_outlines));
+        if has_outlines { Self::Remote } else { Self::Local }
     }
 }
 
@@ -394,8 +356,8 @@ pub fn read_config(dir: &Path) -> Result<Config, RepoError> {
 /// As [`read_config`], but the values are not yet checked against each other.
 pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     let path = dir.join(config::FILE);
-    let read = ConfigFile::read(&path, Whose::Store);
-    if read.as_ref().map_or(true, |file| says_nothing(file.text.as_bytes()))
+    let read = ConfigFile::read(&path, ConfigOwner::Store);
+    if read.as_ref().map_or(true, |file| has_no_settings(file.text.as_bytes()))
         && Repo::has_lost_settings(dir)
     {
         return Err(RepoError::SettingsLost { dir: dir.to_owned() });
@@ -412,15 +374,12 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
         }
         FileError::Config(error) => error.into(),
         FileError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
-        FileError::Io(error)
-            if matches!(
-                error.source.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            RepoError::NotAStore { dir: dir.to_owned() }
-        }
-        FileError::Io(error) => error.into(),
+        FileError::Io(error) => match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                RepoError::NotAStore { dir: dir.to_owned() }
+            }
+            _ => error.into(),
+        },
     })
 }
 
@@ -447,7 +406,12 @@ pub fn lock_config(dir: &Path) -> Result<ConfigLock, RefError> {
 /// [`PathError`] of the first step that failed.
 pub fn write_config(dir: &Path, disk: &Disk, text: &str) -> Result<(), PathError> {
     let disk = &disk.in_store(dir);
-    file::write(disk, &temporary(dir, "config"), &dir.join(config::FILE), text)
+    file::write(disk, &config_draft(dir), &dir.join(config::FILE), text)
+}
+
+/// Returns a unique path for settings that will replace those of the store in `dir`.
+pub(super) fn config_draft(dir: &Path) -> PathBuf {
+    dir.join("tmp").join(unique_name("config"))
 }
 
 #[cfg(test)]
@@ -461,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_store_is_found_from_below_and_read() {
+    fn a_new_store_is_found_from_a_folder_below() {
         let (project, dir) = make();
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
         let below = project.path().join("a/b");
@@ -491,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_said_so() {
+    fn a_path_that_is_not_a_store_is_reported() {
         let (project, dir) = make();
         assert!(matches!(read_config(&dir), Err(RepoError::NoStore { .. })));
         let file = project.path().join("file");

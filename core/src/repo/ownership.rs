@@ -4,6 +4,7 @@
 //! example in `/tmp` or in a shared project. That user could then read the files that are committed
 //! to it. This module checks that only trusted users can have put the store there; the caller
 //! decides who is trusted.
+//!
 //! | checked            | must be                                                        |
 //! |--------------------|----------------------------------------------------------------|
 //! | the store folder   | owned by a trusted user, not writable by every user            |
@@ -12,18 +13,17 @@
 //! | its parts          | owned by a trusted user, not writable by every user            |
 //! | writable by group  | only if `shared` is set in `config.toml`, whose owner is trusted |
 //!
-//! The owner of the folder above can replace the store between this check and
-//! its use, and is trusted not to.
+//! The owner of the folder above can replace the store between this check and its use, and is
+//! trusted not to.
 
 use std::{
     fs::Metadata,
-    io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use crate::{
-    base::io::PathError,
+    base::io::{PathError, if_exists},
     disk::output::folder_of,
     repo::{
         config::{
@@ -76,32 +76,16 @@ pub const OVERFLOW_UID: u32 = 65_534;
 pub enum Distrust {
     /// Another user owns the store or one of its parts.
     #[error("{} belongs to {}", path.display(), user(*uid))]
-    Owner {
-        /// The store or the part.
-        path: PathBuf,
-        uid: u32,
-    },
-    /// Every user may write to the path.
+    Owner { path: PathBuf, uid: u32 },
+    /// Every user may write to the store, a part of it, or the folder above.
     #[error("every user may write to {} (mode {mode:04o})", path.display())]
-    World {
-        /// The store, a part, or the folder above.
-        path: PathBuf,
-        /// Permission bits of `path`.
-        mode: u32,
-    },
+    World { path: PathBuf, mode: u32 },
     /// The group may write to the store, and `shared` is not set.
     #[error(
         "group {gid} may write to {} (mode {mode:04o}), but the store is not shared",
         path.display()
     )]
-    Group {
-        /// The store or a part.
-        path: PathBuf,
-        /// Permission bits of `path`.
-        mode: u32,
-        /// The gid of `path`.
-        gid: u32,
-    },
+    Group { path: PathBuf, mode: u32, gid: u32 },
     /// The path cannot be examined.
     #[error(transparent)]
     Io(#[from] PathError),
@@ -124,10 +108,10 @@ pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
         true => Ok(()),
         false => Err(Distrust::Owner { path: path.to_owned(), uid: meta.uid() }),
     };
-    let link = look(dir, Follow::No)?;
+    let link = fs_err::symlink_metadata(dir).map_err(PathError::when("look at", dir))?;
     own(dir, &link)?;
     check_above(dir)?;
-    let store = look(dir, Follow::Yes)?;
+    let store = fs_err::metadata(dir).map_err(PathError::when("look at", dir))?;
     if link.is_symlink() {
         let real = fs_err::canonicalize(dir).map_err(PathError::when("look at", dir))?;
         own(&real, &store)?;
@@ -137,17 +121,18 @@ pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
     // Returns the metadata of a path; with `is_owned`, also checks the owner of the path and of the
     // target of a link.
     let examine = |path: &Path, is_owned: bool| -> Result<Option<Metadata>, Distrust> {
-        let Some(meta) = look_if_there(path, Follow::No)? else { return Ok(None) };
+        let meta = if_exists(fs_err::symlink_metadata(path));
+        let Some(meta) = meta.map_err(PathError::when("look at", path))? else { return Ok(None) };
         if is_owned {
             own(path, &meta)?;
         }
         if !meta.is_symlink() {
             return Ok(Some(meta));
         }
-        let target = look_if_there(path, Follow::Yes)?;
-        match &target {
-            Some(meta) if is_owned => own(path, meta)?,
-            _ => {}
+        let target = if_exists(fs_err::metadata(path));
+        let target = target.map_err(PathError::when("look at", path))?;
+        if let Some(meta) = target.as_ref().filter(|_| is_owned) {
+            own(path, meta)?;
         }
         Ok(target)
     };
@@ -189,7 +174,7 @@ fn is_shared(dir: &Path) -> bool {
 
 fn check_above(dir: &Path) -> Result<(), Distrust> {
     let above = folder_of(dir);
-    let meta = look(above, Follow::Yes)?;
+    let meta = fs_err::metadata(above).map_err(PathError::when("look at", above))?;
     if meta.mode() & STICKY == 0 { check_world(above, &meta) } else { Ok(()) }
 }
 
@@ -205,29 +190,6 @@ fn check_group(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
     match mode & GROUP_WRITE {
         0 => Ok(()),
         _ => Err(Distrust::Group { path: path.to_owned(), mode, gid }),
-    }
-}
-
-/// Whether to examine a link or its target.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Follow {
-    Yes,
-    No,
-}
-
-fn look(path: &Path, follow: Follow) -> Result<Metadata, PathError> {
-    let meta = match follow {
-        Follow::Yes => fs_err::metadata(path),
-        Follow::No => fs_err::symlink_metadata(path),
-    };
-    meta.map_err(PathError::when("look at", path))
-}
-
-/// Calls [`look`]; returns `None` if the path does not exist.
-fn look_if_there(path: &Path, follow: Follow) -> Result<Option<Metadata>, PathError> {
-    match look(path, follow) {
-        Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
-        found => found.map(Some),
     }
 }
 
@@ -257,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_an_untrusted_user_is_refused_and_so_is_a_link_to_one() {
+    fn a_store_or_link_of_an_untrusted_user_is_refused() {
         let (project, dir) = store(Sharing::Private);
         check(&dir, &me()).unwrap();
         let other = [me()[0] + 1];
@@ -269,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_every_user_may_replace_or_change_is_refused() {
+    fn a_store_that_all_users_may_change_is_refused() {
         let (project, dir) = store(Sharing::Private);
         mode(project.path(), 0o777);
         let above = check(&dir, &me());
@@ -286,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_its_group_may_change_must_have_been_made_shared() {
+    fn a_group_writable_store_must_be_marked_as_shared() {
         let (_project, dir) = store(Sharing::Group);
         check(&dir, &me()).unwrap();
         let (_project, dir) = store(Sharing::Private);

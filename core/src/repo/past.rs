@@ -10,42 +10,22 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PastError {
-    /// A tree cannot be read.
+    /// A folder, or the content of a file, cannot be read. The root is `/`; `commit` is one of the
+    /// commits that contain the path.
     #[error("cannot read `{path}` in commit {commit:.12}")]
-    Tree {
-        /// The folder, or the file whose content is missing; `/` is the root.
-        path: String,
-        /// A commit that contains it.
-        commit: CommitId,
-        source: Box<StoreError>,
-    },
-    /// Folders are nested deeper than [`limits::DEPTH`].
+    Tree { path: String, commit: CommitId, source: Box<StoreError> },
+    /// A folder is nested deeper than [`limits::DEPTH`].
     #[error("`{path}` in commit {commit:.12} is nested deeper than {} folders", limits::DEPTH)]
-    TooDeep {
-        /// The folder that is too deep.
-        path: String,
-        /// A commit that contains it.
-        commit: CommitId,
-    },
-    /// A pattern is invalid.
+    TooDeep { path: String, commit: CommitId },
+    /// A pattern is invalid. The error quotes its start.
     #[error("`{pattern}` is not a valid pattern")]
-    Pattern {
-        /// The start of the pattern as the user wrote it.
-        pattern: String,
-        source: PatternProblem,
-    },
+    Pattern { pattern: String, source: PatternProblem },
     /// No commit of the history contains any of these paths.
     #[error("no commit contains `{}`", paths.join("`, `"))]
-    NoSuchPath {
-        /// The paths that the user named.
-        paths: Vec<String>,
-    },
+    NoSuchPath { paths: Vec<String> },
     /// A path contains `..`.
     #[error("`{path}` contains `..`")]
-    Climbs {
-        /// The whole path.
-        path: String,
-    },
+    Climbs { path: String },
     /// A commit or the index cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -69,10 +49,7 @@ pub enum PatternProblem {
     Empty,
     /// The pattern has more components than one search supports.
     #[error("it has more than {limit} parts")]
-    TooLong {
-        /// Maximum number of components.
-        limit: usize,
-    },
+    TooLong { limit: usize },
     /// The pattern has too many bytes or wildcards.
     #[error(transparent)]
     Cost(#[from] PatternCost),

@@ -30,26 +30,15 @@ impl ResolvedPath {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathInTreeError {
-    /// There is no such entry.
+    /// There is no such entry. The path ends at the first missing component.
     #[error("`{path}` does not exist in the snapshot")]
-    NotFound {
-        /// The path up to the first missing component.
-        path: String,
-    },
+    NotFound { path: String },
     /// The path continues below an entry that is not a folder.
     #[error("`{path}` is a {noun}, not a folder")]
-    NotAFolder {
-        /// The entry that is not a folder.
-        path: String,
-        /// The kind of that entry, for the message.
-        noun: &'static str,
-    },
+    NotAFolder { path: String, noun: &'static str },
     /// The path contains `..`.
     #[error("`{path}` contains `..`")]
-    Climbs {
-        /// The whole path.
-        path: String,
-    },
+    Climbs { path: String },
     /// A tree cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -14,14 +14,19 @@
 //! never a change without a line. A line torn by a crash is skipped. Times are unique among all log
 //! lines of a store, so they order all changes.
 
-use std::{fmt, io, os::unix::fs::MetadataExt, path::Path};
+use std::{fmt, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
-    base::{id::CommitId, io::PathError, limits, time::Time},
+    base::{
+        id::CommitId,
+        io::{PathError, if_exists},
+        limits,
+        time::Time,
+    },
     disk::{
         Disk, NewFile,
+        output::folder_of,
         regular::{open_regular, read_end},
-        scratch::unique_name,
     },
     repo::{ref_name::RefName, refs::RefLogMessage},
 };
@@ -132,10 +137,8 @@ pub(super) fn read_last(file: &Path) -> Result<Option<RefLogEntry>, PathError> {
 
 /// Reads the whole lines in the last `limit` bytes of a log file.
 fn read_lines_at_end(file: &Path, limit: u64) -> Result<Vec<RefLogEntry>, PathError> {
-    let mut bytes = match read_end(file, limit) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(PathError::when("read", file))?,
-    };
+    let bytes = if_exists(read_end(file, limit)).map_err(PathError::when("read", file))?;
+    let mut bytes = bytes.unwrap_or_default();
     if bytes.len() as u64 == limit {
         // The first line may be cut off.
         let start = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
@@ -154,10 +157,9 @@ pub(super) fn append(
     (old, new): (&RefValue, &RefValue),
     change: &RefLogMessage<'_>,
 ) -> Result<(), PathError> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let fresh = !file.exists();
+    let is_new = !file.exists();
     append_unsynced(disk, file, (old, new), change)?.sync()?;
-    if fresh { disk.sync_folder(folder) } else { Ok(()) }
+    if is_new { disk.sync_folder(folder_of(file)) } else { Ok(()) }
 }
 
 /// Appends a line. The caller syncs the file, and its folder if the file is new.
@@ -167,7 +169,7 @@ pub(super) fn append_unsynced(
     (old, new): (&RefValue, &RefValue),
     change: &RefLogMessage<'_>,
 ) -> Result<NewFile, PathError> {
-    disk.create_folders(file.parent().unwrap_or(Path::new(".")))?;
+    disk.create_folders(folder_of(file))?;
     let time = change.time.decimal();
     let (who, reason) = (escape(change.who), escape(change.reason));
     unshare(disk, file)?;
@@ -211,17 +213,14 @@ fn unshare(disk: &Disk, file: &Path) -> Result<(), PathError> {
         return Ok(());
     }
     let bytes = read_end(file, limits::REF_LOG_BYTES).map_err(PathError::when("read", file))?;
-    let name = unique_name("log");
-    disk.write_whole(&file.with_file_name(name), file, &bytes)
+    disk.write_whole(folder_of(file), file, &bytes)
 }
 
 /// Returns true if the file ends in the middle of a line.
 fn ends_torn(file: &Path) -> Result<bool, PathError> {
     use std::os::unix::fs::FileExt;
-    let open = match open_regular(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        other => other.map_err(PathError::when("read", file))?,
-    };
+    let open = if_exists(open_regular(file)).map_err(PathError::when("read", file))?;
+    let Some(open) = open else { return Ok(false) };
     let len = open.metadata().map_err(PathError::when("read", file))?.len();
     let mut last = [b'\n'];
     if len > 0 {
@@ -257,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_found_however_long_it_is() {
+    fn a_last_line_of_any_length_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("main.log");
         assert_eq!(read_last(&file).unwrap(), None);
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_back_and_a_torn_one_is_skipped() {
+    fn lines_survive_a_round_trip_and_a_torn_line_is_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("logs/refs/heads/main.log");
         assert_eq!(read(&file).unwrap(), []);

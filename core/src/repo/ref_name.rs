@@ -40,6 +40,11 @@ impl RefKind {
         }
     }
 
+    /// Returns the kind whose folder below `refs/` has this name.
+    pub fn of_folder(folder: &str) -> Option<Self> {
+        [Self::Branch, Self::Tag, Self::Remote].into_iter().find(|kind| kind.folder() == folder)
+    }
+
     /// Returns the noun for messages.
     pub const fn noun(self) -> &'static str {
         match self {
@@ -121,13 +126,8 @@ impl RefName {
 
     /// Parses `refs/heads/NAME`, `refs/tags/NAME` or `refs/remotes/NAME`.
     pub fn parse_full(text: &str) -> Option<Self> {
-        let rest = text.strip_prefix("refs/")?;
-        match rest.split_once('/')? {
-            ("heads", name) => Self::branch(name).ok(),
-            ("tags", name) => Self::tag(name).ok(),
-            ("remotes", name) => Self::new(RefKind::Remote, name).ok(),
-            _ => None,
-        }
+        let (folder, name) = text.strip_prefix("refs/")?.split_once('/')?;
+        Self::new(RefKind::of_folder(folder)?, name).ok()
     }
 
     /// Returns the kind of the ref.
@@ -142,7 +142,7 @@ impl RefName {
 
     /// Returns true if the two names cannot exist together, because the file of one would have to
     /// be a folder of the other.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn conflicts_with(&self, other: &Self) -> bool {
         let lies_in = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
         };
@@ -262,11 +262,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ref_that_would_be_a_folder_of_another_is_beside_it() {
+    fn a_ref_name_conflicts_with_the_folder_of_another_ref() {
         let [a, inner, longer] = ["a", "a/b", "ab"].map(|name| RefName::branch(name).unwrap());
-        assert!(a.is_beside(&inner) && inner.is_beside(&a));
-        assert!(!a.is_beside(&longer) && !a.is_beside(&a));
-        assert!(!RefName::tag("a").unwrap().is_beside(&inner));
+        assert!(a.conflicts_with(&inner) && inner.conflicts_with(&a));
+        assert!(!a.conflicts_with(&longer) && !a.conflicts_with(&a));
+        assert!(!RefName::tag("a").unwrap().conflicts_with(&inner));
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_name_has_no_character_that_steers_what_is_shown() {
+    fn a_new_name_has_no_invisible_characters() {
         for c in ["\u{202e}", "\u{2066}", "\u{200b}", "\u{feff}", "\u{ad}", "\u{e0041}"] {
             for name in [c.to_owned(), format!("a{c}b"), format!("a/{c}")] {
                 // An existing ref of this name can be read.
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_people_use_are_taken() {
+    fn usual_names_are_accepted() {
         for name in ["main", "feature/x-1", "v1.2.3", "a@b", "20261101", "é", "heads", "x.log"] {
             let branch = RefName::branch(name).unwrap();
             assert_eq!(RefName::parse_full(&branch.to_string()), Some(branch));

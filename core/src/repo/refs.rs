@@ -22,11 +22,16 @@ mod version;
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use crate::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, limits, time::Time},
+    base::{
+        id::CommitId,
+        io::{PathError, if_exists},
+        kind::ErrorKind,
+        limits,
+        time::Time,
+    },
     disk::{
         Disk,
         folder_times::FolderTimes,
@@ -91,83 +96,42 @@ pub struct RefLogMessage<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefError {
-    /// The content of the file is not a ref.
+    /// The content of the file is not what it should be: `noun` is "commit id", for example.
     #[error("{} is damaged: it is not a {noun}", path.display())]
-    Damaged {
-        path: PathBuf,
-        /// The expected content, such as "commit id".
-        noun: &'static str,
-    },
+    Damaged { path: PathBuf, noun: &'static str },
     /// A file below `refs/` has a name that no ref can have.
     #[error("{} is not a valid name of a branch or tag", path.to_string_lossy().escape_debug())]
-    Misnamed {
-        /// The file.
-        path: PathBuf,
-    },
+    Misnamed { path: PathBuf },
     /// The ref already exists.
     #[error("{} `{}` already exists", name.kind().noun(), name.short())]
-    Exists {
-        name: RefName,
-        /// The commit that it points at.
-        at: CommitId,
-    },
-    /// The file of the ref is lost: its log says that the ref existed, and records no removal.
+    Exists { name: RefName, at: CommitId },
+    /// The file of the ref is lost: its log ends with commit `at` and records no removal.
     #[error("{} `{}` is missing; it last pointed at commit {at:.12}", name.kind().noun(), name.short())]
-    Lost {
-        /// The lost ref.
-        name: RefName,
-        /// The last commit in its log.
-        at: CommitId,
-    },
+    Lost { name: RefName, at: CommitId },
     /// A newer version wrote the file; this version must not overwrite it.
     #[error("{} was written by a newer version of snap", path.display())]
-    Newer {
-        /// The file of the ref.
-        path: PathBuf,
-    },
-    /// Another process has moved the ref.
+    Newer { path: PathBuf },
+    /// Another process has moved the ref to `found`, or has removed it.
     #[error("{} `{}` was moved by another process", name.kind().noun(), name.short())]
-    Moved {
-        name: RefName,
-        /// The commit that it points at now.
-        found: Option<CommitId>,
-    },
+    Moved { name: RefName, found: Option<CommitId> },
     /// Another process has changed `HEAD`.
     #[error("HEAD was moved by another process")]
     HeadMoved,
     /// The file of one ref would have to be a folder of the other.
     #[error("{} `{}` conflicts with `{other}`", name.kind().noun(), name.short())]
-    Beside {
-        /// The name of the new ref.
-        name: RefName,
-        /// The name of the existing ref.
-        other: String,
-    },
+    NameConflict { name: RefName, other: String },
     /// The ref does not exist.
     #[error("{} `{}` does not exist", name.kind().noun(), name.short())]
-    Unknown {
-        /// The name that the caller wanted.
-        name: RefName,
-    },
+    Unknown { name: RefName },
     /// A ref name breaks a rule.
     #[error(transparent)]
     Name(#[from] RefNameError),
     /// Another process holds the lock.
     #[error("{} has been locked for {waited_secs} seconds", path.display())]
-    Locked {
-        /// The lock file.
-        path: PathBuf,
-        /// The time spent waiting, in seconds.
-        waited_secs: u64,
-    },
+    Locked { path: PathBuf, waited_secs: u64 },
     /// Another command reads or writes the project's files.
     #[error("another snap process has been using the files of {} for {waited_secs} seconds", project.display())]
-    FilesBusy {
-        /// The project folder.
-        project: PathBuf,
-        /// The time spent waiting, in seconds.
-        waited_secs: u64,
-    },
+    FilesBusy { project: PathBuf, waited_secs: u64 },
     /// The user cancelled while the command waited for a lock.
     #[error("interrupted")]
     Interrupted,
@@ -182,9 +146,10 @@ impl RefError {
         match self {
             Self::Damaged { .. } | Self::Misnamed { .. } | Self::Lost { .. } => ErrorKind::Damaged,
             Self::Newer { .. } => ErrorKind::Unsupported,
-            Self::Exists { .. } | Self::Moved { .. } | Self::HeadMoved | Self::Beside { .. } => {
-                ErrorKind::Exists
-            }
+            Self::Exists { .. }
+            | Self::Moved { .. }
+            | Self::HeadMoved
+            | Self::NameConflict { .. } => ErrorKind::Exists,
             Self::Unknown { .. } => ErrorKind::NotFound,
             Self::Name(_) => ErrorKind::Invalid,
             Self::Locked { .. } | Self::FilesBusy { .. } => ErrorKind::Locked,
@@ -195,10 +160,7 @@ impl RefError {
 
     /// Returns the path of the damaged file in the store, such as `refs/heads/main` or `HEAD`.
     pub fn damaged_file(&self) -> Option<String> {
-        match self {
-            Self::Damaged { path, .. } => Some(in_store(path)),
-            _ => None,
-        }
+        if let Self::Damaged { path, .. } = self { Some(in_store(path)) } else { None }
     }
 
     /// Returns the path in the store, escaped, of a file whose name no ref can have.
@@ -330,7 +292,7 @@ impl Refs {
     /// # Errors
     /// [`RefError::Io`].
     pub fn names(&self, kind: RefKind) -> Result<Vec<RefName>, RefError> {
-        Ok(self.names_noting(kind, &mut FolderTimes::default())?.0)
+        Ok(self.names_with_times(kind, &mut FolderTimes::default())?.0)
     }
 
     /// Returns an error for each file whose name no ref of this kind can have.
@@ -338,32 +300,24 @@ impl Refs {
     /// # Errors
     /// [`RefError::Io`].
     pub fn misnamed(&self, kind: RefKind) -> Result<Vec<RefError>, RefError> {
-        let (_, paths) = self.names_noting(kind, &mut FolderTimes::default())?;
+        let (_, paths) = self.names_with_times(kind, &mut FolderTimes::default())?;
         Ok(paths.into_iter().map(|path| RefError::Misnamed { path }).collect())
     }
 
     /// Lists the names of refs, and the files with invalid names. Adds the modification times of
     /// the folders to `times`.
-    fn names_noting(
+    fn names_with_times(
         &self,
         kind: RefKind,
         times: &mut FolderTimes,
     ) -> Result<(Vec<RefName>, Vec<PathBuf>), RefError> {
         let top = self.store.join("refs").join(kind.folder());
         let (mut found, mut misnamed) = (Vec::new(), Vec::new());
-        let mut folders = vec![top.clone()];
-        while let Some(folder) = folders.pop() {
-            times.add(&folder);
-            for (path, is_folder) in entries(&folder)? {
-                if is_folder {
-                    folders.push(path);
-                    continue;
-                }
-                let short = path.strip_prefix(&top).ok().and_then(Path::to_str);
-                match short.and_then(|short| RefName::new(kind, short).ok()) {
-                    Some(name) => found.push(name),
-                    None => misnamed.push(path),
-                }
+        for path in files_below(&top, times)? {
+            let short = path.strip_prefix(&top).ok().and_then(Path::to_str);
+            match short.and_then(|short| RefName::new(kind, short).ok()) {
+                Some(name) => found.push(name),
+                None => misnamed.push(path),
             }
         }
         found.sort_unstable();
@@ -378,13 +332,8 @@ impl Refs {
     /// [`RefError::Io`].
     pub fn bytes(&self) -> Result<u64, RefError> {
         let mut bytes = 0;
-        let mut folders = vec![self.store.join("refs"), self.store.join("logs")];
-        while let Some(folder) = folders.pop() {
-            for (path, is_folder) in entries(&folder)? {
-                if is_folder {
-                    folders.push(path);
-                    continue;
-                }
+        for top in ["refs", "logs"] {
+            for path in files_below(&self.store.join(top), &mut FolderTimes::default())? {
                 let name = path.strip_prefix(&self.store).unwrap_or(&path).as_os_str().len();
                 // A file that is being replaced just now may be missing for a moment.
                 let length = fs_err::symlink_metadata(&path).map_or(0, |meta| meta.len());
@@ -429,7 +378,7 @@ impl Refs {
     ///
     /// # Errors
     /// [`RefError::Exists`] and [`RefError::Moved`] if it is not at `expected`, [`RefError::Lost`],
-    /// [`RefError::Beside`], [`RefError::Newer`], [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::NameConflict`], [`RefError::Newer`], [`RefError::Locked`], [`RefError::Io`].
     pub fn update(
         &self,
         name: &RefName,
@@ -479,10 +428,7 @@ impl Refs {
             self.make_room(name, &path)?;
             self.disk.create_folders(folder)?;
         }
-        let old = match &text {
-            Some(_) => found.into(),
-            None => self.lost(name)?,
-        };
+        let old = if text.is_some() { found.into() } else { self.lost(name)? };
         // In a branch or tag whose file is lost, a move to another commit would silently drop the
         // lost commits from history.
         if let (RefValue::Commit(at), Some(new), false) = (&old, new, is_damaged)
@@ -678,8 +624,7 @@ impl Refs {
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), RefError> {
-        let temporary = temporary(&self.store, "ref");
-        Ok(self.disk.write_whole(&temporary, path, text.as_bytes())?)
+        Ok(self.disk.write_whole(&self.store.join("tmp"), path, text.as_bytes())?)
     }
 
     /// Checks that the file of no other ref is a folder of this ref's path, or lies below it.
@@ -690,7 +635,7 @@ impl Refs {
             if !above.is_empty() {
                 let higher = RefName::new(name.kind(), &above)?;
                 if higher.file(&self.store).is_file() {
-                    return Err(RefError::Beside { name: name.clone(), other: above });
+                    return Err(RefError::NameConflict { name: name.clone(), other: above });
                 }
                 above.push('/');
             }
@@ -699,11 +644,11 @@ impl Refs {
         let mut folders = vec![path.to_owned()];
         let mut empty = Vec::new();
         while let Some(folder) = folders.pop().filter(|_| path.is_dir() && !is_link(path)) {
-            for (inside, is_folder) in entries(&folder)? {
+            for FolderEntry { path: inside, is_folder } in entries(&folder)? {
                 if !is_folder {
                     let below = inside.strip_prefix(path).unwrap_or(&inside).display();
                     let other = format!("{}/{below}", name.short());
-                    return Err(RefError::Beside { name: name.clone(), other });
+                    return Err(RefError::NameConflict { name: name.clone(), other });
                 }
                 folders.push(inside);
             }
@@ -714,15 +659,6 @@ impl Refs {
         }
         Ok(())
     }
-}
-
-/// Returns a unique path in `tmp/`.
-pub(super) fn temporary(store: &Path, what: &str) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let Time { secs, nanos } = Time::now();
-    let process = std::process::id();
-    store.join("tmp").join(format!("{what}-{process}-{count}-{secs}{nanos:09}"))
 }
 
 /// Reads a small text file; returns `None` if it does not exist.
@@ -741,19 +677,35 @@ pub(super) fn read_small(path: &Path, noun: &'static str) -> Result<Option<Strin
     String::from_utf8(bytes).map(Some).map_err(|_| damaged())
 }
 
-/// Lists the paths in a folder, each with whether it is a folder. A missing folder is empty.
-fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>, PathError> {
-    let listing = match fs_err::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(PathError::when("list", folder))?,
-    };
-    listing
-        .map(|entry| {
+/// Lists a folder. A missing folder is empty.
+fn entries(folder: &Path) -> Result<Vec<FolderEntry>, PathError> {
+    let list = || {
+        let entries = if_exists(fs_err::read_dir(folder))?.into_iter().flatten();
+        let entries = entries.map(|entry| {
             let entry = entry?;
-            Ok((entry.path(), entry.file_type()?.is_dir()))
-        })
-        .collect::<io::Result<_>>()
-        .map_err(PathError::when("list", folder))
+            Ok(FolderEntry { path: entry.path(), is_folder: entry.file_type()?.is_dir() })
+        });
+        entries.collect::<io::Result<_>>()
+    };
+    list().map_err(PathError::when("list", folder))
+}
+
+struct FolderEntry {
+    path: PathBuf,
+    is_folder: bool,
+}
+
+/// Lists the files below a folder, unsorted. Adds the modification time of each folder to `times`
+/// before it lists the folder.
+fn files_below(top: &Path, times: &mut FolderTimes) -> Result<Vec<PathBuf>, PathError> {
+    let (mut files, mut folders) = (Vec::new(), vec![top.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        times.add(&folder);
+        for FolderEntry { path, is_folder } in entries(&folder)? {
+            if is_folder { folders.push(path) } else { files.push(path) }
+        }
+    }
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::{
     repo::{
         Repo,
         path::{components, is_within},
-        refs::{RefError, temporary},
+        refs::RefError,
     },
 };
 
@@ -98,9 +98,8 @@ pub(super) fn only_whole(dir: &Path) -> Option<PathBuf> {
 }
 
 fn write(dir: &Path, disk: &Disk, text: &[u8]) -> Result<(), RefError> {
-    files(dir)
-        .iter()
-        .try_for_each(|path| Ok(disk.write_whole(&temporary(dir, FILE), path, text)?))
+    let tmp = dir.join("tmp");
+    files(dir).iter().try_for_each(|path| Ok(disk.write_whole(&tmp, path, text)?))
 }
 
 fn read(path: &Path) -> Result<Option<Vec<ScopePath>>, RefError> {

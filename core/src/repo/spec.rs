@@ -18,7 +18,7 @@
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, IdPrefix},
+        id::{BlobId, CommitId, IdPrefix, ObjectId},
         kind::ErrorKind,
         suggestions::similar_names,
         time::Time,
@@ -47,7 +47,6 @@ pub type ParseDate<'a> = &'a dyn Fn(&str) -> Option<Time>;
 /// A commit, and possibly a path in it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The id of the commit.
     pub id: CommitId,
     /// The decoded commit.
     pub commit: Commit,
@@ -71,66 +70,33 @@ pub struct PrefixMatch {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The text names no commit.
+    /// A part of the revision names no commit; `close` are similar names.
     #[error("`{text}` is not a commit, branch or tag")]
-    Unknown {
-        /// The part that cannot be resolved.
-        text: String,
-        /// Similar names, for a hint.
-        close: Vec<String>,
-    },
+    Unknown { text: String, close: Vec<String> },
     /// The branch has no commit yet.
     #[error("branch `{}` has no commit yet", branch.short())]
-    Unborn {
-        /// The branch of `HEAD`.
-        branch: RefName,
-    },
+    Unborn { branch: RefName },
     /// A branch or tag is missing, and no log records its removal.
     #[error("{} `{}` is missing; it last pointed at commit {id:.12}", name.kind().noun(), name.short())]
-    Lost {
-        /// The missing ref.
-        name: RefName,
-        /// The commit that it pointed at last.
-        id: CommitId,
-    },
-    /// Several commits have this prefix.
+    Lost { name: RefName, id: CommitId },
+    /// Several commits have this prefix. The candidates are some of them, newest first.
     #[error("id prefix `{prefix}` is ambiguous")]
-    Ambiguous {
-        prefix: String,
-        /// Some of these commits, newest first.
-        candidates: Vec<PrefixMatch>,
-    },
-    /// The commit does not have this parent.
+    Ambiguous { prefix: String, candidates: Vec<PrefixMatch> },
+    /// The commit does not have this parent. Parents count from 1.
     #[error("commit {id:.12} has no parent {number}")]
-    NoParent {
-        id: CommitId,
-        /// The number of the parent, from 1.
-        number: usize,
-    },
+    NoParent { id: CommitId, number: usize },
     /// No commit of the history is this old.
     #[error("`{text}` has no commit on or before that date")]
-    NoneBefore {
-        /// The revision with its date.
-        text: String,
-    },
+    NoneBefore { text: String },
     /// A date cannot be parsed.
     #[error("`{date}` is not a date")]
-    Date {
-        /// The text that is not a date.
-        date: String,
-    },
+    Date { date: String },
     /// The date after an `@` is missing.
     #[error("`{text}` has no date after the `@`")]
-    NoDate {
-        /// The revision.
-        text: String,
-    },
-    /// The text is not valid UTF-8.
+    NoDate { text: String },
+    /// The revision is not valid UTF-8; the text contains replacement characters.
     #[error("`{text}` is not a revision")]
-    Syntax {
-        /// The revision, with replacement characters.
-        text: String,
-    },
+    Syntax { text: String },
     /// The path cannot be resolved.
     #[error(transparent)]
     Path(#[from] PathInTreeError),
@@ -271,10 +237,7 @@ impl<'a> Revisions<'a> {
                 return Ok(Some(id));
             }
         }
-        match IdPrefix::parse(text) {
-            Some(prefix) => self.prefixed(&prefix),
-            None => Ok(None),
-        }
+        if let Some(prefix) = IdPrefix::parse(text) { self.prefixed(&prefix) } else { Ok(None) }
     }
 
     /// Reports the first of `others` that exists, if it or `used` is a remote branch, or else the
@@ -294,18 +257,14 @@ impl<'a> Revisions<'a> {
         }
     }
 
+    /// Returns the only commit whose id has this prefix.
     fn prefixed(&self, prefix: &IdPrefix) -> Result<Option<CommitId>, SpecError> {
-        let (low, high) = prefix.bounds();
-        let hits = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
-        let commits = hits.into_iter().filter(|(_, kind)| *kind == ObjectKind::Commit);
-        let mut ids: Vec<_> = commits.map(|(id, _)| CommitId::from_object(id)).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let mut ids = self.ids_with(prefix, |kind| kind == ObjectKind::Commit)?;
         if ids.len() < 2 {
-            return Ok(ids.pop());
+            return Ok(ids.pop().map(CommitId::from_object));
         }
         let mut candidates = Vec::new();
-        for id in ids {
+        for id in ids.into_iter().map(CommitId::from_object) {
             let Commit { time, message, .. } = self.repo.store().commit(&id)?;
             let message = message.lines().next().unwrap_or_default().to_owned();
             candidates.push(PrefixMatch { id, time, message });
@@ -370,20 +329,27 @@ impl<'a> Revisions<'a> {
     /// [`SpecError::Ambiguous`] if several blobs have this prefix.
     pub fn blob(&self, text: &str) -> Result<Option<BlobId>, SpecError> {
         let Some(prefix) = IdPrefix::parse(text) else { return Ok(None) };
-        let (low, high) = prefix.bounds();
-        let hits = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
-        let blob = |kind| matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
-        let mut ids: Vec<_> = hits.into_iter().filter(|hit| blob(hit.1)).map(|hit| hit.0).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        match ids.as_slice() {
-            [] => Ok(None),
-            [id] => Ok(Some(BlobId::from_object(*id))),
-            _ => {
-                let prefix = text.to_owned();
-                Err(SpecError::Ambiguous { prefix, candidates: Vec::new() })
-            }
+        let is_content = |kind| matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
+        let mut ids = self.ids_with(&prefix, is_content)?;
+        if ids.len() < 2 {
+            return Ok(ids.pop().map(BlobId::from_object));
         }
+        Err(SpecError::Ambiguous { prefix: text.to_owned(), candidates: Vec::new() })
+    }
+
+    /// Returns the ids of objects of some kinds that have this prefix, sorted.
+    fn ids_with(
+        &self,
+        prefix: &IdPrefix,
+        is_wanted: impl Fn(ObjectKind) -> bool,
+    ) -> Result<Vec<ObjectId>, SpecError> {
+        let (low, high) = prefix.bounds();
+        let found = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
+        let wanted = found.into_iter().filter(|(_, kind)| is_wanted(*kind));
+        let mut ids: Vec<ObjectId> = wanted.map(|(id, _)| id).collect();
+        // A content may be stored both whole and as a chunk list.
+        ids.dedup();
+        Ok(ids)
     }
 }
 
@@ -453,15 +419,13 @@ impl<'t> BaseTexts<'t> {
 /// Lists the refs that a text may name, in order of precedence.
 pub fn names(text: &str) -> Vec<RefName> {
     let text = text.strip_prefix("refs/").unwrap_or(text);
-    match text.split_once('/') {
-        Some(("heads", name)) => RefName::branch(name).into_iter().collect(),
-        Some(("tags", name)) => RefName::tag(name).into_iter().collect(),
-        Some(("remotes", name)) => RefName::new(RefKind::Remote, name).into_iter().collect(),
-        _ => [RefKind::Branch, RefKind::Remote, RefKind::Tag]
-            .into_iter()
-            .filter_map(|kind| RefName::new(kind, text).ok())
-            .collect(),
+    if let Some((folder, name)) = text.split_once('/')
+        && let Some(kind) = RefKind::of_folder(folder)
+    {
+        return RefName::new(kind, name).into_iter().collect();
     }
+    let kinds = [RefKind::Branch, RefKind::Remote, RefKind::Tag];
+    kinds.into_iter().filter_map(|kind| RefName::new(kind, text).ok()).collect()
 }
 
 /// Removes the last suffix of a revision and returns the rest; `None` if there is no suffix.

@@ -20,12 +20,15 @@
 //! the same value, which identifies it. If the old value of a line is any other than the new value
 //! of the line before, undo stops there.
 
+use std::mem;
+
 use crate::{
     base::{id::CommitId, kind::ErrorKind, time::Time},
     repo::{
+        open::Repo,
         ref_log::{RefLogEntry, RefValue},
         ref_name::Pointer,
-        refs::{RefError, Refs},
+        refs::{RefError, RefLogMessage, Refs},
     },
     store::StoreError,
 };
@@ -33,7 +36,7 @@ use crate::{
 const UNDO: &str = "undo";
 const REDO: &str = "redo";
 
-/// Selects between an undo and a redo.
+/// Whether to undo or to redo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Takes a change back.
@@ -76,7 +79,6 @@ pub struct UndoPlan {
     pub to: RefValue,
     /// The change that is taken back or made again.
     pub change: RefLogEntry,
-    /// Selects between an undo and a redo.
     pub direction: Direction,
 }
 
@@ -85,41 +87,34 @@ impl UndoPlan {
     pub fn reason(&self) -> String {
         format!("{}: {}", self.direction.verb(), self.change.reason)
     }
+
+    /// Moves the ref by compare-and-swap, durably and with a line in its log, as every change
+    /// does. The reason in `change` must be [`UndoPlan::reason`].
+    ///
+    /// # Errors
+    /// [`RefError`] if the ref has moved since the plan was made, or cannot be written.
+    pub fn run(&self, refs: &Refs, change: &RefLogMessage<'_>) -> Result<(), RefError> {
+        debug_assert_eq!(change.reason, self.reason());
+        refs.retarget(&self.pointer, (&self.from, &self.to), change)
+    }
 }
 
 /// Why an undo or a redo is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {
-    /// There is no change to undo or redo.
+    /// There is no change to undo or redo, in all refs or in the one that the caller named.
     #[error("nothing to {}{}", direction.verb(), of(pointer.as_ref()))]
-    Nothing {
-        /// Selects between an undo and a redo.
-        direction: Direction,
-        /// The ref that the caller named, if any.
-        pointer: Option<Pointer>,
-    },
+    Nothing { direction: Direction, pointer: Option<Pointer> },
     /// The undone change cannot be redone, because a ref has changed since.
     #[error("nothing to redo: {} has changed since the last undo", pointer.shown())]
-    Since {
-        /// The ref that changed.
-        pointer: Pointer,
-    },
+    ChangedSince { pointer: Pointer },
     /// The last value in the log is not the current value of the ref.
     #[error("the log of {} does not record how it got its current value", pointer.shown())]
-    Log {
-        /// The ref with that log.
-        pointer: Pointer,
-    },
+    Log { pointer: Pointer },
     /// The earlier commit of the ref cannot be read.
     #[error("cannot read commit {id:.12}, the earlier value of {}", pointer.shown())]
-    Commit {
-        /// The ref that would move.
-        pointer: Pointer,
-        /// The earlier commit.
-        id: CommitId,
-        source: Box<StoreError>,
-    },
+    Commit { pointer: Pointer, id: CommitId, source: Box<StoreError> },
     /// The ref cannot be read or moved.
     #[error(transparent)]
     Ref(#[from] RefError),
@@ -130,10 +125,10 @@ fn of(pointer: Option<&Pointer>) -> String {
 }
 
 impl UndoError {
-    /// Returns the kind of the error, from which a caller decides what to do.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Nothing { .. } | Self::Since { .. } => ErrorKind::NotFound,
+            Self::Nothing { .. } | Self::ChangedSince { .. } => ErrorKind::NotFound,
             Self::Log { .. } => ErrorKind::Damaged,
             Self::Commit { source, .. } => source.kind(),
             Self::Ref(error) => error.kind(),
@@ -141,13 +136,27 @@ impl UndoError {
     }
 }
 
-/// Plans the undo or redo of `wanted`; without it, of the ref that changed last. Changes no ref.
-///
-/// **Not** checked: that the commit still exists.
+/// Plans the undo or redo of `wanted`; without it, of the ref that changed last. Checks that the
+/// commit of the new value can be read. Changes no ref.
 ///
 /// # Errors
 /// [`UndoError`] says why no undo or redo is possible.
 pub fn plan(
+    repo: &Repo,
+    wanted: Option<&Pointer>,
+    direction: Direction,
+) -> Result<UndoPlan, UndoError> {
+    let plan = plan_refs(repo.refs(), wanted, direction)?;
+    if let RefValue::Commit(id) = plan.to
+        && let Err(source) = repo.store().commit(&id)
+    {
+        return Err(UndoError::Commit { pointer: plan.pointer, id, source: Box::new(source) });
+    }
+    Ok(plan)
+}
+
+/// Plans an undo or redo without reading commits.
+fn plan_refs(
     refs: &Refs,
     wanted: Option<&Pointer>,
     direction: Direction,
@@ -171,41 +180,42 @@ fn plan_unlocked(
     direction: Direction,
 ) -> Result<UndoPlan, UndoError> {
     if let Some(pointer) = wanted {
-        let past = Past::read(refs, pointer)?;
+        let history = RefHistory::read(refs, pointer)?;
         let nothing = || UndoError::Nothing { direction, pointer: Some(pointer.clone()) };
-        return past.plan(direction)?.ok_or_else(nothing);
+        return history.plan(direction)?.ok_or_else(nothing);
     }
-    let mut first: Option<(Time, Past)> = None;
+    // The history whose change is the newest, and the ref that changed last.
+    let mut first: Option<(Time, RefHistory)> = None;
     let mut changed: Option<(Time, Pointer)> = None;
     for pointer in refs.logged()? {
-        let past = Past::read(refs, &pointer)?;
-        if past.changed > changed.as_ref().map(|(time, _)| *time) {
-            changed = past.changed.map(|time| (time, pointer));
+        let history = RefHistory::read(refs, &pointer)?;
+        if history.changed > changed.as_ref().map(|(time, _)| *time) {
+            changed = history.changed.map(|time| (time, pointer));
         }
-        if let Some(time) = past.first(direction)
+        if let Some(time) = history.order_time(direction)
             && first.as_ref().is_none_or(|(other, _)| *other < time)
         {
-            first = Some((time, past));
+            first = Some((time, history));
         }
     }
     let nothing = || UndoError::Nothing { direction, pointer: None };
-    let (time, past) = first.ok_or_else(nothing)?;
+    let (time, history) = first.ok_or_else(nothing)?;
     match changed {
         Some((changed, pointer)) if direction == Direction::Redo && changed > time => {
-            Err(UndoError::Since { pointer })
+            Err(UndoError::ChangedSince { pointer })
         }
-        _ => past.plan(direction)?.ok_or_else(nothing),
+        _ => history.plan(direction)?.ok_or_else(nothing),
     }
 }
 
 /// The history of one ref, read from its log.
 #[derive(Debug)]
-struct Past {
+struct RefHistory {
     pointer: Pointer,
-    /// Undo stack: the next change to undo is last.
-    made: Vec<RefLogEntry>,
-    /// Redo stack, with the time of each undo: the next change to redo is last.
-    undone: Vec<(Time, RefLogEntry)>,
+    /// The next change to undo is last.
+    undo_stack: Vec<RefLogEntry>,
+    /// The undone changes, each with the time of its undo. The next one to redo is last.
+    redo_stack: Vec<(Time, RefLogEntry)>,
     /// The value after the last line of the log.
     last_value: Option<RefValue>,
     /// True if the log is complete from the creation of the ref.
@@ -213,40 +223,45 @@ struct Past {
     /// Time of the last change that was neither undo nor redo.
     changed: Option<Time>,
     /// The value before the last line, and what that line did to the stacks.
-    last: Option<(RefValue, Did)>,
-    /// The current value of the ref.
+    last: Option<(RefValue, LineEffect)>,
+    /// The current value.
     target: Result<RefValue, RefError>,
 }
 
 /// The effect of a log line on the stacks, with the data to revert it.
 #[derive(Debug)]
-enum Did {
-    Change { forgot: Vec<(Time, RefLogEntry)>, before: Option<Time> },
+enum LineEffect {
+    /// It cleared the redo stack and replaced the time of the last change.
+    Change { redo_stack: Vec<(Time, RefLogEntry)>, changed: Option<Time> },
+    /// It moved a change to the redo stack.
     Undo,
+    /// It moved a change, which was undone at that time, back to the undo stack.
     Redo { undone: Time },
 }
 
-impl Past {
+impl RefHistory {
     fn read(refs: &Refs, pointer: &Pointer) -> Result<Self, RefError> {
-        let mut past = Self {
+        let mut history = Self {
             pointer: pointer.clone(),
-            made: Vec::new(),
-            undone: Vec::new(),
+            undo_stack: Vec::new(),
+            redo_stack: Vec::new(),
             last_value: None,
             is_whole: true,
             changed: None,
             last: None,
             target: refs.target(pointer),
         };
-        refs.log_of(pointer)?.into_iter().for_each(|line| past.add(line));
-        if let (Ok(target), false) = (past.target.as_ref().map(RefValue::clone), past.is_right()) {
-            past.forget_last(&target);
+        refs.log_of(pointer)?.into_iter().for_each(|line| history.add(line));
+        if let (Ok(target), false) =
+            (history.target.as_ref().map(RefValue::clone), history.ends_at_target())
+        {
+            history.revert_last(&target);
         }
-        Ok(past)
+        Ok(history)
     }
 
-    /// Returns true if the log ends at the current value.
-    fn is_right(&self) -> bool {
+    /// Returns true if the log ends at the current value of the ref.
+    fn ends_at_target(&self) -> bool {
         match (&self.last_value, &self.target) {
             (Some(last_value), Ok(target)) => last_value == target,
             _ => true,
@@ -259,53 +274,56 @@ impl Past {
         }
         // Either the line starts at the logged value, or the last line's change did not happen.
         let follows = match &self.last_value {
-            Some(last_value) => *last_value == line.old || self.forget_last(&line.old),
+            Some(last_value) => *last_value == line.old || self.revert_last(&line.old),
             None => line.old == RefValue::Nothing || self.pointer == Pointer::Head,
         };
         if !follows {
-            self.made.clear();
-            self.undone.clear();
+            self.undo_stack.clear();
+            self.redo_stack.clear();
             self.is_whole = false;
         }
         let (old, new) = (line.old.clone(), line.new.clone());
-        let did = self.sort_in(line);
-        self.last = Some((old, did));
+        let effect = self.apply(line);
+        self.last = Some((old, effect));
         self.last_value = Some(new);
     }
 
-    fn sort_in(&mut self, line: RefLogEntry) -> Did {
+    /// Applies a line to the stacks.
+    fn apply(&mut self, line: RefLogEntry) -> LineEffect {
         let takes_back = |change: &mut RefLogEntry| {
             line.is_undo() && change.old == line.new && change.new == line.old
         };
-        if let Some(change) = self.made.pop_if(takes_back) {
-            self.undone.push((line.time, change));
-            return Did::Undo;
+        if let Some(change) = self.undo_stack.pop_if(takes_back) {
+            self.redo_stack.push((line.time, change));
+            return LineEffect::Undo;
         }
         let makes_again = |(_, change): &mut (Time, RefLogEntry)| {
             line.has_verb(REDO) && change.old == line.old && change.new == line.new
         };
-        if let Some((undone, change)) = self.undone.pop_if(makes_again) {
-            self.made.push(change);
-            return Did::Redo { undone };
+        if let Some((undone, change)) = self.redo_stack.pop_if(makes_again) {
+            self.undo_stack.push(change);
+            return LineEffect::Redo { undone };
         }
-        let before = self.changed.replace(line.time);
-        self.made.push(line);
-        Did::Change { forgot: std::mem::take(&mut self.undone), before }
+        let changed = self.changed.replace(line.time);
+        self.undo_stack.push(line);
+        LineEffect::Change { redo_stack: mem::take(&mut self.redo_stack), changed }
     }
 
     /// Reverts the effect of the last line if it started at `from`: its change did not happen.
-    fn forget_last(&mut self, from: &RefValue) -> bool {
-        let Some((start, did)) = self.last.take_if(|(start, _)| start == from) else {
+    fn revert_last(&mut self, from: &RefValue) -> bool {
+        let Some((start, effect)) = self.last.take_if(|(start, _)| start == from) else {
             return false;
         };
-        match did {
-            Did::Change { forgot, before } => {
-                self.made.pop();
-                (self.undone, self.changed) = (forgot, before);
+        match effect {
+            LineEffect::Change { redo_stack, changed } => {
+                self.undo_stack.pop();
+                (self.redo_stack, self.changed) = (redo_stack, changed);
             }
-            Did::Undo => self.made.extend(self.undone.pop().map(|(_, change)| change)),
-            Did::Redo { undone } => {
-                self.undone.extend(self.made.pop().map(|change| (undone, change)));
+            LineEffect::Undo => {
+                self.undo_stack.extend(self.redo_stack.pop().map(|(_, change)| change))
+            }
+            LineEffect::Redo { undone } => {
+                self.redo_stack.extend(self.undo_stack.pop().map(|change| (undone, change)));
             }
         }
         self.last_value = Some(start);
@@ -314,21 +332,21 @@ impl Past {
 
     /// Returns the time by which the refs are compared: the ref with the newest one is undone or
     /// redone.
-    fn first(&self, direction: Direction) -> Option<Time> {
+    fn order_time(&self, direction: Direction) -> Option<Time> {
         match direction {
-            Direction::Undo => self.made.last().map(|change| change.time),
-            Direction::Redo => self.undone.last().map(|(time, _)| *time),
+            Direction::Undo => self.undo_stack.last().map(|change| change.time),
+            Direction::Redo => self.redo_stack.last().map(|(time, _)| *time),
         }
     }
 
     fn plan(mut self, direction: Direction) -> Result<Option<UndoPlan>, UndoError> {
-        if !self.is_right() {
+        if !self.ends_at_target() {
             return Err(UndoError::Log { pointer: self.pointer });
         }
         let from = self.target?;
         let change = match direction {
-            Direction::Undo => self.made.pop(),
-            Direction::Redo => self.undone.pop().map(|(_, change)| change),
+            Direction::Undo => self.undo_stack.pop(),
+            Direction::Redo => self.redo_stack.pop().map(|(_, change)| change),
         };
         let Some(change) = change else {
             return match (direction, self.is_whole) {

@@ -4,8 +4,7 @@
 //! packs are not examined here.
 
 use std::{
-    io::{self, Read, Write},
-    os::unix::fs::FileExt,
+    io::{self, Read, Seek, SeekFrom, Write},
     path::Path,
 };
 
@@ -39,78 +38,41 @@ pub enum BundleError {
     Empty,
     /// The bundle ends too early.
     #[error("the bundle is truncated at byte {at}")]
-    Cut {
-        /// Offset in the bundle.
-        at: u64,
-    },
+    Cut { at: u64 },
     /// There are bytes behind the end of the bundle.
     #[error("the bundle has extra bytes after its end, from byte {at} on")]
-    Trailing {
-        /// Offset in the bundle.
-        at: u64,
-    },
+    Trailing { at: u64 },
     /// The length field of a pack has an impossible value.
     #[error("the bundle has an invalid pack length at byte {at}: {bytes} bytes")]
-    PackBytes {
-        /// Offset in the bundle.
-        at: u64,
-        /// The value of the length field.
-        bytes: u64,
-    },
+    PackBytes { at: u64, bytes: u64 },
     /// The bundle has more packs than the limit.
     #[error("the bundle has more than {} packs", limits::BUNDLE_PACKS)]
     Packs,
     /// The bundle would name more prerequisites than readers accept.
     #[error("the bundle would have {count} prerequisites; the limit is {}", limits::PREREQUISITES)]
-    Prerequisites {
-        /// Number of prerequisites.
-        count: usize,
-    },
-    /// The totals in the head do not match the contents.
+    Prerequisites { count: usize },
+    /// The totals in the head do not match the contents. `what` is "objects" or "bytes of
+    /// content".
     #[error("the bundle has {found} {what} instead of {claimed}")]
-    Totals {
-        /// "objects" or "bytes of content".
-        what: &'static str,
-        /// The total in the head.
-        claimed: u64,
-        /// The actual total.
-        found: u64,
-    },
+    Totals { what: &'static str, claimed: u64, found: u64 },
     /// An object is in the bundle twice.
     #[error("object {id} is in the bundle twice")]
-    Duplicate {
-        /// The object that occurs twice.
-        id: ObjectId,
-    },
+    Duplicate { id: ObjectId },
     /// The bundle has objects that its commit does not refer to.
     #[error("the bundle has {count} objects that its commit does not refer to")]
-    Stray {
-        /// Number of such objects.
-        count: u64,
-    },
+    Stray { count: u64 },
     /// One of the packs is damaged.
     #[error("the pack at byte {at} of the bundle is damaged")]
-    Pack {
-        /// Offset of the pack in the bundle.
-        at: u64,
-        source: StoreError,
-    },
+    Pack { at: u64, source: StoreError },
     /// The bundle has prerequisites, so it cannot be read in place.
     #[error("the bundle is incomplete: it requires commit {}", prerequisites(.missing))]
-    Incomplete {
-        /// The prerequisites.
-        missing: Vec<CommitId>,
-    },
+    Incomplete { missing: Vec<CommitId> },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// The stream could not be read or written.
+    /// The stream could not be read or written. `action` is "read" or "write".
     #[error("cannot {action} the bundle")]
-    Stream {
-        /// "read" or "write".
-        action: &'static str,
-        source: io::Error,
-    },
+    Stream { action: &'static str, source: io::Error },
     /// A file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
@@ -300,10 +262,8 @@ impl<R: Read> BundleReader<R> {
             self.packs += 1;
             return check_length(bytes, at, self.packs).map(Some);
         }
-        match self.read(&mut [0])? {
-            0 => Ok(None),
-            _ => Err(BundleError::Trailing { at: self.at - 1 }),
-        }
+        let end = self.at;
+        if self.read(&mut [0])? == 0 { Ok(None) } else { Err(BundleError::Trailing { at: end }) }
     }
 
     /// Passes the next `bytes` bytes to `each`, piece by piece.
@@ -381,27 +341,17 @@ pub struct PackSpan {
 pub fn read_outline(path: &Path) -> Result<(BundleHead, Vec<PackSpan>), BundleError> {
     let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
     let file_bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
-    let (reader, head) = BundleReader::new(&file)?;
-    let mut at = reader.at();
+    let (mut reader, head) = BundleReader::new(&file)?;
     let mut spans = Vec::new();
-    loop {
-        let mut length = [0; LENGTH_BYTES];
-        let end = at + LENGTH_BYTES as u64;
-        if end > file_bytes {
+    while let Some(bytes) = reader.next_pack()? {
+        let start = reader.at;
+        if bytes > file_bytes - start {
             return Err(BundleError::Cut { at: file_bytes });
         }
-        file.file().read_exact_at(&mut length, at).map_err(PathError::when("read", path))?;
-        let bytes = u64::from_le_bytes(length);
-        if bytes == 0 && end == file_bytes {
-            return Ok((head, spans));
-        } else if bytes == 0 {
-            return Err(BundleError::Trailing { at: end });
-        }
-        check_length(bytes, at, spans.len() + 1)?;
-        if bytes > file_bytes - end {
-            return Err(BundleError::Cut { at: file_bytes });
-        }
-        spans.push(PackSpan { start: end, bytes });
-        at = end + bytes;
+        spans.push(PackSpan { start, bytes });
+        reader.at += bytes;
+        let seek = reader.input.seek(SeekFrom::Start(reader.at));
+        seek.map_err(|source| BundleError::Stream { action: "read", source })?;
     }
+    Ok((head, spans))
 }

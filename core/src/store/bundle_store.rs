@@ -121,10 +121,7 @@ fn add_pack(
     let records = segment::records(0, pack.frames(), &objects);
     let place = (id, path.to_owned(), span);
     let (layout, disk) = (store.layout().clone(), store.disk().clone());
-    store.change_catalog(|before| {
-        let mut catalog = before.copy();
-        catalog.add_inside(place, records, on_disk.then_some((&layout, &disk)));
-        (catalog, ())
-    });
+    let scratch = on_disk.then_some((&layout, &disk));
+    store.change_catalog(|catalog| catalog.add_inside(place, records, scratch));
     Ok((objects.len() as u64, raw_bytes))
 }

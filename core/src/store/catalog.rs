@@ -3,7 +3,8 @@
 //! A catalog is made by listing folders. Each pack must be covered by a segment. A pack
 //! without one is read and indexed at once, so `index/` may be deleted or damaged at
 //! any time. An index that [was not made here](crate::disk::made_here) is made again before it is
-//! used, unless the store is only read. A catalog is an immutable value: a change makes a new one.
+//! used, unless the store is only read. A reader keeps the catalog that it got: a change copies a
+//! catalog that has readers.
 //!
 //! A pack is in `objects/` or, when some of its frames lie elsewhere, in `partial/`; most stores
 //! have no `partial/`. If a pack is in both, the whole one is used, and the next writer removes the
@@ -174,8 +175,8 @@ impl PackSlot {
     }
 }
 
-/// The packs and segments of a store at one moment.
-#[derive(Debug, Default)]
+/// The packs and segments of a store at one moment. A clone shares its parts, so it is cheap.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Catalog {
     /// The packs by number. A number stays valid as long as the store is open, so packs
     /// that are gone keep theirs.
@@ -250,23 +251,6 @@ impl Catalog {
             return Ok((catalog, repair));
         }
         unreachable!("the loop above ends with a return")
-    }
-
-    /// Returns a copy to change. Its parts are shared, so this is cheap.
-    pub(super) fn copy(&self) -> Self {
-        Self {
-            packs: self.packs.clone(),
-            numbers: self.numbers.clone(),
-            segments: self.segments.clone(),
-            unreadable: self.unreadable.clone(),
-            has_partial: self.has_partial,
-            superseded: self.superseded.clone(),
-            shadows: Arc::clone(&self.shadows),
-            healed: self.healed.clone(),
-            has_replaced: self.has_replaced,
-            proven: Arc::clone(&self.proven),
-            listed: self.listed.clone(),
-        }
     }
 
     /// Returns true if certainly no pack was added or removed since the packs were

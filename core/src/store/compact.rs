@@ -180,12 +180,8 @@ impl Store {
     /// up: if it fails, the next writer tries again.
     pub(super) fn merge_segments(&self) {
         let (layout, disk) = (self.layout().clone(), self.disk().clone());
-        let old = self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            let old = catalog.merge_segments(&layout, &disk).unwrap_or_default();
-            (catalog, old)
-        });
-        for path in old {
+        let merged = self.change_catalog(|catalog| catalog.merge_segments(&layout, &disk));
+        for path in merged.unwrap_or_default() {
             let _ = disk.remove(&path);
         }
     }
@@ -212,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn many_commits_leave_tens_of_packs() {
+    fn many_commits_leave_few_packs() {
         let mut sizes: Vec<(u64, PackId)> = Vec::new();
         for n in 0..5000 {
             sizes.push(pack(2000 + n % 500, n));

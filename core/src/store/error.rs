@@ -21,39 +21,19 @@ use crate::{
 pub enum StoreError {
     /// No pack holds the object.
     #[error("{} {id} is not in the store", wanted.noun())]
-    Missing {
-        id: ObjectId,
-        /// The kind that the caller expected.
-        wanted: ObjectKind,
-    },
+    Missing { id: ObjectId, wanted: ObjectKind },
 
     /// The object is stored, but has another kind.
     #[error("object {id} is a {}, not a {}", found.noun(), wanted.noun())]
-    WrongKind {
-        id: ObjectId,
-        /// The kind that the caller expected.
-        wanted: ObjectKind,
-        /// The kind that it has.
-        found: ObjectKind,
-    },
+    WrongKind { id: ObjectId, wanted: ObjectKind, found: ObjectKind },
 
-    /// The content does not match its id: it was damaged in storage.
+    /// The content of `wanted` hashes to `actual`: it was damaged in storage.
     #[error("object {wanted} in pack {pack:.12} is damaged: its content hashes to {actual:.12}")]
-    Damaged {
-        /// The pack that holds it.
-        pack: PackId,
-        wanted: ObjectId,
-        /// The id that its content hashes to.
-        actual: ObjectId,
-    },
+    Damaged { pack: PackId, wanted: ObjectId, actual: ObjectId },
 
     /// The chunks of a content are sound, but they are not the chunks of this content.
     #[error("content {id} is damaged: its chunks hash to {actual:.12}")]
-    Content {
-        id: BlobId,
-        /// The id that its chunks hash to.
-        actual: BlobId,
-    },
+    Content { id: BlobId, actual: BlobId },
 
     /// The entry of a file states another length than its content has.
     #[error("content {id} has {found} bytes instead of {stated}")]
@@ -66,20 +46,11 @@ pub enum StoreError {
 
     /// An object's bytes break a rule of their format.
     #[error("{} {id} cannot be decoded", kind.noun())]
-    Object {
-        id: ObjectId,
-        /// The kind that the caller expected.
-        kind: ObjectKind,
-        /// The rule that it breaks.
-        source: FormatError,
-    },
+    Object { id: ObjectId, kind: ObjectKind, source: FormatError },
 
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
-    TooDeep {
-        /// Tree of the folder that is nested too deep.
-        id: ObjectId,
-    },
+    TooDeep { id: ObjectId },
 
     /// The value is refused, because no reader would accept it.
     #[error("an object cannot be stored: it exceeds a limit of the format")]
@@ -87,38 +58,21 @@ pub enum StoreError {
 
     /// A pack breaks a rule of its format, or a newer snap wrote it.
     #[error("pack {pack:.12} cannot be read")]
-    Format {
-        pack: PackId,
-        /// The rule that it breaks.
-        source: FormatError,
-    },
+    Format { pack: PackId, source: FormatError },
 
     /// The bytes of a pack do not hash to its name.
     #[error("pack {pack:.12} is damaged: its bytes hash to {actual:.12}")]
-    PackHash {
-        pack: PackId,
-        /// The id that its bytes hash to.
-        actual: PackId,
-    },
+    PackHash { pack: PackId, actual: PackId },
 
     /// The stored bytes of a frame do not match its checksum.
     #[error(
         "pack {pack:.12} is damaged in the frame at byte {offset_bytes}: its checksum does not match"
     )]
-    Frame {
-        pack: PackId,
-        /// Offset of the frame in the pack.
-        offset_bytes: u64,
-    },
+    Frame { pack: PackId, offset_bytes: u64 },
 
     /// A frame could not be compressed or expanded.
     #[error("pack {pack:.12}: cannot decompress the frame at byte {offset_bytes}")]
-    Expand {
-        pack: PackId,
-        /// Offset of the frame in the pack.
-        offset_bytes: u64,
-        source: CodecError,
-    },
+    Expand { pack: PackId, offset_bytes: u64, source: CodecError },
 
     /// Compression itself failed.
     #[error(transparent)]
@@ -126,49 +80,27 @@ pub enum StoreError {
 
     /// The pack no longer exists: it was merged into another pack since it was listed.
     #[error("pack {pack:.12} no longer exists: it was merged or removed")]
-    Gone {
-        /// The pack that was merged.
-        pack: PackId,
-    },
+    Gone { pack: PackId },
 
     /// The frame lies elsewhere, and the store has no source to fetch it from.
     #[error("pack {pack:.12} is incomplete: the frame at byte {offset_bytes} is not in this store")]
-    Absent {
-        pack: PackId,
-        /// Offset of the frame in the pack.
-        offset_bytes: u64,
-    },
+    Absent { pack: PackId, offset_bytes: u64 },
 
-    /// Fetched bytes do not match their checksum. Nothing in this store is damaged.
+    /// Fetched bytes do not match their checksum. Nothing in this store is damaged. `place` tells
+    /// the user where the pack lies; without it, the message names the pack.
     #[error(
         "{} arrived damaged: the checksum of the frame at byte {offset_bytes} does not match",
         place.clone().unwrap_or_else(|| format!("pack {pack}"))
     )]
-    Garbled {
-        pack: PackId,
-        /// Offset of the frame in the pack.
-        offset_bytes: u64,
-        /// The location of the pack, in words for the user. Without it, the message
-        /// names the pack id.
-        place: Option<String>,
-    },
+    Garbled { pack: PackId, offset_bytes: u64, place: Option<String> },
 
     /// A pack that lies elsewhere could not be fetched.
     #[error("pack {pack:.12} cannot be fetched")]
-    Distant {
-        /// The pack that lies elsewhere.
-        pack: PackId,
-        /// The error of the fetch.
-        source: RemoteFrameError,
-    },
+    Distant { pack: PackId, source: RemoteFrameError },
 
     /// The table of shadowed objects cannot be read or written.
     #[error("cannot read or write the shadow table {}", path.display())]
-    Shadow {
-        path: PathBuf,
-        /// The rule that it breaks.
-        source: FormatError,
-    },
+    Shadow { path: PathBuf, source: FormatError },
 
     /// The index could not be read or written.
     #[error(transparent)]

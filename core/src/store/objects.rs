@@ -225,24 +225,19 @@ impl Store {
         Ok(())
     }
 
-    /// Replaces the catalog with the one that `change` makes of it.
-    pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&Catalog) -> (Catalog, T)) -> T {
-        let mut slot = self.catalog.write();
-        let (catalog, result) = change(&slot);
-        *slot = Arc::new(catalog);
-        result
+    /// Changes the catalog. Readers keep the catalog that they have.
+    pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&mut Catalog) -> T) -> T {
+        change(Arc::make_mut(&mut self.catalog.write()))
     }
 
     pub(super) fn add_sealed(&self, sealed: &FinishedPack, home: Completeness) {
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
+        self.change_catalog(|catalog| {
             let healed = catalog.healed.len();
             catalog.add_sealed(&self.layout, &self.disk, (sealed, home));
             if catalog.healed.len() > healed {
                 // The cache may hold frames of the damaged file.
                 self.cache.clear();
             }
-            (catalog, ())
         });
     }
 

@@ -607,10 +607,7 @@ fn inode(stat: &fs::Metadata) -> (u64, u64) {
 
 fn decode(frame: &Frame, stored: &[u8]) -> Result<Vec<u8>, CodecError> {
     DECODER.with_borrow_mut(|slot| {
-        let decoder = match slot {
-            Some(decoder) => decoder,
-            None => slot.insert(Decoder::new()?),
-        };
+        let decoder = if let Some(decoder) = slot { decoder } else { slot.insert(Decoder::new()?) };
         decoder.decode(frame.codec, stored, frame.raw_bytes as usize)
     })
 }

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use crate::{
     base::{
         id::{ObjectId, PackId},
-        io::PathError,
+        io::{PathError, if_exists},
         observe::{Note, Observer, Silent},
     },
     disk::{Disk, lock_wait::is_file_at},
@@ -100,13 +100,10 @@ impl Store {
         keep: &(dyn Fn(&PackId) -> bool + Sync),
     ) -> Result<(), StoreError> {
         let folder = StorePaths::of(dir).partial;
-        let entries = match fs_err::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(PathError::when("list", &folder)(error).into()),
-        };
+        let entries = if_exists(fs_err::read_dir(&folder));
+        let entries = entries.map_err(PathError::when("list", &folder))?;
         let mut stubs: Vec<(PackId, PathBuf)> = Vec::new();
-        for entry in entries {
+        for entry in entries.into_iter().flatten() {
             let entry = entry.map_err(PathError::when("list", &folder))?;
             let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
             stubs.extend(id.map(|id| (id, entry.path())));
@@ -289,15 +286,13 @@ impl Store {
         publish(disk, &from, &to)?;
         disk.sync_folder(&layout.objects)?;
         disk.sync_folder(&layout.partial)?;
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
+        self.change_catalog(|catalog| {
             catalog.place_pack(*pack, to, Completeness::Whole);
             catalog.heal(pack);
             catalog.has_partial = catalog
                 .numbers
                 .values()
                 .any(|number| catalog.packs[*number as usize].home == Completeness::Partial);
-            (catalog, ())
         });
         drop(locked);
         self.clear_healed()?;
@@ -389,12 +384,7 @@ impl Store {
         if self.catalog().superseded.is_empty() {
             return;
         }
-        let superseded = self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            let superseded = std::mem::take(&mut catalog.superseded);
-            (catalog, superseded)
-        });
-        for id in superseded {
+        for id in self.change_catalog(|catalog| std::mem::take(&mut catalog.superseded)) {
             // Another process holds this lock while it replaces the pack with a stub.
             let whole = self.layout().path(Completeness::Whole, &id);
             let Ok(locked) = fs_err::File::open(&whole) else { continue };

@@ -38,7 +38,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    disk::{made_here::birth_nanos, regular::read_at_most, scratch::unique_name},
+    disk::{made_here::birth_nanos, output::folder_of, regular::read_at_most},
     format::{
         pack::ObjectKind,
         shadow::{Reason, ShadowedPart},
@@ -262,7 +262,7 @@ impl Store {
         let Some(path) = catalog.proven.path.as_ref().filter(|_| !lines.is_empty()) else {
             return Ok(());
         };
-        self.disk().create_folders(path.parent().unwrap_or(Path::new(".")))?;
+        self.disk().create_folders(folder_of(path))?;
         let mut file = self.disk().append(path)?;
         file.write(lines.as_bytes())?;
         let file_bytes = file.file().metadata().map_or(0, |meta| meta.len());
@@ -273,12 +273,7 @@ impl Store {
         let mut checks = PackCheck::read_all(path);
         checks.retain(|id, _| catalog.numbers.contains_key(id));
         let text: String = checks.iter().map(|(id, check)| check.line(id)).collect();
-        let temporary = self.layout().tmp.join(unique_name(FILE));
-        let mut file = self.disk().create(&temporary)?;
-        file.write(text.as_bytes())?;
-        self.disk().replace(&temporary, path)?;
-        file.keep();
-        Ok(())
+        self.disk().write_unsynced(&self.layout().tmp, path, text.as_bytes())
     }
 
     /// Returns when the chunk lists of this store were proven.

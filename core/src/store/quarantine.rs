@@ -40,11 +40,6 @@ const BLOCK_BYTES: usize = 4096;
 pub type IsUnneeded<'a> = dyn Fn(&PackId) -> Result<bool, StoreError> + 'a;
 
 impl Store {
-    /// Returns the folder for damaged packs that were replaced.
-    pub fn quarantine_dir(&self) -> &Path {
-        &self.layout().quarantine
-    }
-
     /// Keeps the bytes of a pack in `quarantine/`, durably, and leaves the pack where
     /// it is. The caller then replaces it with the right bytes. Returns false if there
     /// is no such pack.
@@ -207,7 +202,7 @@ mod tests {
     use crate::disk::Disk;
 
     #[test]
-    fn a_copy_has_all_that_can_be_read() {
+    fn a_copy_has_all_readable_bytes() {
         let whole: Vec<u8> = (0..3 * COPY_BYTES + 5000).map(|at| (at % 251) as u8 + 1).collect();
         let bad = [COPY_BYTES as u64 + 7, 3 * COPY_BYTES as u64 + 4999];
         let read = |to: &mut [u8], offset: u64| {

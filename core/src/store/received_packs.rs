@@ -347,7 +347,7 @@ impl<'s> ReceivedPacks<'s> {
         let _all_at_once = self.target.adoption_lock.read();
         let ordered = self.ordered()?;
         // The index of the received packs is not used any more.
-        self.own.change_catalog(|_| (Catalog::default(), ()));
+        self.own.change_catalog(|catalog| *catalog = Catalog::default());
         let mut moved = WriteStats::default();
         let mut mixed = Vec::new();
         for id in &ordered {
@@ -399,7 +399,7 @@ impl<'s> ReceivedPacks<'s> {
     pub fn adopt_packs(self) -> Result<WriteStats, StoreError> {
         let _all_at_once = self.target.adoption_lock.read();
         let ordered = self.ordered()?;
-        self.own.change_catalog(|_| (Catalog::default(), ()));
+        self.own.change_catalog(|catalog| *catalog = Catalog::default());
         let mut moved = WriteStats::default();
         // Another process may have added some of them meanwhile.
         let present = self.target.packs();
@@ -462,11 +462,8 @@ impl PackFile {
         observer: &dyn Observer,
     ) -> Result<(), StoreError> {
         let claimed = self.frames().iter().map(|frame| u64::from(frame.raw_bytes)).sum();
-        let (what, limit) = ("expanded bytes", limits::PACK_RAW_BYTES);
-        if claimed > limit {
-            let source = FormatError::Limit { what, claimed, limit };
-            return Err(StoreError::Format { pack: self.id(), source });
-        }
+        FormatError::check_limit("expanded bytes", claimed, limits::PACK_RAW_BYTES)
+            .map_err(|source| StoreError::Format { pack: self.id(), source })?;
         let frames: Vec<FrameObjects<'_>> = self.by_frame(objects).collect();
         // rayon's threads take jobs in the order in which they are queued, and each
         // batch is a job of its own. So the frames of other packs are checked between

@@ -207,11 +207,7 @@ impl Store {
             let sealed = FinishedPack { id, frames, objects, file_bytes: outline.file_bytes };
             self.add_sealed(&sealed, Completeness::Partial);
         }
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            catalog.heal(&id);
-            (catalog, ())
-        });
+        self.change_catalog(|catalog| catalog.heal(&id));
         self.clear_healed()?;
         Ok(true)
     }
@@ -250,14 +246,12 @@ impl Store {
             }
             return Err(error);
         }
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
+        self.change_catalog(|catalog| {
             catalog.place_pack(*id, layout.path(Completeness::Partial, id), Completeness::Partial);
             if let Some(slot) = catalog.slot(id) {
                 // The open file may be an earlier stub, which was replaced.
                 *slot.open.lock() = None;
             }
-            (catalog, ())
         });
         let whole = layout.path(Completeness::Whole, id);
         if whole.exists() {

@@ -116,6 +116,7 @@ impl RecordsDigest {
 #[derive(Debug)]
 pub(super) struct Segment {
     source: SegmentRecords,
+    /// The packs that it covers.
     packs: Vec<PackId>,
     /// For each pack, its number in the open store; `None` if the pack is gone.
     numbers: Vec<Option<u32>>,
@@ -154,7 +155,6 @@ impl Segment {
         Self { source, packs, numbers }
     }
 
-    /// Returns the packs that it covers.
     pub(super) fn packs(&self) -> &[PackId] {
         &self.packs
     }
@@ -172,8 +172,8 @@ impl Segment {
         }
     }
 
-    /// Returns the records of one pack as in a segment of that pack alone; `None` if the segment
-    /// does not cover it or is damaged.
+    /// Returns the records of one pack as a segment of that pack alone has them; `None` if the
+    /// segment does not cover the pack or is damaged.
     pub(super) fn records_of(&self, pack: &PackId) -> Option<Vec<IndexRecord>> {
         let wanted = self.packs.iter().position(|id| id == pack)? as u32;
         let mut found = Vec::new();
@@ -219,33 +219,30 @@ impl Segment {
         id: &ObjectId,
         is_acceptable: &dyn Fn(&ObjectLocation) -> bool,
     ) -> Result<Option<ObjectLocation>, TableError> {
-        match &self.source {
-            SegmentRecords::File(table) => {
-                for record in table.from(id.as_bytes())? {
-                    let record = record?;
-                    if record[..32] != id.as_bytes()[..] {
-                        break;
-                    }
-                    if let Some(place) = self.live_place(record).filter(is_acceptable) {
-                        return Ok(Some(place));
-                    }
-                }
-                Ok(None)
+        let mut at = self.lower_bound(id.as_bytes())?;
+        while let Some(record) = self.record(at)?.filter(|record| record.starts_with(id.as_bytes()))
+        {
+            if let Some(place) = self.live_place(record).filter(is_acceptable) {
+                return Ok(Some(place));
             }
-            SegmentRecords::Memory(records) => {
-                let at = records.binary_search_by(|record| record[..32].cmp(id.as_bytes()));
-                Ok(at.ok().and_then(|at| self.live_place(&records[at])).filter(is_acceptable))
-            }
+            at += 1;
         }
+        Ok(None)
     }
 
     /// Returns the number of an object's first record.
     pub(super) fn position(&self, id: &ObjectId) -> Result<Option<u64>, TableError> {
+        let at = self.lower_bound(id.as_bytes())?;
+        let is_found = self.record(at)?.is_some_and(|record| record.starts_with(id.as_bytes()));
+        Ok(is_found.then_some(at))
+    }
+
+    /// Returns the number of the first record whose id is not below `id`.
+    fn lower_bound(&self, id: &[u8; 32]) -> Result<u64, TableError> {
         match &self.source {
-            SegmentRecords::File(table) => Ok(table.find(id.as_bytes())?.map(|(at, _)| at)),
+            SegmentRecords::File(table) => table.lower_bound(id),
             SegmentRecords::Memory(records) => {
-                let found = records.binary_search_by(|record| record[..32].cmp(id.as_bytes()));
-                Ok(found.ok().map(|at| at as u64))
+                Ok(records.partition_point(|record| record[..32] < id[..]) as u64)
             }
         }
     }
@@ -264,30 +261,19 @@ impl Segment {
         high: &[u8; 32],
         visit: &mut impl FnMut(ObjectId, ObjectLocation) -> bool,
     ) -> Result<(), TableError> {
-        let mut step = |record: &[u8]| {
-            let mut digest = [0; 32];
-            digest.copy_from_slice(&record[..32]);
-            if digest > *high {
-                return false;
+        let mut at = self.lower_bound(low)?;
+        while let Some(record) = self.record(at)? {
+            let digest = record.first_chunk().filter(|digest| *digest <= high);
+            let Some(id) = digest.map(|digest| ObjectId::from_bytes(*digest)) else { break };
+            if !self.live_place(record).is_none_or(|place| visit(id, place)) {
+                break;
             }
-            self.live_place(record).is_none_or(|place| visit(ObjectId::from_bytes(digest), place))
-        };
-        match &self.source {
-            SegmentRecords::File(table) => {
-                for record in table.from(low)? {
-                    if !step(record?) {
-                        break;
-                    }
-                }
-            }
-            SegmentRecords::Memory(records) => {
-                let start = records.partition_point(|record| record[..32] < low[..]);
-                let _ = records[start..].iter().all(|record| step(record));
-            }
+            at += 1;
         }
         Ok(())
     }
 
+    /// Returns a record by its number; `None` after the last one.
     fn record(&self, index: u64) -> Result<Option<&[u8]>, TableError> {
         match &self.source {
             SegmentRecords::File(table) if index < table.records() => table.record(index).map(Some),

@@ -20,7 +20,7 @@ use crate::{
         kind::ErrorKind,
         limits,
     },
-    disk::{regular::read_at_most, scratch::unique_name},
+    disk::regular::read_at_most,
     format::{
         pack::{ObjectKind, checksum},
         shadow::{Reason, ShadowTable, ShadowedPart},
@@ -198,16 +198,11 @@ impl Store {
     pub fn change_shadows(&self, change: &dyn Fn(&mut ShadowTable)) -> Result<bool, StoreError> {
         let written = self.write_shadows(change);
         let path = self.layout().shadow.clone();
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            let shadows = match &written {
-                Ok(_) => Shadows::read(&path).ok(),
-                Err(_) => None,
-            };
-            let mut shadows = shadows.unwrap_or_else(|| Shadows::from_known(before));
+        self.change_catalog(|catalog| {
+            let shadows = if written.is_ok() { Shadows::read(&path).ok() } else { None };
+            let mut shadows = shadows.unwrap_or_else(|| Shadows::from_known(catalog));
             change(&mut shadows.table);
             catalog.shadows = shadows.into();
-            (catalog, ())
         });
         written
     }
@@ -232,7 +227,7 @@ impl Store {
         let path = &layout.shadow;
         let bytes = bytes.map_err(|source| StoreError::Shadow { path: path.clone(), source })?;
         disk.create_folders(&layout.tmp)?;
-        disk.write_whole(&layout.tmp.join(unique_name(TABLE)), path, &bytes)?;
+        disk.write_whole(&layout.tmp, path, &bytes)?;
         Ok(true)
     }
 
@@ -249,12 +244,10 @@ impl Store {
         if self.is_shadow_table_lost() {
             return;
         }
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            let mut shadows = Shadows::from_known(before);
+        self.change_catalog(|catalog| {
+            let mut shadows = Shadows::from_known(catalog);
             shadows.table.add(pack, Reason::Damaged, extent);
             catalog.shadows = shadows.into();
-            (catalog, ())
         });
     }
 
@@ -272,11 +265,7 @@ impl Store {
     /// Removes the damage of a pack that was read and hashed since, for this open store
     /// only.
     pub fn mark_sound(&self, pack: &PackId) {
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            catalog.heal(pack);
-            (catalog, ())
-        });
+        self.change_catalog(|catalog| catalog.heal(pack));
     }
 
     /// Removes the damage of packs from the table, durably, after they were written
@@ -294,11 +283,7 @@ impl Store {
                 table.remove(pack, Reason::Damaged);
             }
         })?;
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            catalog.healed.retain(|pack| !healed.contains(pack));
-            (catalog, ())
-        });
+        self.change_catalog(|catalog| catalog.healed.retain(|pack| !healed.contains(pack)));
         // Index records that were made from the damaged file may be wrong.
         self.reindex()
     }

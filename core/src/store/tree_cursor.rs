@@ -136,14 +136,11 @@ pub enum TreeItem {
 /// The item that a cursor returns next.
 #[derive(Debug)]
 pub enum NextItem<'c> {
+    /// An entry of the directory.
     Entry(&'c Entry),
     /// A node, and its level and first name according to the node above. The topmost node
     /// has neither.
-    Node {
-        id: TreeId,
-        level: Option<u8>,
-        first: Option<&'c EntryName>,
-    },
+    Node { id: TreeId, level: Option<u8>, first: Option<&'c EntryName> },
 }
 
 /// The unread rest of an opened node.

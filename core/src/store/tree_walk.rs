@@ -151,10 +151,7 @@ impl<T> Iterator for TreeWalk<T> {
 /// # Errors
 /// [`StoreError::TooDeep`] when there are more than [`limits::DEPTH`].
 pub fn check_depth(depth: usize, tree: TreeId) -> Result<(), StoreError> {
-    match depth > limits::DEPTH {
-        true => Err(StoreError::TooDeep { id: tree.object() }),
-        false => Ok(()),
-    }
+    if depth > limits::DEPTH { Err(StoreError::TooDeep { id: tree.object() }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -228,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_on_after_a_damaged_node() {
+    fn a_walk_continues_after_a_damaged_node() {
         let mut trees = Trees::default();
         let lost = TreeId::of(b"lost");
         let leaves = [trees.leaf(&["a/", "b"], &[lost]), trees.leaf(&["d"], &[])];

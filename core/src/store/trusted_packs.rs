@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::{
     base::{id::PackId, io::PathError, limits},
-    disk::{regular::read_at_most, scratch::unique_name},
+    disk::regular::read_at_most,
     format::{pack::checksum, wire::FormatError},
     store::{
         Store, StoreError,
@@ -49,13 +49,8 @@ pub enum CacheTrust {
     Holds,
     /// It may not: no list of packs was saved with it, or objects were shadowed since.
     Unknown,
-    /// It may not: packs that it relies on are gone.
-    Lost {
-        /// Number of missing packs.
-        packs: usize,
-        /// One of the missing packs.
-        first: PackId,
-    },
+    /// It may not: packs that it relies on are gone. `first` is one of them.
+    Lost { packs: usize, first: PackId },
 }
 
 /// The packs of one moment with their lengths in bytes.
@@ -254,12 +249,7 @@ impl Store {
     fn write_relied(&self, relied: &TrustedPacks) -> Result<(), PathError> {
         let (layout, path) = (self.layout(), self.relied_path());
         self.disk().create_folders(&layout.dir.join("cache"))?;
-        let temporary = layout.tmp.join(unique_name(FILE));
-        let mut file = self.disk().create(&temporary)?;
-        file.write(relied.encode().as_bytes())?;
-        self.disk().replace(&temporary, &path)?;
-        file.keep();
-        Ok(())
+        self.disk().write_unsynced(&layout.tmp, &path, relied.encode().as_bytes())
     }
 
     /// Returns true if merged packs can be recorded: the list can be written or
@@ -352,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_that_is_gone_is_lost_whenever_packs_are_merged() {
+    fn a_missing_pack_counts_as_lost_despite_merges() {
         for merged_too in [false, true] {
             let scratch = tempfile::tempdir().unwrap();
             let early = with_small_packs(scratch.path());
@@ -370,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_packs_comes_back_and_only_whole() {
+    fn only_a_complete_list_of_packs_is_decoded() {
         let packs = (0..3).map(|n| (PackId::from_bytes([n; 32]), u64::from(n) << 40)).collect();
         for relied in [
             TrustedPacks { shadows: 7, packs },

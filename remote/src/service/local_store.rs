@@ -533,7 +533,7 @@ fn of_ref(asked: FailedOperation<'_>, error: &RefError) -> ServiceError {
     let (operation, key) = asked;
     let what = match error {
         RefError::Exists { .. } | RefError::Moved { .. } => FailureReason::Conflict,
-        RefError::Beside { name, other } => match RefName::new(name.kind(), other) {
+        RefError::NameConflict { name, other } => match RefName::new(name.kind(), other) {
             Ok(other) => return ref_name_conflict(name, &other),
             Err(_) => FailureReason::Refused,
         },

@@ -328,9 +328,9 @@ impl Mirror {
     pub fn correct_conditions(dir: &Path, is_kept: bool) -> Result<(), StoreError> {
         let path = dir.join(CONDITIONS);
         if path.is_file() {
-            let temporary = dir.join("tmp").join(unique_name(CONDITIONS));
+            let tmp = dir.join("tmp");
             let text = conditions_text(is_kept);
-            Disk::cache(dir).write_whole(&temporary, &path, text.as_bytes())?;
+            Disk::cache(dir).write_whole(&tmp, &path, text.as_bytes())?;
         }
         Ok(())
     }
@@ -388,7 +388,7 @@ impl Mirror {
         match is_whole {
             true if !path.exists() => {}
             true => disk.remove(&path)?,
-            false => disk.write_whole(&dir.join("tmp").join(unique_name(DAMAGED)), &path, b"")?,
+            false => disk.write_whole(&dir.join("tmp"), &path, b"")?,
         }
         Ok(())
     }
@@ -410,7 +410,7 @@ impl Mirror {
             if path.exists() {
                 let bytes = read_at_most(&path, limits::MIRROR_FILE_BYTES);
                 let bytes = bytes.map_err(PathError::when("copy", &path))?;
-                disk.write_whole(&to.join(unique_name(name)), &to.join(name), &bytes)?;
+                disk.write_whole(to, &to.join(name), &bytes)?;
             }
         }
         Ok(())
@@ -477,8 +477,7 @@ impl Mirror {
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), PathError> {
-        let temporary = self.dir.join("tmp").join(unique_name(name));
-        self.store.disk().write_whole(&temporary, &self.dir.join(name), text.as_bytes())
+        self.store.disk().write_whole(&self.dir.join("tmp"), &self.dir.join(name), text.as_bytes())
     }
 }
 
@@ -561,7 +560,7 @@ fn remove_damaged_shadows(dir: &Path, disk: &Disk) -> Result<(), PathError> {
     if bytes.is_ok_and(|bytes| ShadowTable::decode(&bytes).is_ok()) {
         return Ok(());
     }
-    disk.write_whole(&dir.join("tmp").join(unique_name(DAMAGED)), &dir.join(DAMAGED), b"")?;
+    disk.write_whole(&dir.join("tmp"), &dir.join(DAMAGED), b"")?;
     disk.remove(&path)
 }
 

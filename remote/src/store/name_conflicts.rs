@@ -45,7 +45,7 @@ impl RemoteStore {
             listed.iter().filter_map(|object| RefName::parse_full(&object.key)).collect();
         let mut found = HashMap::new();
         for name in names {
-            for other in there.iter().filter(|other| name.is_beside(other)) {
+            for other in there.iter().filter(|other| name.conflicts_with(other)) {
                 let commit = self.slot(other).await?.commit;
                 let way = BlockingRef { other: other.clone(), commit };
                 if commit.is_some() {

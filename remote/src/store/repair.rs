@@ -17,7 +17,7 @@ use snap_core::{
     base::{id::PackId, kind::ErrorKind, limits},
     format::outline,
     repo::{
-        config::{edit::Edit, layer::Whose},
+        config::{edit::Edit, layer::ConfigOwner},
         ref_name::RefName,
     },
 };
@@ -31,7 +31,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Service`], [`RemoteError::Config`].
     pub(crate) async fn repair_settings(&self, config: &str) -> Result<(), RemoteError> {
-        let edit = Edit { text: config, path: Path::new(CONFIG), whose: Whose::Store };
+        let edit = Edit { text: config, path: Path::new(CONFIG), owner: ConfigOwner::Store };
         let upgraded = edit.upgrade().map_err(|error| self.config_error(error))?;
         let text = Bytes::from(upgraded.unwrap_or_else(|| config.to_owned()));
         self.client.write(CONFIG, text.clone(), WriteCondition::Always).await?;

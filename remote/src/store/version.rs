@@ -8,7 +8,7 @@ use std::path::Path;
 
 use snap_core::{
     base::limits,
-    repo::config::{edit::Edit, layer::Whose},
+    repo::config::{edit::Edit, layer::ConfigOwner},
 };
 
 use super::{CONFIG, RemoteError, RemoteStore};
@@ -32,7 +32,7 @@ impl RemoteStore {
             let found = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
             let Some(found) = found else { return Ok(()) };
             let text = std::str::from_utf8(&found.bytes).unwrap_or("");
-            let edit = Edit { text, path: Path::new(CONFIG), whose: Whose::Store };
+            let edit = Edit { text, path: Path::new(CONFIG), owner: ConfigOwner::Store };
             let upgraded = edit.upgrade().map_err(|error| self.config_error(error))?;
             let Some(upgraded) = upgraded else {
                 self.mirror.remember_newest();

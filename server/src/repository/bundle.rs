@@ -175,7 +175,7 @@ impl Repository {
         let has =
             |id: &ObjectId| Ok(PeerHas::of(have.objects.contains(id) || theirs.is_marked(id)?));
         let scratch = store.dir().join("tmp");
-        let (level, lost) = (self.repo.config().compression.level, BTreeSet::new());
+        let (level, lost) = (self.repo.config().compression_level, BTreeSet::new());
         let gather = Gather { scratch: &scratch, level, lost: &lost };
         let selection = SelectedPacks::make(store, &[commit], &has, gather, observer);
         let selection = selection.map_err(Error::from)?;
@@ -279,7 +279,7 @@ impl Repository {
             behind.refresh_packs()?;
         }
         let tips = self.refs()?.iter().map(|(_, id)| *id).collect();
-        let level = self.repo.config().compression.level;
+        let level = self.repo.config().compression_level;
         let options = unpack::UnpackOptions { tips, level, most_bytes };
         let prepared = unpack::prepare(self.repo.store(), input, &options, observer);
         let prepared = prepared.map_err(not_taken)?;

@@ -15,9 +15,7 @@ use std::{
 use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, io::PathError, kind::ErrorKind, limits},
-    disk::{
-        Disk, regular::read_at_most, scratch::unique_name, symlink_guard::check_no_links_between,
-    },
+    disk::{Disk, regular::read_at_most, symlink_guard::check_no_links_between},
     format::outline::{self, PackOutline},
     store::{Store, StoreError},
 };
@@ -209,7 +207,7 @@ impl Index {
     ) -> Result<(), HttpProblem> {
         let disk = Disk::cache(&self.dir);
         disk.create_folders(&self.dir)?;
-        disk.write_whole(&self.dir.join(unique_name("new")), &self.dir.join(name), bytes)?;
+        disk.write_whole(&self.dir, &self.dir.join(name), bytes)?;
         files.insert(name.to_owned(), (bytes.len() as u64, packs_of(outlines)));
         Ok(())
     }

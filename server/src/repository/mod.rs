@@ -577,7 +577,7 @@ impl Repository {
                 );
                 return Err(HttpProblem::new(Code::Rejected, why));
             }
-            Err(RefError::Beside { name, other }) => {
+            Err(RefError::NameConflict { name, other }) => {
                 return Err(HttpProblem::name_clash(&name, &other));
             }
             Err(RefError::Lost { name, at }) => {

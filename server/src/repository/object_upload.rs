@@ -70,7 +70,7 @@ impl Repository {
         let scratch = Scratch::create(&store.dir().join("tmp"))?;
         Store::create(scratch.path(), &Disk::scratch())?;
         let own = Store::open(scratch.path(), Disk::scratch(), &Silent)?;
-        let writer = ObjectWriter::new(&own, self.repo.config().compression.level, 1)?;
+        let writer = ObjectWriter::new(&own, self.repo.config().compression_level, 1)?;
         match kind {
             ObjectKind::Tree => writer.add_tree(TreeId::of(bytes), bytes)?,
             ObjectKind::Commit => writer.add_commit(CommitId::of(bytes), bytes)?,

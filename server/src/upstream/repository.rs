@@ -36,7 +36,7 @@ use snap_core::{
         single_flight::SingleFlight,
         time::Time,
     },
-    disk::{Disk, scratch::unique_name},
+    disk::Disk,
     ops::accept,
     repo::{
         Config, Repo, config,
@@ -510,8 +510,8 @@ impl UpstreamRepository {
         // If it cannot be written, the next server serves no refs before it has compared
         // them.
         let path = self.followed_path();
-        let temporary = self.repo.dir().join("tmp").join(unique_name(FOLLOWED));
-        let _ = self.repo.disk().write_whole(&temporary, &path, fingerprint.as_bytes());
+        let tmp = self.repo.dir().join("tmp");
+        let _ = self.repo.disk().write_whole(&tmp, &path, fingerprint.as_bytes());
         *followed = Some(fingerprint);
         Ok(())
     }
@@ -601,7 +601,7 @@ impl UpstreamRepository {
             if ours.damage(name)? != Some(Damage::elsewhere()) {
                 tracing::warn!(%name, "a ref is damaged upstream");
                 match ours.put_damaged(name) {
-                    Err(RefError::Beside { .. }) => is_all = false,
+                    Err(RefError::NameConflict { .. }) => is_all = false,
                     put => put?,
                 }
             }
@@ -669,7 +669,7 @@ impl UpstreamRepository {
             is_first = name.kind() == RefKind::Branch
                 && !has_branches
                 && head.is_some_and(|head| head != *name);
-            if let Some(other) = others.find(|other| name.is_beside(other)) {
+            if let Some(other) = others.find(|other| name.conflicts_with(other)) {
                 return Err(HttpProblem::name_clash(name, other.short()));
             }
         }

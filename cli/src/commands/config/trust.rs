@@ -12,7 +12,7 @@ use snap_core::repo::{
         FILE,
         error::SettingOrigin,
         key::KeyPath,
-        layer::{Layer, Whose},
+        layer::{ConfigOwner, Layer},
     },
     open::{STORE_FOLDER, read_config_file, refuse_found_link},
 };
@@ -47,7 +47,7 @@ struct TrustedSettingJson {
 
 /// Returns whether a setting is used, if that depends on trust.
 pub(super) fn of(path: &KeyPath, origin: &SettingOrigin, is_trusted: bool) -> Option<bool> {
-    let depends = matches!(origin, SettingOrigin::Store { .. }) && is_sensitive(path);
+    let depends = origin.is_of_store() && is_sensitive(path);
     depends.then_some(is_trusted)
 }
 
@@ -136,7 +136,7 @@ fn store(dir: Option<&Path>, cx: &Context) -> Result<PathBuf, CliError> {
 /// warning, because the file has already been written.
 pub(crate) fn trust_change(store: &Path, text: &str, cx: &Context) -> Result<(), CliError> {
     let trust = cx.settings().trust();
-    let layer = Layer::parse(text, &store.join(FILE), Whose::Store)?;
+    let layer = Layer::parse(text, &store.join(FILE), ConfigOwner::Store)?;
     let is_plain = sensitive(&layer).next().is_none();
     if (is_plain && !trust.can_remember()) || trust.is_named(store) {
         return Ok(());

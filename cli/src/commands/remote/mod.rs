@@ -18,7 +18,7 @@ use snap_core::repo::{
 use snap_remote::location::Location;
 
 use crate::{
-    commands::config::{ConfigFileEdit, whose},
+    commands::config::{ConfigFileEdit, owner},
     context::Context,
     remote::{RemoteSpec, tracking},
     report::{CliError, CommandOutcome},
@@ -181,11 +181,11 @@ fn add(args: &RemoteAddArgs, cx: &Context) -> Result<(), CliError> {
     if let Some(url) = settings.remote_url(name) {
         return Err(CliError::RemoteExists { name: name.clone(), url: shown_url(&url) });
     }
-    let mut target = ConfigFileEdit::find(whose(args.user), cx)?;
+    let mut target = ConfigFileEdit::find(owner(args.user), cx)?;
     let url = place.location.to_string();
     target.change(cx, &|edit| {
         // Another process may have added it since the settings were read.
-        let layer = Layer::parse(edit.text, edit.path, edit.whose)?;
+        let layer = Layer::parse(edit.text, edit.path, edit.owner)?;
         if let Some((Value::Text(url), _)) = layer.get(&KeyPath::new(["remote", name, "url"])) {
             let url = shown_url(url);
             return Err(CliError::RemoteExists { name: name.clone(), url });
@@ -204,7 +204,7 @@ fn add(args: &RemoteAddArgs, cx: &Context) -> Result<(), CliError> {
 }
 
 fn remove(name: &str, user: bool, cx: &Context) -> Result<(), CliError> {
-    let mut target = ConfigFileEdit::find(whose(user), cx)?;
+    let mut target = ConfigFileEdit::find(owner(user), cx)?;
     let section = KeyPath::new(["remote", name]);
     if !target.change(cx, &|edit| Ok(edit.unset(&section)?))? {
         let known = cx.settings_here()?.0.remotes();

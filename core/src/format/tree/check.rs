@@ -42,8 +42,8 @@ impl Metadata {
             return Err(FormatError::Invalid { what: "nanoseconds", at: 0 });
         }
         if let Some(Owner { user, group, .. }) = self.owner.as_deref() {
-            limited("user name", user.len(), limits::NAME_BYTES)?;
-            limited("group name", group.len(), limits::NAME_BYTES)?;
+            check_limit("user name", user.len(), limits::NAME_BYTES)?;
+            check_limit("group name", group.len(), limits::NAME_BYTES)?;
         }
         check_xattrs(&self.xattrs)
     }
@@ -57,7 +57,7 @@ pub fn check_target(target: &[u8]) -> Result<(), FormatError> {
     if target.is_empty() || target.contains(&0) {
         return Err(FormatError::Invalid { what: "symlink target", at: 0 });
     }
-    limited("symlink target", target.len(), limits::SYMLINK_BYTES)
+    check_limit("symlink target", target.len(), limits::SYMLINK_BYTES)
 }
 
 /// Checks extended attributes, which must be sorted by name.
@@ -65,7 +65,7 @@ pub fn check_target(target: &[u8]) -> Result<(), FormatError> {
 /// # Errors
 /// [`FormatError`] names the rule that they break.
 pub fn check_xattrs(xattrs: &[Xattr]) -> Result<(), FormatError> {
-    limited("number of extended attributes", xattrs.len(), limits::XATTRS)?;
+    check_limit("number of extended attributes", xattrs.len(), limits::XATTRS)?;
     let mut bytes = varint_bytes(xattrs.len());
     let mut last: Option<&Xattr> = None;
     for xattr in xattrs {
@@ -75,12 +75,12 @@ pub fn check_xattrs(xattrs: &[Xattr]) -> Result<(), FormatError> {
         if last.is_some_and(|last| last.name >= xattr.name) {
             return Err(FormatError::Order { what: "xattrs", at: 0 });
         }
-        limited("xattr name", xattr.name.len(), limits::NAME_BYTES)?;
-        limited("xattr value", xattr.value.len(), limits::XATTR_TOTAL_BYTES)?;
+        check_limit("xattr name", xattr.name.len(), limits::NAME_BYTES)?;
+        check_limit("xattr value", xattr.value.len(), limits::XATTR_TOTAL_BYTES)?;
         bytes += xattr_bytes(xattr);
         last = Some(xattr);
     }
-    limited("size of extended attributes", bytes, limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES)
+    check_limit("size of extended attributes", bytes, limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES)
 }
 
 /// Returns the encoded length of an attribute in bytes.
@@ -94,12 +94,8 @@ fn varint_bytes(number: usize) -> usize {
     w.len()
 }
 
-fn limited(what: &'static str, found: usize, limit: usize) -> Result<(), FormatError> {
-    if found > limit {
-        let (claimed, limit) = (found as u64, limit as u64);
-        return Err(FormatError::Limit { what, claimed, limit });
-    }
-    Ok(())
+fn check_limit(what: &'static str, found: usize, limit: usize) -> Result<(), FormatError> {
+    FormatError::check_limit(what, found as u64, limit as u64)
 }
 
 #[cfg(test)]
@@ -157,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoder_takes_what_is_at_a_limit_and_refuses_what_is_past_it() {
+    fn the_encoder_accepts_values_up_to_their_limits() {
         // One attribute with a name of ten bytes. Its two length fields take 1 and 3
         // bytes.
         let most = limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES - 1 - (1 + 10) - 3;
@@ -191,7 +187,7 @@ mod tests {
         #![proptest_config(snap_testkit::property::cases(64))]
 
         #[test]
-        fn encoder_and_decoder_agree_about_each_entry(
+        fn the_encoder_and_the_decoder_accept_the_same_entries(
             target in near(limits::SYMLINK_BYTES),
             names in (near(limits::NAME_BYTES), near(limits::NAME_BYTES)),
             count in near(limits::XATTRS),

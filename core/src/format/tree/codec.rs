@@ -48,22 +48,13 @@ impl Node {
     /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut r = WireReader::new(bytes);
-        let version = r.u8("tree version")?;
-        if version != VERSION {
-            let (found, known) = (u32::from(version), u32::from(VERSION));
-            return Err(FormatError::Newer { what: "tree", found, known });
-        }
+        FormatError::check_version("tree", r.u8("tree version")?, VERSION)?;
         let level = r.u8("tree level")?;
+        FormatError::check_limit("tree level", level.into(), limits::TREE_NODE_LEVELS.into())?;
         let totals = Totals::decode(&mut r)?;
         let node = match level {
             0 => Self::Leaf { totals, entries: decode_entries(&mut r)? },
-            1..=limits::TREE_NODE_LEVELS => {
-                Self::Inner { level, totals, children: decode_children(&mut r)? }
-            }
-            _ => {
-                let (claimed, limit) = (u64::from(level), u64::from(limits::TREE_NODE_LEVELS));
-                return Err(FormatError::Limit { what: "tree level", claimed, limit });
-            }
+            _ => Self::Inner { level, totals, children: decode_children(&mut r)? },
         };
         r.finish()?;
         Ok(node)
@@ -348,12 +339,8 @@ fn decode_xattrs(r: &mut WireReader<'_>) -> Result<Vec<Xattr>, FormatError> {
         }
         let value = r.bytes("xattr value", limits::XATTR_TOTAL_BYTES)?;
         xattrs.push(Xattr { name: name.into(), value: value.into() });
-        let most = limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES;
-        if r.at() - start > most {
-            let (claimed, limit) = ((r.at() - start) as u64, most as u64);
-            let what = "size of extended attributes";
-            return Err(FormatError::Limit { what, claimed, limit });
-        }
+        let (bytes, limit) = (r.at() - start, limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES);
+        FormatError::check_limit("size of extended attributes", bytes as u64, limit as u64)?;
     }
     Ok(xattrs)
 }

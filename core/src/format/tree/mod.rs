@@ -198,10 +198,7 @@ pub struct Entry {
 impl Entry {
     /// Returns the id of its tree if it is a folder.
     pub fn folder(&self) -> Option<ObjectId> {
-        match &self.kind {
-            EntryKind::Folder { id } => Some(id.object()),
-            _ => None,
-        }
+        if let EntryKind::Folder { id } = &self.kind { Some(id.object()) } else { None }
     }
 
     /// Returns the mode in the form of `ls -l`.
@@ -286,22 +283,11 @@ pub struct Child {
 /// One decoded tree object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// A leaf: a list of entries.
-    Leaf {
-        /// Totals of everything below.
-        totals: Totals,
-        /// The entries, sorted by name.
-        entries: Vec<Entry>,
-    },
-    /// A node above leaves or other nodes.
-    Inner {
-        /// 1 above leaves, 2 above nodes of level 1, and so on.
-        level: u8,
-        /// Totals of everything below.
-        totals: Totals,
-        /// The children, sorted by first name.
-        children: Vec<Child>,
-    },
+    /// A leaf: entries, sorted by name.
+    Leaf { totals: Totals, entries: Vec<Entry> },
+    /// A node above leaves (level 1) or nodes of the level below. Children are sorted by first
+    /// name.
+    Inner { level: u8, totals: Totals, children: Vec<Child> },
 }
 
 impl Node {
@@ -344,7 +330,7 @@ mod tests {
     use crate::base::{id::BlobId, name::EntryName};
 
     #[test]
-    fn modes_read_as_those_of_ls() {
+    fn modes_are_shown_as_by_ls() {
         for (bits, shown) in [
             (0o644, "-rw-r--r--"),
             (0o7777, "-rwsrwsrwt"),

@@ -15,8 +15,10 @@
 //! it. The split depends only on the entries, so it is canonical. An insertion changes
 //! only the split points near it.
 
+use std::mem;
+
 use crate::{
-    base::{id::TreeId, limits},
+    base::{id::TreeId, limits, name::EntryName},
     format::{
         tree::{Child, Entry, EntryKind, Node, Totals},
         wire::FormatError,
@@ -54,7 +56,7 @@ impl FolderEncoder {
     }
 
     /// Adds the next entry. Names must strictly increase. `below` has the totals of
-    /// everything inside a folder entry.
+    /// everything below the entry.
     ///
     /// # Errors
     /// [`FormatError`] when readers would refuse the entry, and the errors of `put`,
@@ -93,10 +95,7 @@ impl FolderEncoder {
         let mut row = self.children;
         let mut level = 1;
         while row.len() > 1 {
-            if level > limits::TREE_NODE_LEVELS {
-                let (claimed, limit) = (u64::from(level), u64::from(limits::TREE_NODE_LEVELS));
-                return Err(FormatError::Limit { what: "tree level", claimed, limit }.into());
-            }
+            FormatError::check_limit("tree level", level.into(), limits::TREE_NODE_LEVELS.into())?;
             row = close_row(row, level, put)?;
             level += 1;
         }
@@ -108,8 +107,8 @@ impl FolderEncoder {
         &mut self,
         put: &mut impl FnMut(TreeId, Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let entries = std::mem::take(&mut self.entries);
-        let totals = std::mem::take(&mut self.totals);
+        let entries = mem::take(&mut self.entries);
+        let totals = mem::take(&mut self.totals);
         self.variable_bytes = 0;
         self.below.add(&totals);
         let first = entries.first().map(|entry| entry.name.clone());
@@ -118,21 +117,14 @@ impl FolderEncoder {
         put(id, bytes)?;
         // Only the leaf of an empty directory has no first name. It has no siblings, so
         // its name is not used for sorting.
-        let first = first.unwrap_or_else(empty_name);
+        let first = first.unwrap_or_else(|| EntryName::new(b"-").expect("a dash is a name"));
         self.children.push((Child { first, id }, totals));
         Ok(())
     }
 }
 
-fn empty_name() -> crate::base::name::EntryName {
-    crate::base::name::EntryName::new(b"-").expect("a dash is a name")
-}
-
 fn variable_bytes(entry: &Entry) -> usize {
-    let target = match &entry.kind {
-        EntryKind::Symlink { target } => target.len(),
-        _ => 0,
-    };
+    let target = if let EntryKind::Symlink { target } = &entry.kind { target.len() } else { 0 };
     let xattrs = entry.metadata.xattrs.iter().map(|x| x.name.len() + x.value.len());
     entry.name.as_bytes().len() + target + xattrs.sum::<usize>()
 }
@@ -159,12 +151,8 @@ fn close_row<E>(
         // A node with a single child would be a second encoding of that child.
         let lonely_rest = last - index == 1;
         if index == last || (cut && !lonely_rest) {
-            above.push(close_node(
-                level,
-                std::mem::take(&mut totals),
-                std::mem::take(&mut children),
-                put,
-            )?);
+            let (totals, children) = (mem::take(&mut totals), mem::take(&mut children));
+            above.push(close_node(level, totals, children, put)?);
         }
     }
     Ok(above)

@@ -33,7 +33,7 @@ fn name(text: &str) -> EntryName {
 }
 
 #[test]
-fn extended_attributes_come_back_sorted_and_whole() {
+fn extended_attributes_are_read_whole_and_sorted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     let file = fs_err::File::create(&path).unwrap();
@@ -54,7 +54,7 @@ fn extended_attributes_come_back_sorted_and_whole() {
 }
 
 #[test]
-fn many_names_do_not_fit_at_first_and_are_read_all_the_same() {
+fn a_long_list_of_attribute_names_is_read() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let path = dir.path().join("f");
     let file = fs_err::File::create(&path).unwrap();
@@ -144,7 +144,7 @@ fn an_entry_that_cannot_be_opened_gets_its_attributes() {
 }
 
 #[test]
-fn what_is_refused_is_told_and_the_rest_applied() {
+fn refused_attributes_are_reported_and_others_applied() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     fs_err::write(&path, "x").unwrap();
@@ -163,7 +163,7 @@ fn expected(kind: FileType) -> ExpectedFile {
 }
 
 #[test]
-fn what_took_the_name_of_an_entry_keeps_its_owner_and_mode() {
+fn a_file_that_replaced_the_entry_keeps_owner_and_mode() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     fs_err::write(&path, "somebody's secret").unwrap();
@@ -187,7 +187,7 @@ fn what_took_the_name_of_an_entry_keeps_its_owner_and_mode() {
 }
 
 #[test]
-fn without_its_owner_a_file_neither_gets_nor_keeps_capabilities() {
+fn capabilities_are_dropped_if_the_owner_cannot_be_set() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     fs_err::write(&path, "x").unwrap();

@@ -2,24 +2,17 @@
 
 use std::{io, os::fd::AsFd};
 
-use rustix::fs::{FileType, RawDir};
+use rustix::fs::FileType;
 
-use crate::base::name;
-
-/// Bytes that one system call reads.
-const BUFFER_BYTES: usize = 32 << 10;
-
-#[derive(Clone, Copy, Debug)]
-struct NameSpan {
-    start: usize,
-    bytes: u8,
-    kind: FileType,
-}
+use crate::{
+    base::name,
+    local::scan::{NameSpan, read_names},
+};
 
 /// The entries of a folder, sorted by the bytes of their names.
 #[derive(Debug, Default)]
 pub struct FolderNames {
-    bytes: Vec<u8>,
+    names: Vec<u8>,
     spans: Vec<NameSpan>,
 }
 
@@ -27,22 +20,9 @@ impl FolderNames {
     /// Reads the folder `fd`, which must be open for reading. Leaves out names that are not valid
     /// in a tree.
     pub(in crate::local) fn read(fd: &impl AsFd) -> io::Result<Self> {
-        let mut listing = Self::default();
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-        let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            let Ok(bytes) = u8::try_from(name.len()) else { continue };
-            if name::check(name).is_ok() {
-                let (start, kind) = (listing.bytes.len(), entry.file_type());
-                listing.bytes.extend_from_slice(name);
-                listing.spans.push(NameSpan { start, bytes, kind });
-            }
-        }
-        let Self { bytes, spans } = &mut listing;
-        spans.sort_unstable_by(|a, b| slice(bytes, a).cmp(slice(bytes, b)));
-        Ok(listing)
+        let (names, mut spans) = read_names(fd)?;
+        spans.retain(|span| name::check(span.of(&names)).is_ok());
+        Ok(Self { names, spans })
     }
 
     /// Returns the number of entries.
@@ -58,20 +38,16 @@ impl FolderNames {
     /// Returns the name and kind of entry `index`. The kind is `Unknown` if the file system does
     /// not report it.
     pub fn get(&self, index: usize) -> Option<(&[u8], FileType)> {
-        self.spans.get(index).map(|span| (slice(&self.bytes, span), span.kind))
+        self.spans.get(index).map(|span| (span.of(&self.names), span.kind))
     }
 
     /// Returns true if an entry has this name.
     pub fn has(&self, name: &[u8]) -> bool {
-        self.spans.binary_search_by(|span| slice(&self.bytes, span).cmp(name)).is_ok()
+        self.spans.binary_search_by(|span| span.of(&self.names).cmp(name)).is_ok()
     }
 
     /// Iterates over all entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], FileType)> {
-        self.spans.iter().map(|span| (slice(&self.bytes, span), span.kind))
+        self.spans.iter().map(|span| (span.of(&self.names), span.kind))
     }
-}
-
-fn slice<'b>(bytes: &'b [u8], span: &NameSpan) -> &'b [u8] {
-    &bytes[span.start..span.start + usize::from(span.bytes)]
 }

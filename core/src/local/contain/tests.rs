@@ -21,7 +21,7 @@ fn roots(dir: &Path) -> [TargetRoot; 2] {
 }
 
 #[test]
-fn a_folder_behind_a_link_is_not_reached() {
+fn a_link_to_a_folder_is_not_followed() {
     let outside = tempfile::tempdir().unwrap();
     fs_err::create_dir_all(outside.path().join("in")).unwrap();
     let inside = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn the_target_itself_may_be_a_link() {
 }
 
 #[test]
-fn a_folder_swapped_for_a_link_during_the_run_leads_nowhere() {
+fn a_link_that_replaced_a_folder_is_not_followed() {
     let outside = tempfile::tempdir().unwrap();
     let inside = tempfile::tempdir().unwrap();
     let (real, aside) = (inside.path().join("d"), inside.path().join("aside"));
@@ -137,7 +137,7 @@ fn a_listing_is_sorted_by_bytes() {
 }
 
 #[test]
-fn a_rename_onto_a_free_name_replaces_nothing() {
+fn a_rename_to_a_new_name_replaces_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let root = TargetRoot::open(dir.path()).unwrap();
     let top = root.folder(&FolderPath::top()).unwrap();
@@ -154,7 +154,7 @@ fn a_rename_onto_a_free_name_replaces_nothing() {
 }
 
 #[test]
-fn links_and_nodes_are_made_as_told() {
+fn links_and_special_files_are_created() {
     let dir = tempfile::tempdir().unwrap();
     let root = TargetRoot::open(dir.path()).unwrap();
     let top = root.folder(&FolderPath::top()).unwrap();

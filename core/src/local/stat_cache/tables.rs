@@ -3,15 +3,16 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use parking_lot::Mutex;
 
 use crate::{
-    base::{io::PathError, time::Time},
+    base::io::PathError,
     disk::{
         Disk,
+        scratch::unique_name,
         table::{Table, TableError, TableWriter, merge_from},
     },
     format::table::Shape,
@@ -37,8 +38,6 @@ pub(super) struct Tables<const WIDTH: usize> {
     fresh: Mutex<Vec<[u8; WIDTH]>>,
     runs: Mutex<Runs>,
 }
-
-static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl<const WIDTH: usize> Tables<WIDTH> {
     pub(super) fn open(dir: &Path, disk: &Disk, shape: Shape, ending: &'static str) -> Self {
@@ -251,9 +250,6 @@ pub(super) fn table_files(dir: &Path, ending: &str) -> BTreeMap<u64, PathBuf> {
 }
 
 fn temporary(dir: &Path) -> PathBuf {
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let Time { secs, nanos } = Time::now();
     // In `tmp/` beside `cache/`, where leftover files are swept.
-    let tmp = dir.parent().unwrap_or(dir).join("tmp");
-    tmp.join(format!("stat-{}-{secs:x}{nanos:08x}-{serial}", std::process::id()))
+    dir.parent().unwrap_or(dir).join("tmp").join(unique_name("stat"))
 }

@@ -33,7 +33,7 @@ const OLD: Time = Time { secs: 1000, nanos: 1 };
 const NOW: Time = Time { secs: 2000, nanos: 0 };
 
 #[test]
-fn a_file_is_known_until_anything_about_it_changes() {
+fn a_file_is_known_until_its_stat_changes() {
     let (_dir, cache) = store();
     let known = KnownFile { id: BlobId::of(b"x"), xattrs: true, sparse: false };
     for inode in 0..500 {
@@ -70,7 +70,7 @@ fn a_file_that_was_just_written_is_not_remembered() {
 }
 
 #[test]
-fn the_newest_record_counts_and_damage_is_forgotten() {
+fn the_newest_record_wins_and_damage_is_dropped() {
     let (_dir, cache) = store();
     let record = |id: &[u8], mtime| {
         let stats = StatCache::open(&cache, Disk::default());
@@ -93,7 +93,7 @@ fn the_newest_record_counts_and_damage_is_forgotten() {
 }
 
 #[test]
-fn a_file_whose_ctime_changed_is_not_known_but_its_likely_content_is() {
+fn a_changed_ctime_leaves_only_a_likely_content() {
     let (_dir, cache) = store();
     let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
     let stats = StatCache::open(&cache, Disk::default());
@@ -112,7 +112,7 @@ fn a_file_whose_ctime_changed_is_not_known_but_its_likely_content_is() {
 }
 
 #[test]
-fn a_file_with_one_name_is_known_at_its_place_only() {
+fn a_file_with_one_name_is_known_only_at_its_path() {
     let (_dir, cache) = store();
     let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
     let stats = StatCache::open(&cache, Disk::default());
@@ -126,7 +126,7 @@ fn a_file_with_one_name_is_known_at_its_place_only() {
 }
 
 #[test]
-fn what_is_dropped_stays_unknown_whatever_older_tables_say() {
+fn dropped_records_hide_those_of_older_tables() {
     let (_dir, cache) = store();
     let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
     let folder = KnownFolder {

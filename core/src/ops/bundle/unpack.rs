@@ -17,7 +17,7 @@ use crate::{
         reach::{self, ReachError},
         staging_area::StagingArea,
     },
-    repo::Config,
+    repo::{Config, history::ancestors},
     store::{
         BundleError, BundleReader, Marks, ObjectLocation, ReceivedPacks, Store, StoreError,
         WriteStats,
@@ -274,17 +274,11 @@ fn complete_commits(
     if head.prerequisites.is_empty() {
         return Ok(HashSet::new());
     }
-    let mut complete = HashSet::new();
-    let mut waiting = options.tips.clone();
-    while let Some(id) = waiting.pop() {
-        if !complete.insert(id.object()) {
-            continue;
-        }
+    let complete = ancestors(options.tips.iter().copied(), |id| {
         // The history of a commit that only a remote stores is not fetched for this.
         let place = store.locate(&id.object())?;
-        if place.is_none_or(|place| store.is_here(&place).unwrap_or(true)) {
-            waiting.extend(store.commit(&id)?.parents);
-        }
-    }
-    Ok(complete)
+        let is_here = place.is_none_or(|place| store.is_here(&place).unwrap_or(true));
+        Ok::<_, StoreError>(Some(if is_here { store.commit(&id)?.parents } else { Vec::new() }))
+    })?;
+    Ok(complete.into_iter().map(|id| id.object()).collect())
 }

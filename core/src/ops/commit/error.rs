@@ -7,7 +7,6 @@ use std::{
 
 use crate::{
     base::{io::PathError, kind::ErrorKind, name::EntryName},
-    chunk::ParamsError,
     format::wire::FormatError,
     local::ignore::PatternError,
     ops::{
@@ -63,9 +62,6 @@ pub enum CommitError {
     /// A pattern cannot be parsed.
     #[error(transparent)]
     Pattern(#[from] PatternError),
-    /// The store's chunk sizes are unusable.
-    #[error("the store's chunk sizes are invalid")]
-    Chunk(#[source] ParamsError),
     /// The stream could not be read.
     #[error("cannot read the stream")]
     Stream(#[source] io::Error),
@@ -127,7 +123,6 @@ impl CommitError {
             | Self::OverUnfetched { .. }
             | Self::StreamOverFolder { .. }
             | Self::Pattern(_)
-            | Self::Chunk(_)
             | Self::TooLarge { .. }
             | Self::Unreadable(_)
             | Self::TooManyRules { .. }

@@ -33,7 +33,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    chunk::Params,
+    disk::output::folder_of,
     format::{
         commit::Commit,
         selection::Selection,
@@ -316,7 +316,7 @@ fn attempt(
     let rules = rules.with_unfetched(unfetched_ignores(repo, source, &commit_base, options)?);
     let cache::OpenedCache { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
     let threads = options.jobs.or(repo.config().jobs).unwrap_or_else(default_jobs);
-    let level = repo.config().compression.level;
+    let level = repo.config().compression_level;
     let writer = match options.run {
         CommitRun::Real => {
             StagingArea::new(repo.store()).sweep_abandoned();
@@ -324,13 +324,11 @@ fn attempt(
         }
         CommitRun::Dry => ObjectWriter::counting(repo.store(), level)?,
     };
-    let chunk = repo.config().chunk;
-    let params = Params::new(chunk.min as usize, chunk.average as usize, chunk.max as usize);
-    let params = params.map_err(CommitError::Chunk)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES).build();
     let pool = pool.map_err(CommitError::Threads)?;
 
-    let job = CommitJob::new(&writer, &cache, &rules, params, options.content, observer);
+    let job =
+        CommitJob::new(&writer, &cache, &rules, repo.config().chunk, options.content, observer);
     let read = total::count_beside((repo, &job), (source, options), estimate, |source| {
         pool.install(|| read(repo, &job, source, &commit_base, options))
     });
@@ -369,10 +367,7 @@ fn default_jobs() -> usize {
 /// Returns true if each path lies at the place in the project that it has in the
 /// snapshot.
 fn are_in_project(root: &Path, paths: &[NamedPath]) -> bool {
-    let folder = |path: &Path| {
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-        fs_err::canonicalize(above.unwrap_or(Path::new("."))).ok()
-    };
+    let folder = |path: &Path| fs_err::canonicalize(folder_of(path)).ok();
     paths.iter().all(|named| {
         let names = named.inside.iter().map(EntryName::as_os_str);
         let place = names.fold(root.to_owned(), |path, name| path.join(name));

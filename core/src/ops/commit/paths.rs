@@ -26,6 +26,7 @@ use crate::{
     },
     local::{
         ignore::IgnoreScope,
+        read::open_parent,
         scan::{FileKind, FileStat},
         stat_cache::NameHash,
         visible::{Visible, join},
@@ -471,14 +472,8 @@ fn single(
     stat: &FileStat,
     previous: &Previous,
 ) -> Result<BuiltEntry, CommitError> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     let error = |source| CommitError::Source { path: path.to_owned(), source };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder =
-        openat(rustix::fs::CWD, parent, flags, Mode::empty()).map_err(|e| error(e.into()))?;
+    let (folder, _) = open_parent(path).map_err(error)?;
     let own_name = path.file_name().unwrap_or(name.as_os_str());
     let (kind, stat, xattrs, sparse) = if stat.kind == FileKind::File {
         let place =

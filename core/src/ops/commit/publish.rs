@@ -110,7 +110,7 @@ impl Publication<'_> {
             let id = CommitId::of(&bytes);
             let writer = match writer.take() {
                 Some(writer) => writer,
-                None => ObjectWriter::new(repo.store(), repo.config().compression.level, 1)?,
+                None => ObjectWriter::new(repo.store(), repo.config().compression_level, 1)?,
             };
             writer.add_commit(id, &bytes)?;
             add(&mut outcome.added, writer.finish()?);

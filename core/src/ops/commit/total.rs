@@ -16,12 +16,10 @@ use std::{
     thread,
 };
 
-use rustix::fs::{Mode, OFlags, openat};
-
 use crate::{
     local::{
         ignore::{IgnoreRules, IgnoreScope},
-        read::open_folder,
+        read::{open_folder, open_root},
         scan::{FileKind, FileStat},
         visible::{Visible, join},
     },
@@ -119,8 +117,7 @@ fn bytes_below(rules: &IgnoreRules, root: &CountedRoot, stop: &dyn Fn() -> bool)
         let visible = Visible::read(rules, above, &fd, &path, stop)?;
         io::Result::Ok(CountedFolder { fd, path, visible, next: 0 })
     };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(top) = openat(rustix::fs::CWD, &root.path, flags, Mode::empty()) else { return 0 };
+    let Ok(top) = open_root(&root.path) else { return 0 };
     let Ok(FileStat { device, .. }) = FileStat::of_fd(top.as_fd()) else { return 0 };
     let top = list(top, root.inside.clone(), &IgnoreScope::default());
     let mut bytes = 0;

@@ -22,7 +22,6 @@ use std::{
 
 use parking_lot::Mutex;
 use rayon::{Scope as Tasks, prelude::*};
-use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::{id::TreeId, limits, observe::Observer, time::Time},
@@ -30,7 +29,7 @@ use crate::{
     local::{
         fingerprint,
         ignore::IgnoreScope,
-        read::open_folder,
+        read::{open_folder, open_root},
         scan::{FileKind, FileStat, ScannedEntry, ScannedFolder},
         stat_cache::{KnownFolder, NameHash, is_settled},
         visible::{Visible, join},
@@ -157,8 +156,7 @@ pub(super) fn run(
     if root.depth() > limits::DEPTH {
         return Err(too_deep());
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = openat(rustix::fs::CWD, root.path, flags, Mode::empty())?;
+    let fd = open_root(root.path)?;
     let stat = FileStat::of_fd(fd.as_fd())?;
     let device = root.device.unwrap_or(stat.device);
     let walk = CommitWalk { job, root, device, result: Mutex::default() };

@@ -16,7 +16,10 @@ use std::{
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{
-    local::{read::open_above, scan::FileStat},
+    local::{
+        read::{open_above, open_parent, open_root},
+        scan::FileStat,
+    },
     ops::{
         commit::{NamedPath, paths},
         diff::DiffError,
@@ -114,17 +117,7 @@ impl DiskPaths {
 
 /// Opens a compared folder, to list it.
 pub(super) fn open_folder(path: &Path) -> Result<OwnedFd, DiffError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(CWD, path, flags, Mode::empty())
-        .map_err(|error| DiffError::Folder { path: path.to_owned(), source: error.into() })
-}
-
-/// Opens the folder of a path, and returns it with the last name of the path.
-pub(super) fn open_parent(path: &Path) -> io::Result<(OwnedFd, OsString)> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-    Ok((folder, path.file_name().unwrap_or(OsStr::new(".")).to_owned()))
+    open_root(path).map_err(|source| DiffError::Folder { path: path.to_owned(), source })
 }
 
 /// Returns the path on disk of an item of a virtual folder.

@@ -12,8 +12,6 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{Mode, OFlags, openat};
-
 use crate::{
     base::{
         id::{BlobId, TreeId},
@@ -26,7 +24,7 @@ use crate::{
         fingerprint::{self, TreeOptions},
         ignore::{IgnoreRules, IgnoreScope},
         owners::Owners,
-        read::{Hashed, hash_file, open_folder, unread_xattrs},
+        read::{Hashed, hash_file, open_folder, open_parent, open_root, unread_xattrs},
         scan::{FileKind, FileStat, ScannedEntry, ScannedFolder, exists},
         stat_cache::{KnownFile, NameHash, StatCache},
         visible::{Visible, join},
@@ -138,10 +136,7 @@ impl<'a> FolderSide<'a> {
                 return Err(io::Error::other(text));
             }
             FolderLocation::Virtual(items) => return Ok(self.list_virtual(queued, items)),
-            FolderLocation::Top(path) => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                Arc::new(openat(rustix::fs::CWD, *path, flags, Mode::empty())?)
-            }
+            FolderLocation::Top(path) => Arc::new(open_root(path)?),
             FolderLocation::Below(above, name) => {
                 Arc::new(open_folder(above.as_fd(), OsStr::from_bytes(name))?)
             }
@@ -243,7 +238,7 @@ impl DiskFolder<'_> {
             }
             OpenPlace::Virtual(items) => {
                 let item = items.get(name).ok_or(io::ErrorKind::NotFound)?;
-                let (fd, name) = disk_paths::open_parent(disk_paths::on_disk(item))?;
+                let (fd, name) = open_parent(disk_paths::on_disk(item))?;
                 Ok((Arc::new(fd), name))
             }
         }

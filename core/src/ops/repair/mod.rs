@@ -33,7 +33,6 @@ use crate::{
         kind::ErrorKind,
         observe::{Observer, Phase, Silent},
     },
-    chunk::{Params, ParamsError},
     format::{commit::Commit, pack::ObjectKind},
     ops::{
         diff::ComparedFiles,
@@ -144,9 +143,6 @@ pub enum RepairError {
     /// A repaired pack cannot be added to the store.
     #[error("cannot add a repaired pack to the store")]
     Adopt(#[from] BundleError),
-    /// The configured chunk sizes are invalid.
-    #[error(transparent)]
-    Chunk(#[from] ParamsError),
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -166,7 +162,6 @@ impl RepairError {
             Self::Store(error) => error.kind(),
             Self::Reach(error) => error.kind(),
             Self::Adopt(error) => error.kind(),
-            Self::Chunk(_) => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }
@@ -191,9 +186,8 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<RepairOutcome, RepairError> {
     let store = repo.store();
-    let chunk = repo.config().chunk;
-    let params = Params::new(chunk.min as usize, chunk.average as usize, chunk.max as usize)?;
-    let level = repo.config().compression.level;
+    let params = repo.config().chunk;
+    let level = repo.config().compression_level;
     let _pause = store.pause_fetching();
     let (mut outcome, mut data) = (RepairOutcome::default(), options.data);
     let (mut round_before, mut trusted_again) = (None, BTreeSet::new());

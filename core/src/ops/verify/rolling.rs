@@ -19,7 +19,6 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     base::{id::PackId, time::Time},
-    disk::scratch::unique_name,
     ops::verify::{Data, VerifyOutcome},
     store::{PackCheck, PackChecks, Store, StoreError},
 };
@@ -206,6 +205,5 @@ fn write(path: &Path, checks: &PackChecks, store: &Store) -> Result<(), StoreErr
     let disk = store.disk();
     disk.create_folders(path.parent().unwrap_or(Path::new(".")))?;
     let text: String = checks.iter().map(|(id, check)| check.line(id)).collect();
-    let temporary = store.scratch_dir()?.join(unique_name(CHECKED));
-    Ok(disk.write_whole(&temporary, path, text.as_bytes())?)
+    Ok(disk.write_whole(&store.scratch_dir()?, path, text.as_bytes())?)
 }

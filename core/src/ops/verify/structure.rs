@@ -16,7 +16,7 @@ use crate::{
     },
     format::{pack::ObjectKind, tree::EntryKind},
     ops::verify::{Dated, Verification, VerifyError, VerifyProblem},
-    repo::{Repo, ref_log::RefValue, ref_name::RefKind, refs::Head},
+    repo::{Repo, history, ref_log::RefValue, ref_name::RefKind, refs::Head},
     store::{
         ContentError, ContentLayout, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, WalkStep,
         decode_list, read_chunks,
@@ -87,26 +87,11 @@ impl Verification<'_> {
     pub(super) fn check_structure(&self, roots: &Roots<'_>) -> Result<Vec<Dated>, VerifyError> {
         self.observer.phase(Phase::Structure, None);
         let marks = Marks::new(self.store);
-        let mut commits = Vec::new();
-        self.count(|outcome| outcome.roots = roots.tips.clone());
-        let mut waiting = roots.tips.clone();
-        let (mut lost, mut has_asked) = (BTreeSet::new(), false);
-        loop {
-            let Some(id) = waiting.pop() else {
-                if lost.is_empty() || has_asked {
-                    break;
-                }
-                // The parents of a lost commit are unknown. Earlier positions of refs may
-                // lead to them.
-                waiting = (roots.earlier)()?;
-                waiting.retain(|id| !lost.contains(id));
-                self.count(|outcome| outcome.roots.extend(&waiting));
-                has_asked = true;
-                continue;
-            };
+        let (mut commits, mut lost) = (Vec::new(), BTreeSet::new());
+        let mut visit = |id: CommitId, lost: &mut BTreeSet<CommitId>| {
             // The marks have no bit for an id that the index lacks.
             if lost.contains(&id) || !marks.mark(&id.object())? {
-                continue;
+                return Ok(Vec::new());
             }
             match self.store.commit(&id) {
                 Err(StoreError::Absent { .. }) => {}
@@ -114,8 +99,8 @@ impl Verification<'_> {
                 Ok(commit) => {
                     self.count(|outcome| outcome.commits += 1);
                     commits.push((commit.time, id));
-                    waiting.extend(&commit.parents);
                     self.check_tree(commit.tree, &marks)?;
+                    return Ok(commit.parents);
                 }
                 Err(source) => {
                     lost.insert(id);
@@ -129,7 +114,18 @@ impl Verification<'_> {
                     }
                 }
             }
+            Ok::<_, VerifyError>(Vec::new())
+        };
+        let mut tips = roots.tips.clone();
+        history::walk(tips.iter().copied(), |id| visit(id, &mut lost))?;
+        if !lost.is_empty() {
+            // The parents of a lost commit are unknown. Earlier positions of refs may lead to them.
+            let mut earlier = (roots.earlier)()?;
+            earlier.retain(|id| !lost.contains(id));
+            tips.extend(&earlier);
+            history::walk(earlier, |id| visit(id, &mut lost))?;
         }
+        self.count(|outcome| outcome.roots = tips);
         self.check_stopped()?;
         commits.sort_unstable_by(|a, b| b.cmp(a));
         Ok(commits)

@@ -11,7 +11,7 @@ use crate::{
         VERSION,
         error::{ConfigError, SettingOrigin},
         key::{KeyPath, Value},
-        layer::{Layer, Whose, misplaced, syntax},
+        layer::{ConfigOwner, Layer, misplaced, syntax},
         settings::SettingLayers,
     },
 };
@@ -24,7 +24,7 @@ pub struct Edit<'t> {
     /// The path, for errors.
     pub path: &'t Path,
     /// The owner of the file: a store, a user or the system.
-    pub whose: Whose,
+    pub owner: ConfigOwner,
 }
 
 impl Edit<'_> {
@@ -38,16 +38,16 @@ impl Edit<'_> {
         let value = self.check(key, value)?;
         let mut document = self.document()?;
         let holds = |text: &String| {
-            let layer = Layer::parse(text, self.path, self.whose).ok();
+            let layer = Layer::parse(text, self.path, self.owner).ok();
             layer.is_some_and(|layer| layer.get(key).is_some_and(|(found, _)| *found == value))
         };
         let in_place = replace(&mut document, key, &value).then(|| document.to_string());
         let changed = in_place
             .or_else(|| uncomment(self.text, key, &value).filter(holds))
             .or_else(|| add(self.text, &mut document, key, &value));
-        let text = changed.ok_or_else(|| self.awkward(key))?;
+        let text = changed.ok_or_else(|| self.not_editable(key))?;
         self.reread(&text).map_err(|error| self.of_change(error))?;
-        if holds(&text) { Ok(text) } else { Err(self.awkward(key)) }
+        if holds(&text) { Ok(text) } else { Err(self.not_editable(key)) }
     }
 
     /// Returns the text of a store's file with the newest format version; `None` if it has that
@@ -64,7 +64,7 @@ impl Edit<'_> {
         }
         let mut document = self.document()?;
         let text = replace(&mut document, &key, &newest).then(|| document.to_string());
-        let text = text.ok_or_else(|| self.awkward(&key))?;
+        let text = text.ok_or_else(|| self.not_editable(&key))?;
         self.reread(&text)?;
         Ok(Some(text))
     }
@@ -92,13 +92,13 @@ impl Edit<'_> {
             _ => {
                 let mut document = self.document()?;
                 let removed = parent_of(&mut document, key).and_then(|table| table.remove(leaf));
-                removed.ok_or_else(|| self.awkward(key))?;
+                removed.ok_or_else(|| self.not_editable(key))?;
                 document.to_string()
             }
         };
         let left = self.reread(&text).map_err(|error| self.of_change(error))?;
         if left.values().any(|(path, _)| path.is_in(key)) {
-            return Err(self.awkward(key));
+            return Err(self.not_editable(key));
         }
         Ok(Some(text))
     }
@@ -110,7 +110,7 @@ impl Edit<'_> {
             return Err(ConfigError::FixedVersion);
         }
         let origin = Box::new(SettingOrigin::Argument);
-        if let Some(rule) = misplaced(path, key.scope, self.whose) {
+        if let Some(rule) = misplaced(path, key.scope, self.owner) {
             return Err(ConfigError::Misplaced { origin, key: path.to_string(), rule });
         }
         key.kind.of_text(text).ok_or_else(|| ConfigError::Value {
@@ -131,10 +131,10 @@ impl Edit<'_> {
             let (path, limit) = (self.path.to_owned(), limits::CONFIG_BYTES);
             return Err(ConfigError::TooLarge { path, limit });
         }
-        let layer = Layer::parse(text, self.path, self.whose)?;
-        let settings = match self.whose {
-            Whose::Store => SettingLayers::default().with_store(layer.clone()),
-            Whose::User | Whose::System => {
+        let layer = Layer::parse(text, self.path, self.owner)?;
+        let settings = match self.owner {
+            ConfigOwner::Store => SettingLayers::default().with_store(layer.clone()),
+            ConfigOwner::User | ConfigOwner::System => {
                 SettingLayers::new(layer.clone(), Layer::default(), Layer::default())
             }
         };
@@ -153,8 +153,8 @@ impl Edit<'_> {
         }
     }
 
-    fn awkward(&self, key: &KeyPath) -> ConfigError {
-        ConfigError::Awkward { path: self.path.to_owned(), key: key.to_string() }
+    fn not_editable(&self, key: &KeyPath) -> ConfigError {
+        ConfigError::NotEditable { path: self.path.to_owned(), key: key.to_string() }
     }
 }
 

@@ -5,14 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::base::kind::ErrorKind;
+use crate::{base::kind::ErrorKind, repo::config::layer::ConfigOwner};
 
 /// The file that a setting belongs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementRule {
-    /// The user's file.
     UserFile,
-    /// A store's file.
     StoreFile,
 }
 
@@ -30,24 +28,8 @@ impl fmt::Display for PlacementRule {
 pub enum SettingOrigin {
     /// The built-in default.
     BuiltIn,
-    /// The system's settings file.
-    System {
-        path: PathBuf,
-        /// The line of the value, from 1.
-        line: usize,
-    },
-    /// The user's settings file.
-    User {
-        path: PathBuf,
-        /// The line of the value, from 1.
-        line: usize,
-    },
-    /// The store's settings file.
-    Store {
-        path: PathBuf,
-        /// The line of the value, from 1.
-        line: usize,
-    },
+    /// A settings file. Lines count from 1.
+    File { owner: ConfigOwner, path: PathBuf, line: usize },
     /// The environment variable of this name.
     Variable(String),
     /// The command-line option of this name.
@@ -61,22 +43,22 @@ impl SettingOrigin {
     pub fn layer(&self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
-            Self::System { .. } => "system",
-            Self::User { .. } => "user",
-            Self::Store { .. } => "store",
+            Self::File { owner: ConfigOwner::System, .. } => "system",
+            Self::File { owner: ConfigOwner::User, .. } => "user",
+            Self::File { owner: ConfigOwner::Store, .. } => "store",
             Self::Variable(_) => "variable",
             Self::Option(_) | Self::Argument => "option",
         }
     }
 
-    /// Returns the file and line, if the value comes from a file.
+    /// Returns true if the value comes from the store's file.
+    pub fn is_of_store(&self) -> bool {
+        matches!(self, Self::File { owner: ConfigOwner::Store, .. })
+    }
+
+    /// Returns the file and line of a value that comes from a file.
     pub fn file(&self) -> Option<(&Path, usize)> {
-        match self {
-            Self::System { path, line }
-            | Self::User { path, line }
-            | Self::Store { path, line } => Some((path, *line)),
-            _ => None,
-        }
+        if let Self::File { path, line, .. } = self { Some((path, *line)) } else { None }
     }
 }
 
@@ -84,11 +66,7 @@ impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
-            Self::System { path, line }
-            | Self::User { path, line }
-            | Self::Store { path, line } => {
-                write!(f, "{}:{line}", path.display())
-            }
+            Self::File { path, line, .. } => write!(f, "{}:{line}", path.display()),
             Self::Variable(name) => f.write_str(name),
             Self::Option(name) => f.write_str(name),
             Self::Argument => f.write_str("argument"),
@@ -107,104 +85,45 @@ fn at(origin: &SettingOrigin) -> String {
 pub enum ConfigError {
     /// The file is not valid TOML.
     #[error("{}:{line}: {message}", path.display())]
-    Syntax {
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The message of the parser.
-        message: String,
-    },
+    Syntax { path: PathBuf, line: usize, message: String },
     /// The file of a store is not valid TOML.
     #[error("{} is damaged: line {line}: {message}", path.display())]
-    Damaged {
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The message of the parser.
-        message: String,
-    },
-    /// The file exceeds the size limit for settings files.
+    Damaged { path: PathBuf, line: usize, message: String },
+    /// The file has more bytes than a settings file may have.
     #[error("{} has more than {limit} bytes", path.display())]
-    TooLarge {
-        path: PathBuf,
-        /// The limit in bytes.
-        limit: u64,
-    },
-    /// A file or variable has an unknown setting.
+    TooLarge { path: PathBuf, limit: u64 },
+    /// A file or variable has an unknown setting; `close` are similar names.
     #[error("{origin}: `{key}` is not a setting")]
-    Unknown {
-        /// The origin of the setting.
-        origin: Box<SettingOrigin>,
-        /// The name of the setting.
-        key: String,
-        /// Settings with similar names.
-        close: Vec<String>,
-    },
-    /// The user requested an unknown setting by name.
+    Unknown { origin: Box<SettingOrigin>, key: String, close: Vec<String> },
+    /// The user requested an unknown setting by name; `close` are similar names.
     #[error("`{key}` is not a setting")]
-    UnknownKey {
-        /// The requested name.
-        key: String,
-        /// Settings with similar names.
-        close: Vec<String>,
-    },
-    /// A value has the wrong type or is out of range.
+    UnknownKey { key: String, close: Vec<String> },
+    /// A value has the wrong type or breaks the rule for values of this setting.
     #[error("{}`{key}` is {found}, but must be {rule}", at(origin))]
-    Value {
-        /// The origin of the value.
-        origin: Box<SettingOrigin>,
-        /// The name of the setting, such as `chunk.min`.
-        key: String,
-        /// The invalid value.
-        found: String,
-        /// The rule for its values.
-        rule: String,
-    },
+    Value { origin: Box<SettingOrigin>, key: String, found: String, rule: String },
     /// A setting is in a file that it does not belong in.
     #[error("{}`{key}` is not allowed here: {rule}", at(origin))]
-    Misplaced {
-        /// The origin of the setting.
-        origin: Box<SettingOrigin>,
-        /// The name of the setting.
-        key: String,
-        /// The file that it belongs in.
-        rule: PlacementRule,
-    },
+    Misplaced { origin: Box<SettingOrigin>, key: String, rule: PlacementRule },
     /// The store's file has no version.
     #[error("{}: `version` is missing", path.display())]
-    NoVersion {
-        /// The store's settings file.
-        path: PathBuf,
-    },
+    NoVersion { path: PathBuf },
     /// The user tried to set the version of a store.
     #[error("`version` is the format version of the store and cannot be set")]
     FixedVersion,
     /// A newer version of snap created the store.
     #[error("{} has store version {found}; this snap reads up to {known}", path.display())]
-    Newer {
-        /// The settings file.
-        path: PathBuf,
-        /// The version of the store.
-        found: i64,
-        /// The newest supported version.
-        known: u32,
-    },
-    /// The syntax around a setting does not allow an edit.
+    Newer { path: PathBuf, found: i64, known: u32 },
+    /// The syntax around a setting does not allow an edit, for example an inline table.
     #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
-    Awkward {
-        /// The settings file.
-        path: PathBuf,
-        /// The name of the setting.
-        key: String,
-    },
+    NotEditable { path: PathBuf, key: String },
 }
 
 impl ConfigError {
-    /// Returns the kind of the error, from which a caller decides what to do.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             // This version cannot read it, but a later one may.
-            Self::Newer { .. } | Self::NoVersion { .. } | Self::Awkward { .. } => {
+            Self::Newer { .. } | Self::NoVersion { .. } | Self::NotEditable { .. } => {
                 ErrorKind::Unsupported
             }
             Self::Damaged { .. } => ErrorKind::Damaged,

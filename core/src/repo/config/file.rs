@@ -13,11 +13,14 @@ use rustix::{
 };
 
 use crate::{
-    base::{io::PathError, limits},
-    disk::Disk,
+    base::{
+        io::{PathError, if_exists},
+        limits,
+    },
+    disk::{Disk, output::folder_of},
     repo::config::{
         error::ConfigError,
-        layer::{Layer, Whose, line_of},
+        layer::{ConfigOwner, Layer, line_of},
     },
 };
 
@@ -33,11 +36,8 @@ pub struct ConfigFile {
     pub path: PathBuf,
     /// The whole text, including comments.
     pub text: String,
-    /// The settings in it.
     pub layer: Layer,
-    /// The uid of its owner.
     pub uid: u32,
-    /// Its mode.
     pub mode: u32,
     /// True if a store's file is a symbolic link. The owner of the link then chose the file that
     /// was read.
@@ -62,9 +62,9 @@ impl ConfigFile {
     ///
     /// # Errors
     /// [`FileError`]; [`PathError::is_not_found`] tells if the file does not exist.
-    pub fn read(path: &Path, whose: Whose) -> Result<Self, FileError> {
+    pub fn read(path: &Path, owner: ConfigOwner) -> Result<Self, FileError> {
         let when = || PathError::when("read", path);
-        let (file, is_link) = open(path, whose).map_err(when())?;
+        let (file, is_link) = open(path, owner).map_err(when())?;
         let meta = file.metadata().map_err(when())?;
         let limit = limits::CONFIG_BYTES;
         let mut bytes = Vec::new();
@@ -77,7 +77,7 @@ impl ConfigFile {
             line: line_of(error.as_bytes(), error.utf8_error().valid_up_to()),
             message: "the text is not UTF-8".to_owned(),
         })?;
-        let layer = Layer::parse(&text, path, whose)?;
+        let layer = Layer::parse(&text, path, owner)?;
         let (uid, mode) = (meta.uid(), meta.mode());
         Ok(Self { path: path.to_owned(), text, layer, uid, mode, is_link })
     }
@@ -95,15 +95,15 @@ impl ConfigFile {
 
 /// Opens a file. Returns whether it is a symbolic link, if it is a store's; a user's file may be a
 /// link. The caller adds the path to an error.
-fn open(path: &Path, whose: Whose) -> io::Result<(File, bool)> {
+fn open(path: &Path, owner: ConfigOwner) -> io::Result<(File, bool)> {
     let open = |flags: OFlags| {
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
         OpenOptions::new().read(true).custom_flags(flags).open(path)
     };
-    match whose {
-        Whose::User | Whose::System => Ok((open(OFlags::empty())?, false)),
+    match owner {
+        ConfigOwner::User | ConfigOwner::System => Ok((open(OFlags::empty())?, false)),
         // Without `NONBLOCK`, opening a pipe would block.
-        Whose::Store => match open(OFlags::NOFOLLOW | OFlags::NONBLOCK) {
+        ConfigOwner::Store => match open(OFlags::NOFOLLOW | OFlags::NONBLOCK) {
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 Ok((open(OFlags::NONBLOCK)?, true))
             }
@@ -119,11 +119,7 @@ fn open(path: &Path, whose: Whose) -> io::Result<(File, bool)> {
 /// # Errors
 /// [`PathError`] of the first step that failed.
 pub fn write(disk: &Disk, temporary: &Path, path: &Path, text: &str) -> Result<(), PathError> {
-    let before = match fs_err::metadata(path) {
-        Ok(meta) => Some(meta),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(PathError::when("look at", path)(error)),
-    };
+    let before = if_exists(fs_err::metadata(path)).map_err(PathError::when("look at", path))?;
     let mut file = disk.create(temporary)?;
     file.write(text.as_bytes())?;
     let own = file.file().metadata().map_err(PathError::when("look at", temporary))?;
@@ -143,5 +139,5 @@ pub fn write(disk: &Disk, temporary: &Path, path: &Path, text: &str) -> Result<(
     file.sync()?;
     disk.replace(temporary, path)?;
     file.keep();
-    disk.sync_folder(path.parent().unwrap_or(Path::new(".")))
+    disk.sync_folder(folder_of(path))
 }

@@ -24,17 +24,12 @@ pub enum ValueType {
     /// `true` or `false`.
     Flag,
     /// An integer in a range, both ends included.
-    Number {
-        /// The minimum.
-        min: i64,
-        /// The maximum.
-        max: i64,
-    },
+    Number { min: i64, max: i64 },
     /// A number from 0 on, with up to six decimal places.
     Amount,
     /// A string.
     Text,
-    /// A list of strings.
+    /// Strings.
     List,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -44,18 +39,15 @@ pub enum ValueType {
     CommandOrNone,
 }
 
-/// A setting.
+/// One row of the table of settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its name, with `*` for a variable part.
+    /// With `*` for a variable part.
     pub name: &'static str,
-    /// Its meaning, as in `docs/configuration.md`.
+    /// As in `docs/configuration.md`.
     pub description: &'static str,
-    /// The type of its value.
     pub kind: ValueType,
-    /// The files in which it is allowed.
     pub scope: SettingScope,
-    /// Returns its default.
     pub default: fn() -> Option<Value>,
 }
 
@@ -74,16 +66,23 @@ pub enum Value {
     List(Vec<String>),
 }
 
-const fn key(
-    name: &'static str,
-    description: &'static str,
-    kind: ValueType,
-    scope: SettingScope,
-) -> Setting {
-    Setting { name, description, kind, scope, default: || None }
+/// A setting for every layer, without a default.
+const fn any(name: &'static str, kind: ValueType, description: &'static str) -> Setting {
+    Setting { name, description, kind, scope: SettingScope::Any, default: || None }
+}
+
+/// A setting for stores, without a default.
+const fn store(name: &'static str, kind: ValueType, description: &'static str) -> Setting {
+    Setting { scope: SettingScope::Store, ..any(name, kind, description) }
+}
+
+/// A setting that a store cannot set, without a default.
+const fn user(name: &'static str, kind: ValueType, description: &'static str) -> Setting {
+    Setting { scope: SettingScope::User, ..any(name, kind, description) }
 }
 
 impl Setting {
+    /// Sets the default.
     const fn or(self, default: fn() -> Option<Value>) -> Self {
         Self { default, ..self }
     }
@@ -100,269 +99,150 @@ impl Setting {
     }
 }
 
+const FLAG: ValueType = ValueType::Flag;
 const BYTES: ValueType = ValueType::Number { min: 0, max: i64::MAX };
+const AMOUNT: ValueType = ValueType::Amount;
+const TEXT: ValueType = ValueType::Text;
+const LIST: ValueType = ValueType::List;
+const COMMAND: ValueType = ValueType::Command;
 const ON_FAILURE: ValueType = ValueType::Choice(&["stop", "report"]);
+const KNOWN_HOSTS: ValueType = ValueType::Choice(&["strict", "accept", "add"]);
+
 const OFF: fn() -> Option<Value> = || Some(Value::Flag(false));
+const EMPTY: fn() -> Option<Value> = || Some(Value::List(Vec::new()));
 
 fn bytes(size: usize) -> Option<Value> {
     i64::try_from(size).ok().map(Value::Number)
 }
 
-const TEXT: ValueType = ValueType::Text;
-const KNOWN_HOSTS: ValueType = ValueType::Choice(&["strict", "accept", "add"]);
-
-/// All settings, in the order in which they are listed. `docs/configuration.md` documents each; a
-/// test compares.
+/// All settings, in the order of `snap config list`. `docs/configuration.md` documents each; a test
+/// compares.
 pub const KEYS: [Setting; 58] = [
-    key("version", "format version of the store", BYTES, SettingScope::Store),
-    key(
+    store("version", BYTES, "format version of the store"),
+    store(
         "shared",
+        FLAG,
         "the group of the store's folder may write to it; `snap init --shared` sets it",
-        ValueType::Flag,
-        SettingScope::Store,
     ),
-    key(
+    user(
         "trust",
+        LIST,
         "trusted stores and projects, such as `/srv/project`; never in a store's `config.toml`",
-        ValueType::List,
-        SettingScope::User,
     ),
-    key(
+    user(
         "jobs",
-        "threads of a commit or a restore, 1 to 256; else the number of cores decides",
         ValueType::Number { min: 1, max: 256 },
-        SettingScope::User,
+        "threads of a commit or a restore, 1 to 256; else the number of cores decides",
     ),
-    key(
+    store(
         "chunk.min",
-        "smallest chunk in bytes, at least 4096; files of up to 1 MiB are not cut",
         BYTES,
-        SettingScope::Store,
+        "smallest chunk in bytes, at least 4096; files of up to 1 MiB are not cut",
     )
     .or(|| bytes(Params::DEFAULT.min())),
-    key("chunk.average", "average chunk in bytes, a power of two", BYTES, SettingScope::Store)
+    store("chunk.average", BYTES, "average chunk in bytes, a power of two")
         .or(|| bytes(Params::DEFAULT.average())),
-    key("chunk.max", "largest chunk in bytes, at most 8388608", BYTES, SettingScope::Store)
+    store("chunk.max", BYTES, "largest chunk in bytes, at most 8388608")
         .or(|| bytes(Params::DEFAULT.max())),
-    key(
+    any(
         "compression.level",
-        "zstd level of new data, 1 (fast) to 19 (small)",
         ValueType::Number { min: 1, max: 19 },
-        SettingScope::Any,
+        "zstd level of new data, 1 (fast) to 19 (small)",
     )
     .or(|| Some(Value::Number(DEFAULT_LEVEL.into()))),
-    key("commit.author", "author; else the user's name", ValueType::Text, SettingScope::Any),
-    key(
-        "commit.host",
-        "name of the machine; else the system's",
-        ValueType::Text,
-        SettingScope::Any,
-    ),
-    key(
+    any("commit.author", TEXT, "author; else the user's name"),
+    any("commit.host", TEXT, "name of the machine; else the system's"),
+    any(
         "commit.exclude",
+        LIST,
         "patterns to exclude, as in `.gitignore`; `--exclude` adds to them",
-        ValueType::List,
-        SettingScope::Any,
     )
-    .or(|| Some(Value::List(Vec::new()))),
-    key(
+    .or(EMPTY),
+    any(
         "commit.iexclude",
+        LIST,
         "patterns that ignore the case of ASCII letters; `--iexclude` adds to them",
-        ValueType::List,
-        SettingScope::Any,
     )
-    .or(|| Some(Value::List(Vec::new()))),
-    key(
+    .or(EMPTY),
+    any(
         "commit.exclude_if_present",
+        LIST,
         "exclude the contents of folders with such a file, `FILE` or `FILE:HEADER`",
-        ValueType::List,
-        SettingScope::Any,
     )
-    .or(|| Some(Value::List(Vec::new()))),
-    key(
-        "commit.exclude_caches",
-        "exclude folders with a `CACHEDIR.TAG`",
-        ValueType::Flag,
-        SettingScope::Any,
-    )
-    .or(OFF),
-    key(
-        "commit.gitignore",
-        "read `.gitignore` files besides `.snapignore` files",
-        ValueType::Flag,
-        SettingScope::Any,
-    )
-    .or(OFF),
-    key(
+    .or(EMPTY),
+    any("commit.exclude_caches", FLAG, "exclude folders with a `CACHEDIR.TAG`").or(OFF),
+    any("commit.gitignore", FLAG, "read `.gitignore` files besides `.snapignore` files").or(OFF),
+    any(
         "pull.update",
+        FLAG,
         "`snap pull` also updates the files of the project, as with `--update`",
-        ValueType::Flag,
-        SettingScope::Any,
     )
     .or(OFF),
-    key("hooks.pre_commit", "runs before any file is read", ValueType::Command, SettingScope::Any),
-    key(
+    any("hooks.pre_commit", COMMAND, "runs before any file is read"),
+    any(
         "hooks.post_commit",
+        COMMAND,
         "runs after the commit is safe on disk, also when nothing changed",
-        ValueType::Command,
-        SettingScope::Any,
     ),
-    key(
+    any(
         "hooks.on_failure",
-        "what to do if a hook fails; default: `pre_commit` stops and `post_commit` reports",
         ON_FAILURE,
-        SettingScope::Any,
+        "what to do if a hook fails; default: `pre_commit` stops and `post_commit` reports",
     ),
-    key(
+    user(
         "ui.color",
-        "when to use colours; `--color` overrides it",
         ValueType::Choice(&["auto", "always", "never"]),
-        SettingScope::User,
+        "when to use colours; `--color` overrides it",
     )
     .or(|| Some(Value::Text("auto".to_owned()))),
-    key(
-        "ui.pager",
-        "pager for long output; `false` for none",
-        ValueType::CommandOrNone,
-        SettingScope::User,
-    ),
-    key(
-        "transfer.limit_upload",
-        "maximum bytes sent in a second, such as `500K` or `2M`",
-        ValueType::Text,
-        SettingScope::Any,
-    ),
-    key(
-        "transfer.limit_download",
-        "maximum bytes received in a second",
-        ValueType::Text,
-        SettingScope::Any,
-    ),
-    key(
-        "price.currency",
-        "currency of the prices; the defaults are list prices of S3",
-        ValueType::Text,
-        SettingScope::Any,
-    )
-    .or(|| Some(Value::Text("USD".to_owned()))),
-    key(
-        "price.writes",
-        "price of 1,000 requests that write or list",
-        ValueType::Amount,
-        SettingScope::Any,
-    )
-    .or(|| Some(Value::Amount(5_000))),
-    key("price.reads", "price of 1,000 requests that read", ValueType::Amount, SettingScope::Any)
-        .or(|| Some(Value::Amount(400))),
-    key("price.sent", "price of a GB (10⁹ bytes) sent", ValueType::Amount, SettingScope::Any)
-        .or(|| Some(Value::Amount(0))),
-    key("price.received", "price of a GB received", ValueType::Amount, SettingScope::Any)
-        .or(|| Some(Value::Amount(90_000))),
-    key("remote.*.url", "location, such as `s3://bucket/prefix`", TEXT, SettingScope::Any),
-    key(
-        "remote.*.credentials_file",
-        "file with its keys, readable only by its owner",
-        TEXT,
-        SettingScope::Any,
-    ),
-    key(
-        "remote.*.credentials_command",
-        "command that prints its keys",
-        ValueType::Command,
-        SettingScope::Any,
-    ),
-    key("remote.*.endpoint", "URL of the service", TEXT, SettingScope::Any),
-    key("remote.*.region", "region of the bucket", TEXT, SettingScope::Any),
-    key("remote.*.profile", "profile in the AWS files", TEXT, SettingScope::Any),
-    key(
-        "remote.*.path-style",
-        "the bucket in the path (`true`) or in the host name",
-        ValueType::Flag,
-        SettingScope::Any,
-    ),
-    key("remote.*.storage-class", "storage class of written objects", TEXT, SettingScope::Any),
-    key("remote.*.anonymous", "do not sign requests", ValueType::Flag, SettingScope::Any),
-    key(
+    user("ui.pager", ValueType::CommandOrNone, "pager for long output; `false` for none"),
+    any("transfer.limit_upload", TEXT, "maximum bytes sent in a second, such as `500K` or `2M`"),
+    any("transfer.limit_download", TEXT, "maximum bytes received in a second"),
+    any("price.currency", TEXT, "currency of the prices; the defaults are list prices of S3")
+        .or(|| Some(Value::Text("USD".to_owned()))),
+    any("price.writes", AMOUNT, "price of 1,000 requests that write or list")
+        .or(|| Some(Value::Amount(5_000))),
+    any("price.reads", AMOUNT, "price of 1,000 requests that read").or(|| Some(Value::Amount(400))),
+    any("price.sent", AMOUNT, "price of a GB (10⁹ bytes) sent").or(|| Some(Value::Amount(0))),
+    any("price.received", AMOUNT, "price of a GB received").or(|| Some(Value::Amount(90_000))),
+    any("remote.*.url", TEXT, "location, such as `s3://bucket/prefix`"),
+    any("remote.*.credentials_file", TEXT, "file with its keys, readable only by its owner"),
+    any("remote.*.credentials_command", COMMAND, "command that prints its keys"),
+    any("remote.*.endpoint", TEXT, "URL of the service"),
+    any("remote.*.region", TEXT, "region of the bucket"),
+    any("remote.*.profile", TEXT, "profile in the AWS files"),
+    any("remote.*.path-style", FLAG, "the bucket in the path (`true`) or in the host name"),
+    any("remote.*.storage-class", TEXT, "storage class of written objects"),
+    any("remote.*.anonymous", FLAG, "do not sign requests"),
+    any(
         "remote.*.conditional-writes",
+        FLAG,
         "`false`: the service ignores conditional requests (`s3`, `gs`, `azblob`)",
-        ValueType::Flag,
-        SettingScope::Any,
     ),
-    key(
-        "remote.*.checksums",
-        "`false`: send no CRC32C with written objects (`s3`)",
-        ValueType::Flag,
-        SettingScope::Any,
-    ),
-    key(
-        "remote.*.credential-path",
-        "file with the key of a service account (`gs`)",
-        TEXT,
-        SettingScope::Any,
-    ),
-    key("remote.*.account", "storage account (`azblob`)", TEXT, SettingScope::Any),
-    key("remote.*.username", "user name (`webdav`, `webdavs`)", TEXT, SettingScope::Any),
-    key("remote.*.key", "file with the private key (`sftp`)", TEXT, SettingScope::Any),
-    key(
-        "remote.*.known-hosts",
-        "how ssh treats unknown hosts (`sftp`)",
-        KNOWN_HOSTS,
-        SettingScope::Any,
-    ),
-    key("profile.*.paths", "paths to commit; else the project", ValueType::List, SettingScope::Any),
-    key(
-        "profile.*.exclude",
-        "patterns, added to `commit.exclude`",
-        ValueType::List,
-        SettingScope::Any,
-    ),
-    key(
-        "profile.*.iexclude",
-        "patterns, added to `commit.iexclude`",
-        ValueType::List,
-        SettingScope::Any,
-    ),
-    key(
-        "profile.*.exclude_if_present",
-        "markers, added to `commit.exclude_if_present`",
-        ValueType::List,
-        SettingScope::Any,
-    ),
-    key(
-        "profile.*.exclude_caches",
-        "replaces `commit.exclude_caches`",
-        ValueType::Flag,
-        SettingScope::Any,
-    ),
-    key("profile.*.gitignore", "replaces `commit.gitignore`", ValueType::Flag, SettingScope::Any),
-    key("profile.*.one_file_system", "as `--one-file-system`", ValueType::Flag, SettingScope::Any),
-    key("profile.*.labels.*", "value of this label", ValueType::Text, SettingScope::Any),
-    key(
-        "profile.*.branch",
-        "branch to commit onto; else the current one",
-        ValueType::Text,
-        SettingScope::Any,
-    ),
-    key("profile.*.message", "message of the commit", ValueType::Text, SettingScope::Any),
-    key(
+    any("remote.*.checksums", FLAG, "`false`: send no CRC32C with written objects (`s3`)"),
+    any("remote.*.credential-path", TEXT, "file with the key of a service account (`gs`)"),
+    any("remote.*.account", TEXT, "storage account (`azblob`)"),
+    any("remote.*.username", TEXT, "user name (`webdav`, `webdavs`)"),
+    any("remote.*.key", TEXT, "file with the private key (`sftp`)"),
+    any("remote.*.known-hosts", KNOWN_HOSTS, "how ssh treats unknown hosts (`sftp`)"),
+    any("profile.*.paths", LIST, "paths to commit; else the project"),
+    any("profile.*.exclude", LIST, "patterns, added to `commit.exclude`"),
+    any("profile.*.iexclude", LIST, "patterns, added to `commit.iexclude`"),
+    any("profile.*.exclude_if_present", LIST, "markers, added to `commit.exclude_if_present`"),
+    any("profile.*.exclude_caches", FLAG, "replaces `commit.exclude_caches`"),
+    any("profile.*.gitignore", FLAG, "replaces `commit.gitignore`"),
+    any("profile.*.one_file_system", FLAG, "as `--one-file-system`"),
+    any("profile.*.labels.*", TEXT, "value of this label"),
+    any("profile.*.branch", TEXT, "branch to commit onto; else the current one"),
+    any("profile.*.message", TEXT, "message of the commit"),
+    user(
         "profile.*.store",
+        TEXT,
         "store to commit to, unless `--store` or `SNAP_STORE` names another",
-        ValueType::Text,
-        SettingScope::User,
     ),
-    key(
-        "profile.*.hooks.pre_commit",
-        "replaces `hooks.pre_commit`",
-        ValueType::Command,
-        SettingScope::Any,
-    ),
-    key(
-        "profile.*.hooks.post_commit",
-        "replaces `hooks.post_commit`",
-        ValueType::Command,
-        SettingScope::Any,
-    ),
-    key("profile.*.hooks.on_failure", "replaces `hooks.on_failure`", ON_FAILURE, SettingScope::Any),
+    any("profile.*.hooks.pre_commit", COMMAND, "replaces `hooks.pre_commit`"),
+    any("profile.*.hooks.post_commit", COMMAND, "replaces `hooks.post_commit`"),
+    any("profile.*.hooks.on_failure", ON_FAILURE, "replaces `hooks.on_failure`"),
 ];
 
 /// The name of one setting, in parts.
@@ -384,7 +264,7 @@ impl KeyPath {
         KEYS.iter().find(|key| key.matches(self))
     }
 
-    /// Returns true if this is the name of a section: if names of settings start with it.
+    /// Returns true if this is the name of a section, the start of names of settings.
     pub fn is_section(&self) -> bool {
         let begins = |key: &Setting| {
             let mut parts = key.name.split('.');
@@ -468,11 +348,8 @@ impl ValueType {
             Self::Amount => amount(value),
             Self::Text | Self::Command => text(),
             Self::List => {
-                let items = value.as_array()?.iter();
-                items
-                    .map(|item| item.as_str().map(str::to_owned))
-                    .collect::<Option<_>>()
-                    .map(Value::List)
+                let items = value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned));
+                items.collect::<Option<_>>().map(Value::List)
             }
             Self::Choice(words) => value.as_str().filter(|text| words.contains(text)).and(text()),
             Self::CommandOrNone => match value.as_bool() {
@@ -510,7 +387,7 @@ impl ValueType {
 
 const MILLION: u64 = 1_000_000;
 
-/// The largest amount; an `f64` holds it with all decimal places.
+/// The largest amount. An `f64` represents it exactly in millionths.
 const LARGEST_AMOUNT: f64 = 1e9;
 
 fn amount(value: &toml_edit::Value) -> Option<Value> {

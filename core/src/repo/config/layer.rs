@@ -15,10 +15,8 @@ const SHOWN_CHARS: usize = 60;
 
 /// The owner of a settings file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// A store.
+pub enum ConfigOwner {
     Store,
-    /// The user.
     User,
     /// The administrator, for all users.
     System,
@@ -38,13 +36,13 @@ impl Layer {
     /// # Errors
     /// [`ConfigError`] names the file and the line; it names no line if the version is missing or
     /// newer.
-    pub fn parse(text: &str, path: &Path, whose: Whose) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str, path: &Path, owner: ConfigOwner) -> Result<Self, ConfigError> {
         let document = Document::parse(text).map_err(|error| syntax(&error, text, path))?;
-        if whose == Whose::Store {
+        if owner == ConfigOwner::Store {
             check_version(&document, path)?;
         }
         let ends = text.match_indices('\n').map(|(at, _)| at).collect();
-        let mut file = SettingsFile { text, path, whose, ends, layer: Self::default() };
+        let mut file = SettingsFile { text, path, owner, ends, layer: Self::default() };
         file.read(document.as_table(), &mut Vec::new())?;
         Ok(file.layer)
     }
@@ -90,21 +88,22 @@ pub(super) fn line_of(text: &[u8], at: usize) -> usize {
 /// Checks the version before anything else, because a newer store may have settings that are
 /// unknown here.
 fn check_version(document: &Document<&str>, path: &Path) -> Result<(), ConfigError> {
-    match document.as_table().get("version") {
-        None => Err(ConfigError::NoVersion { path: path.to_owned() }),
-        Some(item) => match item.as_integer() {
-            Some(found) if found > i64::from(VERSION) => {
-                Err(ConfigError::Newer { path: path.to_owned(), found, known: VERSION })
-            }
-            _ => Ok(()),
-        },
+    let path = || path.to_owned();
+    let Some(version) = document.as_table().get("version") else {
+        return Err(ConfigError::NoVersion { path: path() });
+    };
+    match version.as_integer() {
+        Some(found) if found > i64::from(VERSION) => {
+            Err(ConfigError::Newer { path: path(), found, known: VERSION })
+        }
+        _ => Ok(()),
     }
 }
 
 struct SettingsFile<'t> {
     text: &'t str,
     path: &'t Path,
-    whose: Whose,
+    owner: ConfigOwner,
     /// Offsets of the line ends. Counting lines again for each setting would take quadratic time,
     /// and a hostile file could exploit that.
     ends: Vec<usize>,
@@ -114,12 +113,7 @@ struct SettingsFile<'t> {
 impl SettingsFile<'_> {
     fn origin(&self, at: usize) -> SettingOrigin {
         let line = self.ends.partition_point(|end| *end < at) + 1;
-        let path = self.path.to_owned();
-        match self.whose {
-            Whose::Store => SettingOrigin::Store { path, line },
-            Whose::User => SettingOrigin::User { path, line },
-            Whose::System => SettingOrigin::System { path, line },
-        }
+        SettingOrigin::File { owner: self.owner, path: self.path.to_owned(), line }
     }
 
     /// Reads a section. The parser limits the depth of nested sections.
@@ -161,7 +155,7 @@ impl SettingsFile<'_> {
             }
             return self.read(table, parts);
         };
-        if let Some(rule) = misplaced(&path, key.scope, self.whose) {
+        if let Some(rule) = misplaced(&path, key.scope, self.owner) {
             let (origin, key) = (Box::new(origin), path.to_string());
             return Err(ConfigError::Misplaced { origin, key, rule });
         }
@@ -177,12 +171,12 @@ impl SettingsFile<'_> {
 pub(super) fn misplaced(
     path: &KeyPath,
     scope: SettingScope,
-    whose: Whose,
+    owner: ConfigOwner,
 ) -> Option<PlacementRule> {
     let is_of_one = ["version", "shared"].iter().any(|key| path.parts() == [*key]);
-    match (scope, whose) {
-        (SettingScope::User, Whose::Store) => Some(PlacementRule::UserFile),
-        (SettingScope::Store, Whose::User | Whose::System) if is_of_one => {
+    match (scope, owner) {
+        (SettingScope::User, ConfigOwner::Store) => Some(PlacementRule::UserFile),
+        (SettingScope::Store, ConfigOwner::User | ConfigOwner::System) if is_of_one => {
             Some(PlacementRule::StoreFile)
         }
         _ => None,

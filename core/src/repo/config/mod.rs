@@ -24,12 +24,11 @@ use std::path::Path;
 
 pub use self::{error::ConfigError, file::ConfigFile, settings::SettingLayers};
 use crate::{
-    base::limits,
     chunk::Params,
     codec::DEFAULT_LEVEL,
     repo::config::{
         key::Value,
-        layer::{Layer, Whose},
+        layer::{ConfigOwner, Layer},
     },
 };
 
@@ -41,23 +40,14 @@ pub const FILE: &str = "config.toml";
 /// a ref upgrades such a store to version 2.
 pub const VERSION: u32 = 2;
 
-/// The oldest supported store version.
-const OLDEST_VERSION: u32 = 1;
-
-/// Minimum of `chunk.min`. With smaller chunks, the chunk lists take more space than deduplication
-/// saves.
-const CHUNK_MIN_BYTES: u64 = 4 << 10;
-
 /// The settings of one store that core needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Store version.
+    /// The format version of the store.
     pub version: u32,
-    /// Chunk sizes for large files.
-    pub chunk: Chunk,
-    /// Compression of frames.
-    pub compression: Compression,
-    /// Defaults of `commit`.
+    pub chunk: Params,
+    /// zstd level, 1 to 19.
+    pub compression_level: i32,
     pub commit: CommitDefaults,
     /// True if `pull` also updates the files of the project.
     pub pull_update: bool,
@@ -65,28 +55,9 @@ pub struct Config {
     pub jobs: Option<usize>,
 }
 
-/// Sizes of chunks in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Minimum chunk size; the last chunk of a file may be smaller.
-    pub min: u64,
-    /// Average chunk size; a power of two.
-    pub average: u64,
-    /// Maximum chunk size.
-    pub max: u64,
-}
-
-/// Compression of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compression {
-    /// zstd level, 1 to 19.
-    pub level: i32,
-}
-
 /// Defaults for the options of `commit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommitDefaults {
-    /// The author.
     pub author: Option<String>,
     /// The name of the machine.
     pub host: Option<String>,
@@ -102,30 +73,12 @@ pub struct CommitDefaults {
     pub gitignore: bool,
 }
 
-impl Default for Chunk {
-    fn default() -> Self {
-        let params = Params::DEFAULT;
-        let bytes = |size: usize| size as u64;
-        Self {
-            min: bytes(params.min()),
-            average: bytes(params.average()),
-            max: bytes(params.max()),
-        }
-    }
-}
-
-impl Default for Compression {
-    fn default() -> Self {
-        Self { level: DEFAULT_LEVEL }
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
             version: VERSION,
-            chunk: Chunk::default(),
-            compression: Compression::default(),
+            chunk: Params::DEFAULT,
+            compression_level: DEFAULT_LEVEL,
             commit: CommitDefaults::default(),
             pull_update: false,
             jobs: None,
@@ -133,48 +86,20 @@ impl Default for Config {
     }
 }
 
-/// A broken rule: the setting, its value, and the text of the rule.
-type Broken = (&'static str, u64, &'static str);
-
 impl Config {
     /// Parses the text of a store's file at `path`. The path is only used in errors.
     ///
     /// # Errors
     /// [`ConfigError`] names the file, the line and the setting.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        SettingLayers::default().with_store(Layer::parse(text, path, Whose::Store)?).config()
-    }
-
-    /// Returns the first broken rule.
-    fn check(&self) -> Option<Broken> {
-        let Chunk { min, average, max } = self.chunk;
-        let largest = limits::CHUNK_BYTES as u64;
-        let rules: [(bool, Broken); 4] = [
-            (
-                (OLDEST_VERSION..=VERSION).contains(&self.version),
-                ("version", self.version.into(), "1 or 2"),
-            ),
-            (
-                average.is_power_of_two() && average <= largest,
-                ("chunk.average", average, "a power of two, at most 8 MiB"),
-            ),
-            (
-                (CHUNK_MIN_BYTES..average).contains(&min),
-                ("chunk.min", min, "at least 4096 and less than `chunk.average`"),
-            ),
-            (
-                max > average && max <= largest,
-                ("chunk.max", max, "more than `chunk.average` and at most 8388608"),
-            ),
-        ];
-        rules.into_iter().find(|(holds, _)| !holds).map(|(_, broken)| broken)
+        SettingLayers::default().with_store(Layer::parse(text, path, ConfigOwner::Store)?).config()
     }
 
     /// Returns the text of a new store's settings file, of the newest version, with a comment for
     /// each setting. The version and the chunk sizes are always written. Other settings with
     /// default values are commented out, so that the user's file can override them.
     pub fn to_text(&self) -> String {
-        let built_in = Self::default();
+        let level = self.compression_level;
         let line = |key: &str, value: Value, is_built_in: bool| {
             let comment = if is_built_in { "# " } else { "" };
             format!("{comment}{key} = {value}")
@@ -184,16 +109,15 @@ impl Config {
             line(key, text, value.is_none())
         };
         let flag = |key: &str, value: bool| line(key, Value::Flag(value), !value);
-        let level = self.compression.level;
         let list =
             |key: &str, list: &[String]| line(key, Value::List(list.to_vec()), list.is_empty());
         format!(
             include_str!("template.txt"),
             version = VERSION,
-            min = self.chunk.min,
-            average = self.chunk.average,
-            max = self.chunk.max,
-            level = line("level", Value::Number(level.into()), level == built_in.compression.level),
+            min = self.chunk.min(),
+            average = self.chunk.average(),
+            max = self.chunk.max(),
+            level = line("level", Value::Number(level.into()), level == DEFAULT_LEVEL),
             author = optional("author", &self.commit.author),
             host = optional("host", &self.commit.host),
             exclude = list("exclude", &self.commit.exclude),

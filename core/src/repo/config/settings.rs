@@ -15,12 +15,23 @@
 
 use std::collections::BTreeMap;
 
-use crate::repo::config::{
-    Chunk, CommitDefaults, Compression, Config, VERSION,
-    error::{ConfigError, SettingOrigin},
-    key::{KEYS, KeyPath, SettingScope, Value},
-    layer::Layer,
+use crate::{
+    base::limits,
+    chunk::Params,
+    repo::config::{
+        CommitDefaults, Config, VERSION,
+        error::{ConfigError, SettingOrigin},
+        key::{KEYS, KeyPath, SettingScope, Value},
+        layer::Layer,
+    },
 };
+
+/// The oldest supported store version.
+const OLDEST_VERSION: u64 = 1;
+
+/// Minimum of `chunk.min`. With smaller chunks, the chunk lists take more space than deduplication
+/// saves.
+const CHUNK_MIN_BYTES: u64 = 4 << 10;
 
 /// Layers of settings.
 #[derive(Clone, Debug, Default)]
@@ -73,26 +84,17 @@ impl SettingLayers {
 
     /// Returns a text setting; `None` if it is not set.
     pub fn text(&self, path: &KeyPath) -> Option<String> {
-        match self.get(path)?.0 {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
+        if let Value::Text(text) = self.get(path)?.0 { Some(text) } else { None }
     }
 
     /// Returns a list setting; empty if it is not set.
     pub fn list(&self, path: &KeyPath) -> Vec<String> {
-        match self.get(path) {
-            Some((Value::List(items), _)) => items,
-            _ => Vec::new(),
-        }
+        if let Some((Value::List(items), _)) = self.get(path) { items } else { Vec::new() }
     }
 
     /// Returns a flag; `None` if it is not set.
     pub fn flag(&self, path: &KeyPath) -> Option<bool> {
-        match self.get(path)?.0 {
-            Value::Flag(flag) => Some(flag),
-            _ => None,
-        }
+        if let Value::Flag(flag) = self.get(path)?.0 { Some(flag) } else { None }
     }
 
     /// Lists all settings with their merged values: those of [`KEYS`] in that order, then those
@@ -123,23 +125,26 @@ impl SettingLayers {
     /// # Errors
     /// [`ConfigError::Value`] if the chunk sizes contradict each other.
     pub fn config(&self) -> Result<Config, ConfigError> {
-        let number = |name| match self.plain(name) {
-            Some((Value::Number(number), _)) => u64::try_from(number).unwrap_or(0),
-            _ => 0,
-        };
         let path = |name: &str| KeyPath::new(name.split('.'));
-        let version = self.plain("version").map_or(u64::from(VERSION), |_| number("version"));
-        let config = Config {
-            version: u32::try_from(version).unwrap_or(0),
-            chunk: Chunk {
-                min: number("chunk.min"),
-                average: number("chunk.average"),
-                max: number("chunk.max"),
-            },
+        let version = self.plain("version").map_or(VERSION.into(), |_| self.number("version"));
+        let [min, average, max] =
+            ["chunk.min", "chunk.average", "chunk.max"].map(|name| self.number(name));
+        let largest = limits::CHUNK_BYTES as u64;
+        let versions = OLDEST_VERSION..=VERSION.into();
+        self.check("version", versions.contains(&version), "1 or 2")?;
+        let is_average = average.is_power_of_two() && average <= largest;
+        self.check("chunk.average", is_average, "a power of two, at most 8 MiB")?;
+        let is_min = (CHUNK_MIN_BYTES..average).contains(&min);
+        self.check("chunk.min", is_min, "at least 4096 and less than `chunk.average`")?;
+        let is_max = max > average && max <= largest;
+        self.check("chunk.max", is_max, "more than `chunk.average` and at most 8388608")?;
+        let chunk = Params::new(min as usize, average as usize, max as usize);
+        Ok(Config {
+            // At most `VERSION`.
+            version: version as u32,
+            chunk: chunk.expect("the checks above are stricter"),
             // The range was checked when the layer was parsed.
-            compression: Compression {
-                level: i32::try_from(number("compression.level")).unwrap_or(1),
-            },
+            compression_level: i32::try_from(self.number("compression.level")).unwrap_or(1),
             commit: CommitDefaults {
                 author: self.text(&path("commit.author")),
                 host: self.text(&path("commit.host")),
@@ -150,16 +155,25 @@ impl SettingLayers {
                 gitignore: self.flag(&path("commit.gitignore")).unwrap_or(false),
             },
             pull_update: self.flag(&path("pull.update")).unwrap_or(false),
-            jobs: self.plain("jobs").and_then(|_| usize::try_from(number("jobs")).ok()),
-        };
-        match config.check() {
-            None => Ok(config),
-            Some((key, found, rule)) => {
-                let origin = self.plain(key).map_or(SettingOrigin::BuiltIn, |(_, origin)| origin);
-                let (key, rule) = (key.to_owned(), rule.to_owned());
-                let (origin, found) = (Box::new(origin), found.to_string());
-                Err(ConfigError::Value { origin, key, found, rule })
-            }
+            jobs: self.plain("jobs").and_then(|_| usize::try_from(self.number("jobs")).ok()),
+        })
+    }
+
+    /// Returns a number; 0 if it is not set.
+    fn number(&self, name: &'static str) -> u64 {
+        match self.plain(name) {
+            Some((Value::Number(number), _)) => u64::try_from(number).unwrap_or(0),
+            _ => 0,
         }
+    }
+
+    /// Returns an error about the number `key` unless `holds`.
+    fn check(&self, key: &'static str, holds: bool, rule: &str) -> Result<(), ConfigError> {
+        if holds {
+            return Ok(());
+        }
+        let origin = self.plain(key).map_or(SettingOrigin::BuiltIn, |(_, origin)| origin);
+        let (found, rule) = (self.number(key).to_string(), rule.to_owned());
+        Err(ConfigError::Value { origin: Box::new(origin), key: key.to_owned(), found, rule })
     }
 }

@@ -16,16 +16,16 @@ fn path(name: &str) -> KeyPath {
     name.parse().unwrap()
 }
 
-fn layer(text: &str, whose: Whose) -> Layer {
-    Layer::parse(text, Path::new(FILE), whose).unwrap()
+fn layer(text: &str, owner: ConfigOwner) -> Layer {
+    Layer::parse(text, Path::new(FILE), owner).unwrap()
 }
 
 fn store(text: &str) -> Edit<'_> {
-    Edit { text, path: Path::new(FILE), whose: Whose::Store }
+    Edit { text, path: Path::new(FILE), owner: ConfigOwner::Store }
 }
 
 #[test]
-fn the_written_default_reads_back() {
+fn the_default_settings_survive_a_round_trip() {
     let config = Config::default();
     assert_eq!(parse(&config.to_text()).unwrap(), config);
     assert_eq!(parse("version = 2").unwrap(), config);
@@ -35,15 +35,15 @@ fn the_written_default_reads_back() {
 }
 
 #[test]
-fn a_new_store_leaves_to_the_user_what_is_built_in() {
+fn a_new_store_sets_only_version_and_chunk_sizes() {
     let text = Config::default().to_text();
-    let layer = layer(&text, Whose::Store);
+    let layer = layer(&text, ConfigOwner::Store);
     let said: Vec<String> = layer.values().map(|(path, _)| path.to_string()).collect();
     assert_eq!(said, ["chunk.average", "chunk.max", "chunk.min", "version"]);
 }
 
 #[test]
-fn every_setting_survives_being_set_where_it_stands_as_a_comment() {
+fn a_setting_replaces_its_commented_out_line() {
     let mut text = Config::default().to_text();
     let lines = text.lines().count();
     for (key, value) in [
@@ -58,13 +58,13 @@ fn every_setting_survives_being_set_where_it_stands_as_a_comment() {
     let config = parse(&text).unwrap();
     assert_eq!(config.commit.exclude, ["*.o", "/tmp"]);
     assert_eq!(config.commit.author.as_deref(), Some("Ann \"A\" O'Neil"));
-    assert_eq!((config.chunk.min, config.compression.level), (65536, 7));
+    assert_eq!((config.chunk.min(), config.compression_level), (65536, 7));
     assert_eq!(text.lines().count(), lines, "{text}");
     assert_eq!(parse(&config.to_text()).unwrap(), config);
 }
 
 #[test]
-fn setting_and_unsetting_leave_all_else_as_it_is() {
+fn set_and_unset_keep_the_rest_of_the_file() {
     let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n\
                 exclude = [\n  '*.o', # objects\n]\n\
                 [profile.home]\nlabels = { set = 'home', a = 'b' }\n";
@@ -98,7 +98,7 @@ fn setting_and_unsetting_leave_all_else_as_it_is() {
 }
 
 #[test]
-fn a_new_section_stands_behind_the_comments_of_the_one_above() {
+fn a_new_section_goes_after_the_last_comment() {
     let text = Config::default().to_text();
     let with = store(&text).set(&path("hooks.pre_commit"), "true").unwrap();
     assert_eq!(with, format!("{text}\n[hooks]\npre_commit = \"true\"\n"));
@@ -107,14 +107,14 @@ fn a_new_section_stands_behind_the_comments_of_the_one_above() {
 }
 
 #[test]
-fn text_that_only_looks_like_a_commented_setting_is_left_alone() {
+fn text_like_a_commented_out_setting_stays() {
     let text = "version = 1\n[profile.a]\nmessage = '''\n[commit]\n# author = x\n'''\n";
     let changed = store(text).set(&path("commit.author"), "ann").unwrap();
     assert!(changed.starts_with(text), "{changed}");
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_file_the_line_and_the_setting() {
     for (text, message) in [
         ("version = 1\nchunks = 3", "config.toml:2: `chunks` is not a setting"),
         ("version = 1\n[chunk]\nmin = 'x'", "config.toml:3: `chunk.min` is 'x', but must be a num"),
@@ -153,20 +153,21 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn the_users_file_has_no_version_and_gives_chunk_sizes_to_new_stores_only() {
+fn chunk_sizes_of_the_user_apply_to_new_stores_only() {
     let text = "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n[compression]\nlevel = 9\n";
-    let user = SettingLayers::new(layer(text, Whose::User), Layer::default(), Layer::default());
-    assert_eq!(user.config().unwrap().chunk.min, 8192);
-    let store = user.with_store(layer("version = 1\n", Whose::Store));
+    let user =
+        SettingLayers::new(layer(text, ConfigOwner::User), Layer::default(), Layer::default());
+    assert_eq!(user.config().unwrap().chunk.min(), 8192);
+    let store = user.with_store(layer("version = 1\n", ConfigOwner::Store));
     let config = store.config().unwrap();
-    assert_eq!(config.chunk, Chunk::default());
-    assert_eq!(config.compression.level, 9);
-    let error = Layer::parse("version = 1", Path::new(FILE), Whose::User).unwrap_err();
+    assert_eq!(config.chunk, Params::DEFAULT);
+    assert_eq!(config.compression_level, 9);
+    let error = Layer::parse("version = 1", Path::new(FILE), ConfigOwner::User).unwrap_err();
     assert!(error.to_string().contains("`version` is not allowed here"), "{error}");
 }
 
 #[test]
-fn the_highest_layer_counts() {
+fn the_highest_layer_wins() {
     let key = path("commit.author");
     let says = |origin: SettingOrigin, value: &str| {
         let mut layer = Layer::default();
@@ -177,8 +178,9 @@ fn the_highest_layer_counts() {
     let holds = |options: Layer, variables: Layer, store: Layer, user: Layer| {
         SettingLayers::new(user, variables, options).with_store(store).text(&key)
     };
-    let u = says(SettingOrigin::User { path: FILE.into(), line: 1 }, "user");
-    let s = says(SettingOrigin::Store { path: FILE.into(), line: 1 }, "store");
+    let file = |owner| SettingOrigin::File { owner, path: FILE.into(), line: 1 };
+    let u = says(file(ConfigOwner::User), "user");
+    let s = says(file(ConfigOwner::Store), "store");
     let v = says(SettingOrigin::Variable("SNAP_AUTHOR".to_owned()), "variable");
     let o = says(SettingOrigin::Option("--author"), "option");
     assert_eq!(holds(none(), none(), none(), none()), None);
@@ -189,7 +191,7 @@ fn the_highest_layer_counts() {
 }
 
 #[test]
-fn plain_text_becomes_what_a_setting_wants() {
+fn plain_text_is_parsed_by_the_type_of_the_setting() {
     let of = |kind: ValueType, text: &str| kind.of_text(text).map(|value| value.to_string());
     assert_eq!(of(ValueType::Text, "Ann Lee").as_deref(), Some("\"Ann Lee\""));
     assert_eq!(of(ValueType::Text, "'Ann'").as_deref(), Some("\"Ann\""));
@@ -221,18 +223,18 @@ fn plain_text_becomes_what_a_setting_wants() {
 /// This test would take forever if the line number of each setting were counted from the start of
 /// the file.
 #[test]
-fn as_many_settings_as_a_file_can_hold_are_read() {
+fn settings_of_a_large_file_have_the_right_lines() {
     let mut text = String::from("version = 1\n");
     for number in 0..30_000 {
         text.push_str(&format!("[profile.p{number}]\npaths = ['x']\n"));
     }
-    let layer = layer(&text, Whose::Store);
+    let layer = layer(&text, ConfigOwner::Store);
     let (_, origin) = layer.get(&path("profile.p29999.paths")).unwrap();
     assert_eq!(origin.file().map(|(_, line)| line), Some(60_001));
 }
 
 #[test]
-fn names_of_any_form_come_back() {
+fn setting_names_survive_a_round_trip() {
     for parts in [&["profile", "a.b", "labels", ""][..], &["profile", "ä\"\n", "paths"]] {
         let path = KeyPath::new(parts.iter().copied());
         assert_eq!(path.to_string().parse::<KeyPath>().unwrap(), path);
@@ -243,7 +245,7 @@ fn names_of_any_form_come_back() {
 }
 
 #[test]
-fn each_default_is_of_its_own_kind() {
+fn each_default_has_the_type_of_its_setting() {
     for key in &KEYS {
         let Some(value) = (key.default)() else { continue };
         let text = value.to_string().replace('"', "");
@@ -252,7 +254,7 @@ fn each_default_is_of_its_own_kind() {
 }
 
 #[test]
-fn an_upgrade_changes_the_version_and_nothing_else() {
+fn an_upgrade_changes_only_the_version() {
     let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n";
     let upgraded = store(text).upgrade().unwrap().unwrap();
     assert_eq!(upgraded, text.replace("version = 1", "version = 2"));

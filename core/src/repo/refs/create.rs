@@ -9,7 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{RefError, RefLogMessage, Refs, ref_log, temporary};
+use super::{RefError, RefLogMessage, Refs, ref_log};
 use crate::{
     base::{id::CommitId, io::PathError},
     disk::NewFile,
@@ -38,7 +38,7 @@ impl Refs {
     /// or the process is killed, some of the refs may exist.
     ///
     /// # Errors
-    /// [`RefError::Exists`], [`RefError::Beside`], [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::Exists`], [`RefError::NameConflict`], [`RefError::Locked`], [`RefError::Io`].
     pub fn create_all(
         &self,
         refs: &[(RefName, CommitId)],
@@ -87,8 +87,7 @@ impl Refs {
         let (text, old) = (self.new_text(Some(id))?.encode(), self.lost(name)?);
         let log = name.log_file(&self.store);
         let log = ref_log::append_unsynced(&self.disk, &log, (&old, &Some(id).into()), change)?;
-        let mut file = self.disk.create(&temporary(&self.store, "ref"))?;
-        file.write(text.as_bytes())?;
+        let file = self.disk.write_temporary(&self.store.join("tmp"), text.as_bytes())?;
         Ok(NewRef { path, file, log })
     }
 

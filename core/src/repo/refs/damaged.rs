@@ -68,7 +68,7 @@ impl Refs {
     /// too. The log keeps its last value.
     ///
     /// # Errors
-    /// [`RefError::Beside`], [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::NameConflict`], [`RefError::Locked`], [`RefError::Io`].
     pub fn put_damaged(&self, name: &RefName) -> Result<(), RefError> {
         let _lock = self.lock()?;
         let path = name.file(&self.store);

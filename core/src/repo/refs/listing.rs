@@ -65,7 +65,7 @@ impl Refs {
         let mut folders = FolderTimes::default();
         let read_at = Instant::now();
         for kind in [RefKind::Branch, RefKind::Tag] {
-            let (names, mut others) = self.names_noting(kind, &mut folders)?;
+            let (names, mut others) = self.names_with_times(kind, &mut folders)?;
             misnamed.append(&mut others);
             for name in names {
                 match self.read(&name) {

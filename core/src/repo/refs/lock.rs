@@ -71,14 +71,19 @@ impl Refs {
     ) -> Result<RefLogMessage<'a>, RefError> {
         let last = match lock.last() {
             Some(LockRecord { time, is_done }) => {
+                // A crash prevented the last change.
                 if !is_done {
-                    self.take_back_prevented(time)?;
+                    self.remove_undone_lines(time, |_| true)?;
                 }
                 Some(time)
             }
             None => {
+                // The lock file is lost, as after a power cut. A crash may have kept refs from being
+                // created. A later change would make their lines look as if the refs had existed.
                 let newest = self.newest()?;
-                newest.map_or(Ok(()), |time| self.take_back_creations(time))?;
+                if let Some(time) = newest {
+                    self.remove_undone_lines(time, |line| line.old == RefValue::Nothing)?;
+                }
                 newest
             }
         };
@@ -87,22 +92,16 @@ impl Refs {
         Ok(RefLogMessage { time, ..*change })
     }
 
-    /// Removes the log line of a change that a crash prevented.
-    fn take_back_prevented(&self, time: Time) -> Result<(), RefError> {
-        self.take_back(time, |_| true)
-    }
-
-    /// Removes the log lines of refs that a crash may have kept from being created. It is called if
-    /// the lock file is lost, as a power cut may lose it. A later change would make such a line look
-    /// as if the ref had existed.
-    fn take_back_creations(&self, time: Time) -> Result<(), RefError> {
-        self.take_back(time, |line| line.old == RefValue::Nothing)
-    }
-
-    fn take_back(&self, time: Time, wanted: fn(&RefLogEntry) -> bool) -> Result<(), RefError> {
+    /// Removes the last lines of all logs that have this time, that `is_wanted` accepts, and whose
+    /// change did not happen.
+    fn remove_undone_lines(
+        &self,
+        time: Time,
+        is_wanted: fn(&RefLogEntry) -> bool,
+    ) -> Result<(), RefError> {
         for pointer in self.logged()? {
             let last = self.log_of(&pointer)?.pop();
-            let Some(line) = last.filter(|line| line.time == time && wanted(line)) else {
+            let Some(line) = last.filter(|line| line.time == time && is_wanted(line)) else {
                 continue;
             };
             if self.target(&pointer).is_ok_and(|at| at != line.new && at == line.old) {

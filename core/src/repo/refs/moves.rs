@@ -3,10 +3,13 @@
 
 use std::path::Path;
 
-use crate::repo::{
-    ref_log::{self, RefValue},
-    ref_name::{Pointer, RefKind, RefName},
-    refs::{Head, RefError, RefLogMessage, Refs, entries},
+use crate::{
+    disk::folder_times::FolderTimes,
+    repo::{
+        ref_log::{self, RefValue},
+        ref_name::{Pointer, RefKind, RefName},
+        refs::{Head, RefError, RefLogMessage, Refs, files_below},
+    },
 };
 
 /// Suffix of the name of a log.
@@ -46,15 +49,9 @@ impl Refs {
         }
         for kind in [RefKind::Branch, RefKind::Tag] {
             let top = self.store.join("logs/refs").join(kind.folder());
-            let mut folders = vec![top.clone()];
-            while let Some(folder) = folders.pop() {
-                for (path, is_folder) in entries(&folder)? {
-                    match is_folder {
-                        true => folders.push(path),
-                        false => found.extend(logged_name(kind, &top, &path).map(Pointer::Ref)),
-                    }
-                }
-            }
+            let files = files_below(&top, &mut FolderTimes::default())?;
+            let names = files.iter().filter_map(|file| logged_name(kind, &top, file));
+            found.extend(names.map(Pointer::Ref));
         }
         found.sort_unstable();
         Ok(found)

@@ -23,7 +23,7 @@ fn branch(name: &str) -> RefName {
 }
 
 #[test]
-fn a_ref_moves_only_from_where_it_was_seen() {
+fn a_ref_moves_only_from_the_expected_commit() {
     let (_dir, refs) = refs();
     let main = branch("main");
     assert_eq!(refs.read(&main).unwrap(), None);
@@ -46,7 +46,7 @@ fn a_ref_moves_only_from_where_it_was_seen() {
 }
 
 #[test]
-fn a_name_cannot_be_a_folder_of_another() {
+fn a_ref_cannot_be_a_folder_of_another_ref() {
     let (_dir, refs) = refs();
     refs.update(&branch("a"), None, Some(id("1")), &CHANGE).unwrap();
     let below = refs.update(&branch("a/b/c"), None, Some(id("1")), &CHANGE).unwrap_err();
@@ -64,7 +64,7 @@ fn a_name_cannot_be_a_folder_of_another() {
 }
 
 #[test]
-fn refs_are_created_together_unless_one_is_elsewhere() {
+fn refs_are_created_together_unless_one_exists() {
     let (_dir, refs) = refs();
     let all = |text: &str| ["a/b", "c", "a/d"].map(|name| (branch(name), id(text)));
     refs.update(&branch("c"), None, Some(id("1")), &CHANGE).unwrap();
@@ -76,12 +76,12 @@ fn refs_are_created_together_unless_one_is_elsewhere() {
     assert_eq!(refs.log(&branch("a/d")).unwrap().len(), 1, "they are there already");
     assert!(matches!(refs.create_all(&all("2"), &CHANGE), Err(RefError::Exists { .. })));
     let beside = [(branch("new"), id("1")), (branch("c/below"), id("1"))];
-    assert!(matches!(refs.create_all(&beside, &CHANGE), Err(RefError::Beside { .. })));
+    assert!(matches!(refs.create_all(&beside, &CHANGE), Err(RefError::NameConflict { .. })));
     assert_eq!(refs.read(&branch("new")).unwrap(), None);
 }
 
 #[test]
-fn all_are_listed_in_order() {
+fn all_refs_are_listed_in_order() {
     let (_dir, refs) = refs();
     for name in ["z", "a/x", "a/b/c", "m"] {
         refs.update(&branch(name), None, Some(id(name)), &CHANGE).unwrap();
@@ -115,7 +115,7 @@ fn head_names_a_branch_or_a_commit() {
 }
 
 #[test]
-fn damage_names_the_file() {
+fn an_error_of_a_damaged_ref_names_the_file() {
     let (dir, refs) = refs();
     let file = dir.path().join("refs/heads/main");
     fs_err::create_dir_all(file.parent().unwrap()).unwrap();
@@ -132,7 +132,7 @@ fn damage_names_the_file() {
 }
 
 #[test]
-fn of_many_writers_each_move_is_made_by_one() {
+fn concurrent_writers_move_a_ref_one_at_a_time() {
     let (_dir, refs) = refs();
     let main = branch("main");
     thread::scope(|scope| {
@@ -158,7 +158,7 @@ fn of_many_writers_each_move_is_made_by_one() {
 }
 
 #[test]
-fn a_ref_says_which_write_it_was() {
+fn each_write_of_a_ref_has_its_own_nonce() {
     let (dir, refs) = refs();
     let (main, file) = (branch("main"), dir.path().join("refs/heads/main"));
     let first = refs.swap(&main, ExpectedRef::At(None), Some(id("1")), &CHANGE).unwrap();
@@ -176,7 +176,7 @@ fn a_ref_says_which_write_it_was() {
 }
 
 #[test]
-fn refs_of_each_form_are_read_and_only_those_before_garbage_collection_are_moved() {
+fn refs_with_a_later_epoch_are_read_but_not_moved() {
     let (dir, refs) = refs();
     let (main, file) = (branch("main"), dir.path().join("refs/heads/main"));
     fs_err::create_dir_all(file.parent().unwrap()).unwrap();

@@ -11,12 +11,17 @@ use std::os::unix::fs::MetadataExt;
 use rustix::process::geteuid;
 
 use crate::{
-    base::{id::CommitId, io::PathError, limits},
+    base::{
+        id::CommitId,
+        io::{PathError, if_exists},
+        limits,
+    },
     disk::regular::read_at_most,
     format::ref_text::RefText,
     repo::{
-        config::{self, ConfigError, edit::Edit, file, layer::Whose},
-        refs::{RefError, Refs, temporary},
+        config::{self, ConfigError, edit::Edit, file, layer::ConfigOwner},
+        open::config_draft,
+        refs::{RefError, Refs},
     },
 };
 
@@ -28,16 +33,13 @@ impl Refs {
     /// and the owner would no longer trust it. The ref then gets the form of version 1.
     pub(super) fn new_text(&self, new: Option<CommitId>) -> Result<RefText, RefError> {
         let path = self.store.join(config::FILE);
-        let bytes = match read_at_most(&path, limits::CONFIG_BYTES) {
-            // A scratch folder has refs but no settings.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(RefText::new(new));
-            }
-            read => read.map_err(PathError::when("read", &path))?,
-        };
+        let bytes = if_exists(read_at_most(&path, limits::CONFIG_BYTES));
+        let bytes = bytes.map_err(PathError::when("read", &path))?;
+        // A scratch folder has refs but no settings.
+        let Some(bytes) = bytes else { return Ok(RefText::new(new)) };
         let damaged = || RefError::Damaged { path: path.clone(), noun: "store's settings" };
         let text = String::from_utf8(bytes).map_err(|_| damaged())?;
-        let edit = Edit { text: &text, path: &path, whose: Whose::Store };
+        let edit = Edit { text: &text, path: &path, owner: ConfigOwner::Store };
         let upgraded = edit.upgrade().map_err(|error| match error {
             ConfigError::Newer { .. } => RefError::Newer { path: path.clone() },
             _ => damaged(),
@@ -48,7 +50,7 @@ impl Refs {
         if !user.is_root() && meta.uid() != user.as_raw() {
             return Ok(RefText::without_nonce(new));
         }
-        file::write(&self.disk, &temporary(&self.store, "config"), &path, &upgraded)?;
+        file::write(&self.disk, &config_draft(&self.store), &path, &upgraded)?;
         Ok(RefText::new(new))
     }
 }

@@ -155,7 +155,7 @@ fn every_way_to_name_a_commit_finds_it() {
 }
 
 #[test]
-fn what_names_nothing_says_so() {
+fn an_unknown_revision_is_an_error() {
     let (fixture, [.., four]) = diamond();
     for (rev, message) in [
         ("mian", "`mian` is not a commit, branch or tag"),
@@ -237,7 +237,7 @@ fn a_date_may_contain_colons_and_so_may_a_path() {
 }
 
 #[test]
-fn history_is_newest_first_and_each_commit_once() {
+fn history_lists_each_commit_once_newest_first() {
     let (fixture, [one, two, three, four]) = diamond();
     let list = |options: &log::LogOptions| -> Vec<CommitId> {
         let log = log::run(fixture.repo.store(), &[four, two], options).unwrap();
@@ -259,7 +259,7 @@ fn history_is_newest_first_and_each_commit_once() {
 }
 
 #[test]
-fn paths_are_found_in_folders_however_large() {
+fn paths_are_found_in_split_folders() {
     let fixture = Fixture::new();
     let names: Vec<String> = (0..40_000).map(|i| format!("{i:05}")).collect();
     let large = fixture.folder(names.iter().map(|name| file(name)).collect());
@@ -305,7 +305,7 @@ fn paths_are_found_in_folders_however_large() {
 }
 
 #[test]
-fn a_depth_bomb_is_refused() {
+fn a_tree_nested_too_deep_is_refused() {
     let fixture = Fixture::new();
     let mut tree = fixture.folder(Vec::new());
     let writer = ObjectWriter::new(fixture.repo.store(), 3, 1).unwrap();
@@ -365,7 +365,7 @@ fn a_detached_head_is_a_commit() {
 }
 
 #[test]
-fn suffixes_are_taken_off_from_the_right() {
+fn suffixes_are_removed_from_the_right() {
     let mut suffixes = Vec::new();
     let mut text = "main@2026-11-01~2^3^";
     while let Some(rest) = peel(text, &mut suffixes) {
@@ -380,7 +380,7 @@ fn suffixes_are_taken_off_from_the_right() {
 }
 
 #[test]
-fn a_text_names_branches_before_remote_ones_and_those_before_tags() {
+fn branches_precede_remote_branches_and_tags() {
     let full = |text| names(text).iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(full("v1"), ["refs/heads/v1", "refs/remotes/v1", "refs/tags/v1"]);
     assert_eq!(full("tags/v1"), ["refs/tags/v1"]);
@@ -389,7 +389,7 @@ fn a_text_names_branches_before_remote_ones_and_those_before_tags() {
 }
 
 #[test]
-fn what_a_revision_may_stand_on_is_known_without_a_store() {
+fn base_texts_are_listed_in_lookup_order() {
     let date = |text: &str| (text == "2026-11-01 10:00").then_some(Time::default());
     let bases = |spec| base_texts(spec, &date);
     assert_eq!(bases(b"main~2^:some/path"), ["main~2^", "main~2", "main"]);
@@ -400,7 +400,7 @@ fn what_a_revision_may_stand_on_is_known_without_a_store() {
 }
 
 #[test]
-fn a_remote_branch_wins_over_a_tag_of_its_name_and_this_is_reported() {
+fn a_remote_branch_precedes_a_tag_with_a_report() {
     let (fixture, [one, two, three, four]) = diamond();
     let tracking = RefName::remote("origin", "main").unwrap();
     fixture.point(&tracking, two);
@@ -434,7 +434,7 @@ fn a_remote_branch_wins_over_a_tag_of_its_name_and_this_is_reported() {
 }
 
 #[test]
-fn a_tag_hides_no_date_and_a_tag_that_hides_an_id_is_reported() {
+fn a_tag_hides_no_date_and_hides_an_id_with_a_report() {
     let (fixture, [one, _, _, four]) = diamond();
     let prefix = &four.to_string()[..8];
     fixture.point(&RefName::tag(prefix).unwrap(), one);

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A store folder with refs, but without objects.
-struct Bench {
+struct Fixture {
     dir: tempfile::TempDir,
     refs: Refs,
 }
@@ -36,7 +36,7 @@ fn pointer(name: &str) -> Pointer {
     Pointer::Ref(branch(name))
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs_err::create_dir(dir.path().join("tmp")).unwrap();
@@ -51,9 +51,8 @@ impl Bench {
     }
 
     fn go(&self, wanted: Option<&Pointer>, direction: Direction) -> Result<(), UndoError> {
-        let plan = plan(&self.refs, wanted, direction)?;
-        let reason = plan.reason();
-        Ok(self.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change(&reason))?)
+        let plan = plan_refs(&self.refs, wanted, direction)?;
+        Ok(plan.run(&self.refs, &change(&plan.reason()))?)
     }
 
     fn undo(&self) {
@@ -95,114 +94,114 @@ impl Bench {
 
 #[test]
 fn repeated_undos_go_further_back_and_redos_return() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let main = branch("main");
-    (1..=3).for_each(|to| bench.set(&main, Some(to)));
+    (1..=3).for_each(|to| fixture.set(&main, Some(to)));
     for at in [Some(2), Some(1), None] {
-        bench.undo();
-        assert_eq!(bench.at("main"), at.map(id));
+        fixture.undo();
+        assert_eq!(fixture.at("main"), at.map(id));
     }
-    let error = bench.go(None, Direction::Undo).unwrap_err();
+    let error = fixture.go(None, Direction::Undo).unwrap_err();
     assert_eq!(error.to_string(), "nothing to undo");
     for at in 1..=3 {
-        bench.redo();
-        assert_eq!(bench.at("main"), Some(id(at)));
+        fixture.redo();
+        assert_eq!(fixture.at("main"), Some(id(at)));
     }
-    let error = bench.go(None, Direction::Redo).unwrap_err();
+    let error = fixture.go(None, Direction::Redo).unwrap_err();
     assert_eq!(error.to_string(), "nothing to redo");
 }
 
 #[test]
-fn a_new_change_ends_what_can_be_redone() {
-    let bench = Bench::new();
+fn a_new_change_clears_the_redo_stack() {
+    let fixture = Fixture::new();
     let (main, other) = (branch("main"), branch("other"));
-    (1..=2).for_each(|to| bench.set(&main, Some(to)));
-    bench.undo();
-    bench.set(&other, Some(9));
-    let error = bench.go(None, Direction::Redo).unwrap_err();
+    (1..=2).for_each(|to| fixture.set(&main, Some(to)));
+    fixture.undo();
+    fixture.set(&other, Some(9));
+    let error = fixture.go(None, Direction::Redo).unwrap_err();
     assert_eq!(
         error.to_string(),
         "nothing to redo: branch `other` has changed since the last undo"
     );
     // With a name it works: that ref has not changed.
-    bench.go(Some(&pointer("main")), Direction::Redo).unwrap();
-    assert_eq!(bench.at("main"), Some(id(2)));
-    bench.undo();
-    bench.undo();
-    bench.set(&main, Some(7));
-    let error = bench.go(Some(&pointer("main")), Direction::Redo).unwrap_err();
+    fixture.go(Some(&pointer("main")), Direction::Redo).unwrap();
+    assert_eq!(fixture.at("main"), Some(id(2)));
+    fixture.undo();
+    fixture.undo();
+    fixture.set(&main, Some(7));
+    let error = fixture.go(Some(&pointer("main")), Direction::Redo).unwrap_err();
     assert_eq!(error.to_string(), "nothing to redo of branch `main`");
-    bench.undo();
-    assert_eq!(bench.at("main"), Some(id(1)));
+    fixture.undo();
+    assert_eq!(fixture.at("main"), Some(id(1)));
 }
 
 #[test]
-fn a_name_chooses_whose_change_is_taken_back() {
-    let bench = Bench::new();
+fn a_ref_name_selects_the_change_to_undo() {
+    let fixture = Fixture::new();
     let (main, other) = (branch("main"), branch("other"));
-    (1..=2).for_each(|to| bench.set(&main, Some(to)));
-    bench.set(&other, Some(5));
-    bench.go(Some(&pointer("main")), Direction::Undo).unwrap();
-    assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), Some(id(5))));
+    (1..=2).for_each(|to| fixture.set(&main, Some(to)));
+    fixture.set(&other, Some(5));
+    fixture.go(Some(&pointer("main")), Direction::Undo).unwrap();
+    assert_eq!((fixture.at("main"), fixture.at("other")), (Some(id(1)), Some(id(5))));
     // The newest remaining change is that of `other`.
-    bench.undo();
-    assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), None));
+    fixture.undo();
+    assert_eq!((fixture.at("main"), fixture.at("other")), (Some(id(1)), None));
     // A redo starts with the change that was undone last.
-    bench.redo();
-    assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), Some(id(5))));
-    bench.redo();
-    assert_eq!(bench.at("main"), Some(id(2)));
+    fixture.redo();
+    assert_eq!((fixture.at("main"), fixture.at("other")), (Some(id(1)), Some(id(5))));
+    fixture.redo();
+    assert_eq!(fixture.at("main"), Some(id(2)));
 }
 
 #[test]
-fn a_change_that_a_crash_prevented_is_passed_over() {
+fn undo_skips_a_change_that_a_crash_prevented() {
     for crashes in 1..3 {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         let main = branch("main");
-        (1..=2).for_each(|to| bench.set(&main, Some(to)));
-        bench.set(&branch("other"), Some(5));
-        (0..crashes).for_each(|to| bench.crash("main", 100 + to));
+        (1..=2).for_each(|to| fixture.set(&main, Some(to)));
+        fixture.set(&branch("other"), Some(5));
+        (0..crashes).for_each(|to| fixture.crash("main", 100 + to));
         // The last log line is that of the crash, but the last completed change is that of `other`.
-        bench.undo();
-        assert_eq!((bench.at("main"), bench.at("other")), (Some(id(2)), None));
-        bench.undo();
-        assert_eq!(bench.at("main"), Some(id(1)));
-        bench.redo();
-        bench.crash("main", 50);
-        bench.set(&main, Some(3));
-        bench.undo();
-        bench.undo();
-        assert_eq!(bench.at("main"), Some(id(1)));
+        fixture.undo();
+        assert_eq!((fixture.at("main"), fixture.at("other")), (Some(id(2)), None));
+        fixture.undo();
+        assert_eq!(fixture.at("main"), Some(id(1)));
+        fixture.redo();
+        fixture.crash("main", 50);
+        fixture.set(&main, Some(3));
+        fixture.undo();
+        fixture.undo();
+        assert_eq!(fixture.at("main"), Some(id(1)));
     }
 }
 
 #[test]
 fn an_undo_that_a_crash_prevented_can_be_done_again() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let main = branch("main");
-    (1..=3).for_each(|to| bench.set(&main, Some(to)));
+    (1..=3).for_each(|to| fixture.set(&main, Some(to)));
     for direction in [Direction::Undo, Direction::Redo] {
-        let file = main.file(bench.dir.path());
-        let (text, at) = (fs_err::read(&file).unwrap(), bench.at("main"));
-        bench.go(None, direction).unwrap();
+        let file = main.file(fixture.dir.path());
+        let (text, at) = (fs_err::read(&file).unwrap(), fixture.at("main"));
+        fixture.go(None, direction).unwrap();
         fs_err::write(&file, text).unwrap();
-        assert_eq!(bench.at("main"), at);
-        bench.go(None, direction).unwrap();
-        assert_eq!(bench.at("main"), Some(id(if direction == Direction::Undo { 2 } else { 3 })));
+        assert_eq!(fixture.at("main"), at);
+        fixture.go(None, direction).unwrap();
+        assert_eq!(fixture.at("main"), Some(id(if direction == Direction::Undo { 2 } else { 3 })));
     }
 }
 
 #[test]
-fn a_log_with_a_gap_is_believed_as_far_as_it_goes() {
-    let bench = Bench::new();
+fn undo_stops_at_a_gap_in_the_log() {
+    let fixture = Fixture::new();
     let main = branch("main");
-    (1..=4).for_each(|to| bench.set(&main, Some(to)));
-    let text = fs_err::read_to_string(bench.log_file("main")).unwrap();
+    (1..=4).for_each(|to| fixture.set(&main, Some(to)));
+    let text = fs_err::read_to_string(fixture.log_file("main")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    fs_err::write(bench.log_file("main"), format!("{}\n{}\n", lines[0], lines[3])).unwrap();
-    bench.undo();
-    assert_eq!(bench.at("main"), Some(id(3)));
-    let error = bench.go(Some(&pointer("main")), Direction::Undo).unwrap_err();
+    fs_err::write(fixture.log_file("main"), format!("{}\n{}\n", lines[0], lines[3])).unwrap();
+    fixture.undo();
+    assert_eq!(fixture.at("main"), Some(id(3)));
+    let error = fixture.go(Some(&pointer("main")), Direction::Undo).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the log of branch `main` does not record how it got its current value"
@@ -211,50 +210,50 @@ fn a_log_with_a_gap_is_believed_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_ref_that_was_moved_behind_the_logs_back_is_left_alone() {
-    let bench = Bench::new();
+fn a_ref_that_moved_without_a_log_line_is_not_undone() {
+    let fixture = Fixture::new();
     let main = branch("main");
-    (1..=2).for_each(|to| bench.set(&main, Some(to)));
-    fs_err::write(main.file(bench.dir.path()), format!("{}\n", id(9))).unwrap();
-    let error = bench.go(None, Direction::Undo).unwrap_err();
+    (1..=2).for_each(|to| fixture.set(&main, Some(to)));
+    fs_err::write(main.file(fixture.dir.path()), format!("{}\n", id(9))).unwrap();
+    let error = fixture.go(None, Direction::Undo).unwrap_err();
     assert!(matches!(error, UndoError::Log { .. }), "{error}");
-    assert_eq!(bench.at("main"), Some(id(9)));
+    assert_eq!(fixture.at("main"), Some(id(9)));
 }
 
 #[test]
-fn a_ref_that_moved_since_the_plan_is_left_alone() {
-    let bench = Bench::new();
+fn a_ref_that_moved_since_the_plan_is_not_moved() {
+    let fixture = Fixture::new();
     let main = branch("main");
-    (1..=2).for_each(|to| bench.set(&main, Some(to)));
-    let plan = plan(&bench.refs, None, Direction::Undo).unwrap();
-    bench.set(&main, Some(3));
-    let moved = bench.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change("undo: set"));
+    (1..=2).for_each(|to| fixture.set(&main, Some(to)));
+    let plan = plan_refs(&fixture.refs, None, Direction::Undo).unwrap();
+    fixture.set(&main, Some(3));
+    let moved = fixture.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change("undo: set"));
     assert!(matches!(moved, Err(RefError::Moved { .. })));
 }
 
 #[test]
 fn the_order_survives_a_lost_lock_file() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for (name, to) in [("a", 1), ("b", 2), ("a", 3), ("b", 4)] {
-        bench.set(&branch(name), Some(to));
-        fs_err::write(bench.dir.path().join("lock"), "9").unwrap();
+        fixture.set(&branch(name), Some(to));
+        fs_err::write(fixture.dir.path().join("lock"), "9").unwrap();
     }
     let order = ["b", "a", "b", "a"].map(pointer);
     for wanted in order {
-        assert_eq!(plan(&bench.refs, None, Direction::Undo).unwrap().pointer, wanted);
-        bench.undo();
+        assert_eq!(plan_refs(&fixture.refs, None, Direction::Undo).unwrap().pointer, wanted);
+        fixture.undo();
     }
 }
 
 /// A change that commands make to refs.
 #[derive(Clone, Debug)]
-enum Act {
+enum RefChange {
     Set(RefName, Option<u8>),
     Switch(Head),
     Crash(RefName, u8),
 }
 
-fn any_act() -> impl Strategy<Value = Act> {
+fn any_act() -> impl Strategy<Value = RefChange> {
     let name = prop_oneof![
         Just(branch("main")),
         Just(branch("a")),
@@ -266,23 +265,23 @@ fn any_act() -> impl Strategy<Value = Act> {
         (0..4u8).prop_map(|to| Head::Detached(id(to))),
     ];
     prop_oneof![
-        6 => (name.clone(), proptest::option::weighted(0.8, 0..6u8)).prop_map(|(n, to)| Act::Set(n, to)),
-        2 => head.prop_map(Act::Switch),
-        1 => (name, 10..13u8).prop_map(|(n, to)| Act::Crash(n, to)),
+        6 => (name.clone(), proptest::option::weighted(0.8, 0..6u8)).prop_map(|(n, to)| RefChange::Set(n, to)),
+        2 => head.prop_map(RefChange::Switch),
+        1 => (name, 10..13u8).prop_map(|(n, to)| RefChange::Crash(n, to)),
     ]
 }
 
-impl Bench {
+impl Fixture {
     /// Performs `act`; returns true if a ref moved.
-    fn act(&self, act: &Act) -> bool {
+    fn act(&self, act: &RefChange) -> bool {
         let before = self.state();
         match act {
-            Act::Set(name, to) => self.set(name, *to),
-            Act::Switch(head) => {
+            RefChange::Set(name, to) => self.set(name, *to),
+            RefChange::Switch(head) => {
                 let from = self.refs.head().unwrap();
                 self.refs.set_head(&from, head, &change("switch")).unwrap();
             }
-            Act::Crash(name, to) => {
+            RefChange::Crash(name, to) => {
                 let from = self.refs.read(name).unwrap();
                 if from.is_some() {
                     self.crash_of(name, *to);
@@ -309,23 +308,23 @@ proptest! {
     fn undos_return_to_the_start_and_redos_to_the_end(
         acts in proptest::collection::vec(any_act(), 1..24)
     ) {
-        let bench = Bench::new();
-        let mut states = vec![bench.state()];
+        let fixture = Fixture::new();
+        let mut states = vec![fixture.state()];
         for act in &acts {
-            if bench.act(act) {
-                states.push(bench.state());
+            if fixture.act(act) {
+                states.push(fixture.state());
             }
         }
         for state in states.iter().rev().skip(1) {
-            bench.undo();
-            prop_assert_eq!(&bench.state(), state);
+            fixture.undo();
+            prop_assert_eq!(&fixture.state(), state);
         }
-        prop_assert!(bench.go(None, Direction::Undo).is_err());
+        prop_assert!(fixture.go(None, Direction::Undo).is_err());
         for state in states.iter().skip(1) {
-            bench.redo();
-            prop_assert_eq!(&bench.state(), state);
+            fixture.redo();
+            prop_assert_eq!(&fixture.state(), state);
         }
-        prop_assert!(bench.go(None, Direction::Redo).is_err());
+        prop_assert!(fixture.go(None, Direction::Redo).is_err());
     }
 
     /// Mixes undos and redos with changes. One undo takes back the last change, and a redo right
@@ -334,16 +333,16 @@ proptest! {
     fn a_redo_right_after_an_undo_changes_nothing(
         acts in proptest::collection::vec((any_act(), 0..4usize), 1..12)
     ) {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         for (act, undos) in &acts {
-            bench.act(act);
+            fixture.act(act);
             for _ in 0..*undos {
-                let before = bench.state();
-                if bench.go(None, Direction::Undo).is_ok() {
-                    bench.redo();
-                    prop_assert_eq!(&bench.state(), &before);
-                    bench.undo();
-                    prop_assert_ne!(&bench.state(), &before);
+                let before = fixture.state();
+                if fixture.go(None, Direction::Undo).is_ok() {
+                    fixture.redo();
+                    prop_assert_eq!(&fixture.state(), &before);
+                    fixture.undo();
+                    prop_assert_ne!(&fixture.state(), &before);
                 }
             }
         }
@@ -351,18 +350,18 @@ proptest! {
 }
 
 #[test]
-fn a_ref_that_moves_while_it_is_read_does_not_count_as_damaged() {
-    let bench = Bench::new();
+fn a_concurrent_move_does_not_count_as_damage() {
+    let fixture = Fixture::new();
     let main = branch("main");
-    let file = bench.dir.path().join("refs/heads/main");
-    bench.set(&main, Some(1));
+    let file = fixture.dir.path().join("refs/heads/main");
+    fixture.set(&main, Some(1));
     let first = fs_err::read(&file).unwrap();
-    bench.set(&main, Some(2));
-    bench.set(&main, Some(3));
+    fixture.set(&main, Some(2));
+    fixture.set(&main, Some(3));
     let last = fs_err::read(&file).unwrap();
     // The log is two moves ahead of the value, as for a reader that was slow in between.
     fs_err::write(&file, &first).unwrap();
-    let lock = bench.refs.lock().unwrap();
+    let lock = fixture.refs.lock().unwrap();
     std::thread::scope(|scope| {
         let file = &file;
         scope.spawn(move || {
@@ -370,11 +369,11 @@ fn a_ref_that_moves_while_it_is_read_does_not_count_as_damaged() {
             fs_err::write(file, &last).unwrap();
             drop(lock);
         });
-        let plan = plan(&bench.refs, Some(&pointer("main")), Direction::Undo).unwrap();
+        let plan = plan_refs(&fixture.refs, Some(&pointer("main")), Direction::Undo).unwrap();
         assert_eq!((plan.from, plan.to), (Some(id(3)).into(), Some(id(2)).into()));
     });
     // Without another process, the difference is damage.
     fs_err::write(&file, &first).unwrap();
-    let damaged = plan(&bench.refs, Some(&pointer("main")), Direction::Undo);
+    let damaged = plan_refs(&fixture.refs, Some(&pointer("main")), Direction::Undo);
     assert!(matches!(damaged, Err(UndoError::Log { .. })), "{damaged:?}");
 }

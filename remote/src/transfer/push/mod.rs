@@ -579,7 +579,7 @@ impl<'a> PushRun<'a> {
         commits: &[CommitId],
         proof: CompletenessProof,
     ) -> Result<SelectedPacks<'a>, RemoteError> {
-        let level = self.repo.config().compression.level;
+        let level = self.repo.config().compression_level;
         let lost = remote.mirror().damaged_packs();
         let gather = Gather { scratch: self.options.scratch, level, lost: &lost };
         let store = self.repo.store();
