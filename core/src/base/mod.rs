@@ -1,4 +1,5 @@
-//! Layer 1: ids, names, limits, error kinds, time, numbers, a cache and the observer.
+//! Layer 1: ids, names, limits, error kinds, time, numbers, a cache, a single flight
+//! and the observer.
 //!
 //! Every other layer imports from this one. It imports no other layer.
 
@@ -10,5 +11,6 @@ pub mod limits;
 pub mod name;
 pub mod number;
 pub mod observe;
+pub mod single_flight;
 pub mod suggestions;
 pub mod time;
