@@ -10,9 +10,16 @@ use std::{
     },
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use crate::{base::id::PackId, disk::Disk, store::RemoteFrames};
+use crate::{
+    base::{
+        id::PackId,
+        single_flight::{LeaderGuard, SingleFlight},
+    },
+    disk::Disk,
+    store::RemoteFrames,
+};
 
 /// A frame: its pack, and its offset in the pack.
 type FetchKey = (PackId, u64);
@@ -26,7 +33,7 @@ pub(super) struct Fetcher {
     pub(super) distant: Arc<dyn RemoteFrames>,
     pub(super) disk: Disk,
     state: Mutex<FetchState>,
-    done: Condvar,
+    fetches: SingleFlight<FetchKey, ()>,
     /// Number of live [`Pause`]s. Nothing is fetched while it is above 0.
     pauses: AtomicUsize,
 }
@@ -34,7 +41,6 @@ pub(super) struct Fetcher {
 #[derive(Debug, Default)]
 struct FetchState {
     announced: HashSet<FetchKey>,
-    under_way: HashSet<FetchKey>,
     /// Packs that do not exist where they should lie.
     lost: HashSet<PackId>,
 }
@@ -42,7 +48,7 @@ struct FetchState {
 impl Fetcher {
     pub(super) fn new(distant: Arc<dyn RemoteFrames>, disk: Disk) -> Self {
         let (state, pauses) = (Mutex::default(), AtomicUsize::new(0));
-        Self { distant, disk, state, done: Condvar::new(), pauses }
+        Self { distant, disk, state, fetches: SingleFlight::default(), pauses }
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -75,14 +81,10 @@ impl Fetcher {
         self.state.lock().lost.insert(pack)
     }
 
-    /// Waits until no other thread is fetching this frame.
-    pub(super) fn turn(&self, pack: PackId, offset: u64) -> FetchGuard<'_> {
+    /// Waits until no other thread is fetching this frame, and keeps others from doing so.
+    pub(super) fn begin_fetch(&self, pack: PackId, offset: u64) -> FetchGuard<'_> {
         let key = (pack, offset);
-        let mut state = self.state.lock();
-        while !state.under_way.insert(key) {
-            self.done.wait(&mut state);
-        }
-        FetchGuard { fetcher: self, key }
+        FetchGuard { fetcher: self, key, _leader: self.fetches.lead(key) }
     }
 }
 
@@ -113,13 +115,11 @@ impl Drop for Pause {
 pub(super) struct FetchGuard<'f> {
     fetcher: &'f Fetcher,
     key: FetchKey,
+    _leader: LeaderGuard<FetchKey, ()>,
 }
 
 impl Drop for FetchGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.fetcher.state.lock();
-        state.under_way.remove(&self.key);
-        state.announced.remove(&self.key);
-        self.fetcher.done.notify_all();
+        self.fetcher.state.lock().announced.remove(&self.key);
     }
 }

@@ -280,8 +280,8 @@ impl PackFile {
         if frame.class == ObjectClass::Metadata {
             fetcher.announce(self.metadata_to_fetch(fetcher, frame)?);
         }
-        let _turn: FetchGuard<'_> = fetcher.turn(self.id, frame.offset);
-        // The thread that held the turn before may have fetched this frame.
+        let _fetch: FetchGuard<'_> = fetcher.begin_fetch(self.id, frame.offset);
+        // Another thread may have fetched this frame meanwhile.
         if self.may_be_here(frame) && self.read_and_verify(frame, stored)? {
             return Ok(());
         }
