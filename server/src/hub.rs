@@ -12,9 +12,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use snap_core::repo::{
-    Repo, RepoError, config,
-    open::{STORE_FOLDER, refuse_found_link, refuse_remote},
+use snap_core::{
+    base::single_flight::SingleFlight,
+    repo::{
+        Repo, RepoError, config,
+        open::{STORE_FOLDER, refuse_found_link, refuse_remote},
+    },
 };
 use snap_remote::service::snap_server::ONLY;
 
@@ -40,9 +43,9 @@ const NAME_BYTES: usize = 200;
 pub struct Hub {
     place: ServedSource,
     open: Mutex<OpenRepositories>,
-    /// A lock for each repository that is being opened: it is opened once, and opening one
+    /// The repositories that are being opened, by name. Each is opened once, and opening one
     /// does not hold up others.
-    opening: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    opening: SingleFlight<String, ()>,
     /// Serializes creation, so that no repository is created inside another one.
     making: Mutex<()>,
     /// The served folder and its settings file, as found at the start. Empty for an
@@ -161,7 +164,7 @@ impl Hub {
 
     fn of(place: ServedSource, shared: RepositoryResources) -> Self {
         let open = OpenRepositories { all: HashMap::new(), most: OPEN_REPOSITORIES, clock: 0 };
-        let (opening, making) = (Mutex::default(), Mutex::default());
+        let (opening, making) = (SingleFlight::default(), Mutex::default());
         let landmarks = match &place {
             ServedSource::Store(dir) => {
                 let settings = Some(dir.join(config::FILE)).filter(|file| file.exists());
@@ -300,24 +303,16 @@ impl Hub {
             }
             self.open.lock().forget(&repository);
         }
-        let opening = || self.opening.lock();
-        let turn = Arc::clone(opening().entry(name.to_owned()).or_default());
-        let one_at_a_time = turn.lock();
-        let opened = known().map_or_else(
-            || {
-                let new = Arc::new(self.opened(name)?);
-                new.catch_up(Freshness::Lately);
-                let closed = self.open.lock().put(name, &new, purpose);
-                drop(closed);
-                Ok(new)
-            },
-            Ok,
-        );
-        drop(one_at_a_time);
-        // The map and this thread hold one clone each. A higher count means that other threads
-        // still wait for the lock. The last thread removes the entry.
-        opening().retain(|other, turn| other != name || Arc::strong_count(turn) > 2);
-        opened
+        let _opening = self.opening.lead(name.to_owned());
+        // Another thread may have opened it meanwhile.
+        if let Some(repository) = known() {
+            return Ok(repository);
+        }
+        let new = Arc::new(self.opened(name)?);
+        new.catch_up(Freshness::Lately);
+        let closed = self.open.lock().put(name, &new, purpose);
+        drop(closed);
+        Ok(new)
     }
 
     /// Returns since when the data of a repository (of all, for `None`) may differ from the
