@@ -16,7 +16,6 @@ use std::{
 };
 
 use hyper::rt::{Sleep, Timer};
-use parking_lot::{Condvar, MutexGuard};
 use tokio::sync::watch;
 
 /// How often a thread that waits by a manual clock looks at it, in real time.
@@ -50,6 +49,13 @@ pub struct Elapsed;
 pub struct ClockSleep {
     /// `None` after the end.
     waiting: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+}
+
+/// The point in time until which a blocked thread waits.
+pub struct ThreadDeadline {
+    clock: Clock,
+    end: Instant,
+    _listed: Option<PendingSleep>,
 }
 
 /// A sleep that a manual clock lists, until it has ended or is dropped.
@@ -143,15 +149,11 @@ impl Clock {
         }
     }
 
-    /// Blocks the thread until `changed` is notified, or until about `end`. It may return
-    /// early, so the caller looks at the time and at what it waits for.
-    pub fn wait_until<T>(&self, changed: &Condvar, guard: &mut MutexGuard<'_, T>, end: Instant) {
-        let _listed = self.manual.as_ref().map(|time| PendingSleep::new(time, end));
-        let left = match &self.manual {
-            None => end.saturating_duration_since(self.now()),
-            Some(_) => LOOK_EVERY,
-        };
-        changed.wait_for(guard, left);
+    /// Returns the deadline of a thread that waits for that long.
+    pub fn thread_deadline(&self, duration: Duration) -> ThreadDeadline {
+        let end = self.after(duration);
+        let listed = self.manual.as_ref().map(|time| PendingSleep::new(time, end));
+        ThreadDeadline { clock: self.clone(), end, _listed: listed }
     }
 
     /// Moves a manual clock forward and wakes the sleepers that are due. Does nothing to the
@@ -163,7 +165,7 @@ impl Clock {
     }
 
     /// Waits until the time that is left to each pending sleep of a manual clock, and to each
-    /// thread that [waits](Self::wait_until) by it, satisfies `predicate`. A sleep that is due
+    /// [deadline](Self::thread_deadline) of a thread, satisfies `predicate`. A sleep that is due
     /// but was not polled yet has zero left. Never ends for the real clock.
     pub async fn until_sleeping(&self, predicate: impl Fn(&[Duration]) -> bool) {
         let Some(time) = &self.manual else { return std::future::pending().await };
@@ -174,6 +176,15 @@ impl Clock {
             predicate(&left)
         };
         let _ = pending.wait_for(fits).await;
+    }
+}
+
+impl ThreadDeadline {
+    /// Returns how long the thread may wait until it calls this again; `None` at the end.
+    pub fn next_wait(&self) -> Option<Duration> {
+        let left = self.end.saturating_duration_since(self.clock.now());
+        let wait = if self.clock.manual.is_some() { LOOK_EVERY } else { left };
+        (!left.is_zero()).then_some(wait)
     }
 }
 
@@ -233,7 +244,6 @@ impl Timer for Clock {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use parking_lot::Mutex;
 
     use super::*;
 
@@ -260,16 +270,25 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_sees_that_a_manual_clock_was_moved() {
-        let (clock, changed, state) = (Clock::manual(), Condvar::new(), Mutex::new(()));
-        let end = clock.now() + SECOND;
+    fn a_thread_that_waits_notices_a_manual_clock_that_moved() {
+        let clock = Clock::manual();
+        let deadline = clock.thread_deadline(SECOND);
         std::thread::scope(|scope| {
             scope.spawn(|| clock.advance(SECOND));
-            let mut guard = state.lock();
-            while clock.now() < end {
-                clock.wait_until(&changed, &mut guard, end);
+            while let Some(wait) = deadline.next_wait() {
+                std::thread::park_timeout(wait);
             }
         });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thread_waits_for_the_time_that_is_left() {
+        let clock = Clock::default();
+        let deadline = clock.thread_deadline(2 * SECOND);
+        clock.sleep(SECOND).await;
+        assert_eq!(deadline.next_wait(), Some(SECOND));
+        clock.sleep(SECOND).await;
+        assert_eq!(deadline.next_wait(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,9 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use snap_core::{
-    base::{id::CommitId, observe::Silent},
+    base::{
+        id::CommitId,
+        observe::Silent,
+        single_flight::{Flight, LeaderGuard, SingleFlight},
+    },
     ops::stats::{self, AddedData, CommitStats, LargeFile, StatsOptions, StatsOutcome},
     repo::past::PastError,
 };
@@ -122,7 +126,6 @@ type Counted = Result<Arc<GrowthStats>, StatsFailure>;
 #[derive(Debug, Default)]
 struct CachedStats {
     last: Option<LastComputation>,
-    is_counting: bool,
     grown: Option<Counted>,
 }
 
@@ -155,13 +158,15 @@ pub(super) struct StatsCache {
 #[derive(Debug)]
 struct StatsCacheInner {
     known: Mutex<HashMap<String, CachedStats>>,
-    computation_ended: Condvar,
+    computations: SingleFlight<String, ()>,
     clock: Clock,
 }
 
 /// A running computation. Dropping it records the outcome, even after a panic.
 struct Counting {
     growth: StatsCache,
+    /// Dropped, as a field, after the outcome is recorded.
+    computation: LeaderGuard<String, ()>,
     name: String,
     tips: Vec<CommitId>,
     began: Instant,
@@ -172,20 +177,18 @@ impl Drop for Counting {
     fn drop(&mut self) {
         let mut all = self.growth.shared.known.lock();
         let known = all.entry(std::mem::take(&mut self.name)).or_default();
-        known.is_counting = false;
         known.grown = Some(self.counted.clone());
         let tips = std::mem::take(&mut self.tips);
-        let StatsCacheInner { clock, computation_ended, .. } = &*self.growth.shared;
+        let clock = &self.growth.shared.clock;
         let (ended, took) = (clock.now(), clock.elapsed(self.began));
         known.last = Some(LastComputation { tips, ended, took });
-        computation_ended.notify_all();
     }
 }
 
 impl StatsCache {
     pub(super) fn new(clock: Clock) -> Self {
-        let (known, computation_ended) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(StatsCacheInner { known, computation_ended, clock }) }
+        let (known, computations) = (Mutex::default(), SingleFlight::default());
+        Self { shared: Arc::new(StatsCacheInner { known, computations, clock }) }
     }
 
     /// Returns the statistics of a repository whose refs point at `tips`. Starts a
@@ -201,11 +204,11 @@ impl StatsCache {
         if let Some(patience) = patience
             && let Some(mut counting) = self.begins(repository.name(), &tips)
         {
-            let StatsCacheInner { clock, computation_ended, .. } = &*self.shared;
-            let end = clock.after(patience);
-            let (counted, count_clock) = (Arc::clone(repository), clock.clone());
+            let computation = counting.computation.follow();
+            let deadline = self.shared.clock.thread_deadline(patience);
+            let (counted, clock) = (Arc::clone(repository), self.shared.clock.clone());
             let work = move || {
-                match count(&counted, &tips, &count_clock) {
+                match count(&counted, &tips, &clock) {
                     Ok(outcome) => counting.counted = Ok(Arc::new(GrowthStats::new(outcome))),
                     Err(error) => {
                         if matches!(error, PastError::Interrupted) {
@@ -219,14 +222,8 @@ impl StatsCache {
             };
             // If no thread can be started, the computation counts as failed.
             let _ = std::thread::Builder::new().spawn(work);
-            let mut known = self.shared.known.lock();
-            let is_counting = |known: &HashMap<String, CachedStats>| {
-                known.get(repository.name()).is_some_and(|known| known.is_counting)
-            };
             // After a timeout the computation goes on in the background.
-            while is_counting(&known) && clock.now() < end {
-                clock.wait_until(computation_ended, &mut known, end);
-            }
+            computation.wait(|| deadline.next_wait());
         }
         self.shared.known.lock().get(repository.name()).and_then(|known| known.grown.clone())
     }
@@ -234,22 +231,21 @@ impl StatsCache {
     /// Starts a computation if it is due, none runs for this repository, and fewer than
     /// [`AT_ONCE`] run in all.
     fn begins(&self, name: &str, tips: &[CommitId]) -> Option<Counting> {
-        let mut all = self.shared.known.lock();
-        let at_once = all.values().filter(|known| known.is_counting).count();
+        let StatsCacheInner { known, computations, clock } = &*self.shared;
+        let mut all = known.lock();
         if all.len() >= KEPT && !all.contains_key(name) {
-            all.retain(|_, known| known.is_counting);
+            all.retain(|name, _| computations.is_in_progress(name));
         }
         let known = all.entry(name.to_owned()).or_default();
-        if known.is_counting || at_once >= AT_ONCE || !known.is_old(tips, &self.shared.clock) {
+        if computations.in_progress_count() >= AT_ONCE || !known.is_old(tips, clock) {
             return None;
         }
-        known.is_counting = true;
+        let Flight::Leader(computation) = computations.join(name.to_owned()) else { return None };
         // Forget an earlier failure, so that pages show a computation in progress.
         known.grown.take_if(|grown| grown.is_err());
         let (name, tips) = (name.to_owned(), tips.to_vec());
-        let began = self.shared.clock.now();
-        let counted = Err(StatsFailure::Unreadable);
-        Some(Counting { growth: self.clone(), name, tips, began, counted })
+        let (began, counted) = (clock.now(), Err(StatsFailure::Unreadable));
+        Some(Counting { growth: self.clone(), computation, name, tips, began, counted })
     }
 }
 
@@ -293,7 +289,7 @@ mod tests {
         assert!(broken.join().is_err());
         let failed =
             || matches!(growth.shared.known.lock()["a"].grown, Some(Err(StatsFailure::Unreadable)));
-        assert!(failed() && !growth.shared.known.lock()["a"].is_counting);
+        assert!(failed() && !growth.shared.computations.is_in_progress(&"a".to_owned()));
         assert!(growth.begins("a", &[]).is_none(), "a failed computation is not retried at once");
         let moved = [CommitId::of(b"another")];
         assert!(growth.begins("a", &moved).is_none(), "not even if the refs have moved");

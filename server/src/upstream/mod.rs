@@ -7,7 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`health`] | whether the upstream answers |
-//! | `single_flight` | request coalescing |
+//! | `shared_queries` | queries that callers share |
 //! | `staleness` | whether the data that clients receive is current |
 //! | [`cache`] | the cache folder, and its eviction |
 //! | `names` | the names of the repositories upstream |
@@ -17,7 +17,7 @@ pub mod cache;
 pub mod health;
 mod names;
 pub mod repository;
-mod single_flight;
+mod shared_queries;
 mod staleness;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};

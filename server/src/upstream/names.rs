@@ -13,7 +13,7 @@ use snap_remote::service::snap_server::ONLY;
 use super::{
     Upstream, UpstreamLayout,
     health::UpstreamOutage,
-    single_flight::{QueryGuard, SingleFlight},
+    shared_queries::{QueryGuard, SharedQueries},
 };
 use crate::clock::Clock;
 
@@ -33,7 +33,7 @@ const TRIES: usize = 3;
 /// The list of names, as last known.
 #[derive(Debug)]
 pub(super) struct NameList {
-    flights: SingleFlight,
+    queries: SharedQueries,
     state: Mutex<NameListState>,
 }
 
@@ -59,7 +59,7 @@ struct ListedNames {
 impl NameList {
     pub(super) fn new(clock: Clock) -> Self {
         let known = NameListState { known: None, last: None, made: 0, clock: clock.clone() };
-        Self { flights: SingleFlight::new(clock), state: Mutex::new(known) }
+        Self { queries: SharedQueries::new(clock), state: Mutex::new(known) }
     }
 
     /// Drops the list, because a repository is being created.
@@ -96,8 +96,8 @@ impl Upstream {
             if let Some(known) = self.names.state.lock().recent() {
                 return known.names.clone();
             }
-            let ask = |landing| self.start_query(landing);
-            if self.contact.is_backing_off() || !self.names.flights.join(self.patience, ask) {
+            let ask = |guard| self.start_query(guard);
+            if self.contact.is_backing_off() || !self.names.queries.join(self.patience, ask) {
                 break;
             }
         }
@@ -112,9 +112,9 @@ impl Upstream {
     }
 
     /// Queries the list in a new thread.
-    fn start_query(self: &Arc<Self>, landing: QueryGuard) {
+    fn start_query(self: &Arc<Self>, guard: QueryGuard) {
         let (upstream, span) = (Arc::clone(self), tracing::Span::current());
-        let ask = move || span.in_scope(|| landing.finish(upstream.list()));
+        let ask = move || span.in_scope(|| guard.finish(upstream.list()));
         if let Err(error) = thread::Builder::new().name("upstream".into()).spawn(ask) {
             tracing::error!(%error, "cannot start a thread to query the upstream");
         }

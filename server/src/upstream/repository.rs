@@ -16,7 +16,7 @@ mod packs;
 mod tests;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     io,
     path::{Path, PathBuf},
     sync::{
@@ -33,6 +33,7 @@ use snap_core::{
         id::{CommitId, PackId},
         io::PathError,
         observe::Silent,
+        single_flight::SingleFlight,
         time::Time,
     },
     disk::{Disk, scratch::unique_name},
@@ -55,7 +56,7 @@ use super::{
     Upstream, UpstreamLayout,
     cache::{CachedStore, PENDING},
     health::{UpstreamOutage, unavailable},
-    single_flight::{QueryGuard, SingleFlight},
+    shared_queries::{QueryGuard, SharedQueries},
     staleness::Staleness,
 };
 use crate::{
@@ -101,18 +102,18 @@ pub struct UpstreamRepository {
     /// Counts the refs that this server moves, twice each: before and after. An answer
     /// from before is out of date.
     moves: AtomicU64,
-    ref_queries: SingleFlight,
+    ref_queries: SharedQueries,
     fresh: Staleness,
     /// The fingerprint of the cached refs when they last matched those upstream, if they ever did.
     synced_fingerprint: Mutex<Option<String>>,
     /// True if refs could not be copied because the disk of this server is full.
     is_full: AtomicBool,
     /// Queries for the list of packs.
-    pack_queries: SingleFlight,
+    pack_queries: SharedQueries,
     /// Packs that were sent upstream, published or not.
     sent: Mutex<HashSet<PackId>>,
-    /// A lock for each pack that is being fetched.
-    fetching: Mutex<HashMap<PackId, Arc<Mutex<()>>>>,
+    /// The packs that are being fetched.
+    fetching: SingleFlight<PackId, ()>,
     /// Packs that must not be published: they are gone upstream, or the push that brought
     /// them failed.
     unpublishable: Mutex<HashSet<PackId>>,
@@ -267,13 +268,13 @@ impl UpstreamRepository {
                 keeps_lost: false,
             }),
             moves: AtomicU64::new(0),
-            ref_queries: SingleFlight::new(upstream.clock.clone()),
+            ref_queries: SharedQueries::new(upstream.clock.clone()),
             fresh: Staleness::new(upstream.clock.clone()),
             synced_fingerprint: Mutex::default(),
             is_full: AtomicBool::new(false),
-            pack_queries: SingleFlight::new(upstream.clock.clone()),
+            pack_queries: SharedQueries::new(upstream.clock.clone()),
             sent: Mutex::default(),
-            fetching: Mutex::default(),
+            fetching: SingleFlight::default(),
             unpublishable: Mutex::default(),
             adopting,
             damaged,
@@ -341,18 +342,20 @@ impl UpstreamRepository {
         if freshness == Freshness::Lately && self.ref_queries.is_younger(AGE) {
             return self.fresh.record(true);
         }
-        let fly = |behind: &Self| behind.compare_with_room().is_ok();
+        let compare = |behind: &Self| behind.compare_with_room().is_ok();
         let is_fresh = !self.upstream.contact.is_backing_off()
-            && self.ref_queries.join(self.upstream.patience, |landing| self.send_off(landing, fly));
+            && self
+                .ref_queries
+                .join(self.upstream.patience, |guard| self.start_query(guard, compare));
         self.fresh.record(is_fresh);
     }
 
     /// Asks the upstream in a new thread. A caller that times out must not end the query
     /// that others wait for, and all threads that serve requests may be waiting.
-    fn send_off(self: &Arc<Self>, landing: QueryGuard, question: fn(&Self) -> bool) {
+    fn start_query(self: &Arc<Self>, guard: QueryGuard, query: fn(&Self) -> bool) {
         let (behind, span) = (Arc::clone(self), tracing::Span::current());
-        let fly = move || span.in_scope(|| landing.finish(question(&behind)));
-        if let Err(error) = thread::Builder::new().name("upstream".into()).spawn(fly) {
+        let work = move || span.in_scope(|| guard.finish(query(&behind)));
+        if let Err(error) = thread::Builder::new().name("upstream".into()).spawn(work) {
             tracing::error!(%error, "cannot start a thread to query the upstream");
         }
     }

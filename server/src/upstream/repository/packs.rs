@@ -60,7 +60,7 @@ impl UpstreamRepository {
     pub fn refresh_packs_shared(self: &Arc<Self>) {
         let look = |behind: &Self| behind.refresh_packs().is_ok();
         let is_fresh =
-            self.pack_queries.join(self.upstream.patience, |landing| self.send_off(landing, look));
+            self.pack_queries.join(self.upstream.patience, |guard| self.start_query(guard, look));
         if !is_fresh {
             self.fresh.record(false);
         }
@@ -329,8 +329,7 @@ impl UpstreamRepository {
 
     /// Fetches all of a pack; `None` if it does not fit, or was evicted again at once.
     fn fetch(&self, id: &PackId) -> Result<Option<File>, HttpProblem> {
-        let turn = Arc::clone(self.fetching.lock().entry(*id).or_default());
-        let one_at_a_time = turn.lock();
+        let fetching = self.fetching.lead(*id);
         let is_partial = self.store().is_partial(id);
         let fetched = match is_partial {
             // A pack that does not fit is not fetched.
@@ -340,8 +339,7 @@ impl UpstreamRepository {
             false => self.store().refresh(),
         };
         let file = self.open_whole(id);
-        drop(one_at_a_time);
-        self.fetching.lock().remove(id);
+        drop(fetching);
         match fetched {
             Err(StoreError::Absent { .. } | StoreError::Gone { .. }) => Ok(None),
             Err(error) if error.is_full() => Ok(None),
