@@ -9,7 +9,7 @@
 //! check.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     path::PathBuf,
     sync::{
         Arc,
@@ -18,11 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::{CommitId, PackId},
         observe::Observer,
+        single_flight::{Flight, LeaderGuard, SingleFlight},
     },
     ops::{accept::VerifiedPacks, staging_area::PublishTarget},
     store::Store,
@@ -56,15 +57,16 @@ pub struct PublishRequest {
 #[derive(Debug)]
 pub(super) struct SharedChecks {
     clock: Clock,
-    under_way: Mutex<HashMap<BTreeSet<PackId>, Arc<SharedCheck>>>,
+    running: SingleFlight<BTreeSet<PackId>, CheckResult, Arc<SharedCheck>>,
 }
+
+/// The result of a check, for all requests that share it.
+type CheckResult = Result<Received, HttpProblem>;
 
 /// A running check, shared by all requests for the same packs.
 #[derive(Debug)]
 struct SharedCheck {
     clients: Mutex<Vec<WaitingClient>>,
-    done: Mutex<Option<Result<Received, HttpProblem>>>,
-    ended: Condvar,
     /// True if the server stops, or all clients left too long ago. Never becomes false
     /// again.
     is_stopped: AtomicBool,
@@ -102,36 +104,19 @@ impl Observer for SharedCheck {
 
 impl SharedCheck {
     fn new(clock: Clock) -> Self {
-        let (clients, done, ended) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Self { clients, done, ended, is_stopped: AtomicBool::new(false), clock }
+        Self { clients: Mutex::default(), is_stopped: AtomicBool::new(false), clock }
     }
 
     fn add(&self, watch: &Arc<DisconnectObserver>) {
         self.clients.lock().push(WaitingClient { watch: Arc::clone(watch), left: None });
     }
-
-    /// Waits for the result of the check.
-    fn wait(&self, watch: &DisconnectObserver) -> Result<Received, HttpProblem> {
-        let mut done = self.done.lock();
-        loop {
-            if let Some(done) = &*done {
-                return done.clone();
-            }
-            if watch.cancelled() {
-                return Err(cancelled_check());
-            }
-            self.ended.wait_for(&mut done, STEP);
-        }
-    }
 }
 
-/// Marks the check as running. Dropping it ends the check, with an error if it has no
-/// result.
-struct CheckGuard<'t> {
-    checks: &'t SharedChecks,
-    ids: &'t BTreeSet<PackId>,
+/// A running check. Dropping it ends the check.
+struct CheckGuard {
+    leader: LeaderGuard<BTreeSet<PackId>, CheckResult, Arc<SharedCheck>>,
     check: Arc<SharedCheck>,
-    stopping: Option<AbortHandle>,
+    _stopping: Option<StoppingTask>,
 }
 
 /// Cancels the check when it is dropped. A task of the runtime owns it, so that happens
@@ -144,48 +129,45 @@ impl Drop for Stopping {
     }
 }
 
-impl Drop for CheckGuard<'_> {
+/// The task that owns a [`Stopping`]. It ends with the check.
+struct StoppingTask(AbortHandle);
+
+impl Drop for StoppingTask {
     fn drop(&mut self) {
-        self.checks.under_way.lock().remove(self.ids);
-        self.check.done.lock().get_or_insert_with(|| Err(cancelled_check()));
-        self.check.ended.notify_all();
-        if let Some(stopping) = &self.stopping {
-            stopping.abort();
-        }
+        self.0.abort();
     }
 }
 
 impl SharedChecks {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, under_way: Mutex::default() }
+        Self { clock, running: SingleFlight::default() }
     }
 
     /// Starts a check, or waits for the result of one that is running for the same
     /// packs.
-    fn begin<'t>(
-        &'t self,
-        ids: &'t BTreeSet<PackId>,
+    fn begin(
+        &self,
+        ids: &BTreeSet<PackId>,
         watch: &Arc<DisconnectObserver>,
-    ) -> Result<CheckGuard<'t>, Result<Received, HttpProblem>> {
-        let mut under_way = self.under_way.lock();
-        if let Some(check) = under_way.get(ids).map(Arc::clone) {
-            check.add(watch);
-            drop(under_way);
-            return Err(check.wait(watch));
-        }
-        let check = Arc::new(SharedCheck::new(self.clock.clone()));
+    ) -> Result<CheckGuard, CheckResult> {
+        let new_check = || Arc::new(SharedCheck::new(self.clock.clone()));
+        let (flight, check) = self.running.join_with_state(ids.clone(), new_check);
         check.add(watch);
-        under_way.insert(ids.clone(), Arc::clone(&check));
-        drop(under_way);
-        // Do not hold the lock of all checks while waiting for one.
+        let leader = match flight {
+            Flight::Leader(leader) => leader,
+            Flight::Follower(running) => {
+                let next_wait = || (!watch.cancelled()).then_some(STEP);
+                return Err(running.wait(next_wait).unwrap_or_else(|| Err(cancelled_check())));
+            }
+        };
         let stopping = Stopping(Arc::clone(&check));
         let forever = async move {
             let _stopping = stopping;
             std::future::pending::<()>().await;
         };
-        let stopping = Handle::try_current().ok();
-        let stopping = stopping.map(|runtime| runtime.spawn(forever).abort_handle());
-        Ok(CheckGuard { checks: self, ids, check, stopping })
+        let runtime = Handle::try_current().ok();
+        let task = runtime.map(|runtime| StoppingTask(runtime.spawn(forever).abort_handle()));
+        Ok(CheckGuard { leader, check, _stopping: task })
     }
 }
 
@@ -202,7 +184,7 @@ impl Repository {
             Err(done) => return done,
         };
         let done = self.check_and_count(ids, request.content_bytes, &*guard.check);
-        *guard.check.done.lock() = Some(done.clone());
+        guard.leader.finish(done.clone());
         done
     }
 
@@ -295,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_goes_on_as_long_as_somebody_waits_or_may_come_again() {
+    fn a_check_continues_while_a_client_waits_or_may_retry() {
         let (first, second) = (ClientWaiting::default(), ClientWaiting::default());
         let clock = Clock::manual();
         let check = SharedCheck::new(clock.clone());
@@ -314,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_ask_for_the_same_packs_are_told_the_same() {
+    fn requests_for_the_same_packs_share_a_result() {
         let (checks, waiting) = (checks(), ClientWaiting::default());
         let ids = BTreeSet::from([PackId::from_bytes([7; 32])]);
         let turn = checks.begin(&ids, &waiting.watch()).ok().unwrap();
@@ -324,17 +306,21 @@ mod tests {
             while turn.check.clients.lock().len() < 2 {
                 std::thread::yield_now();
             }
-            *turn.check.done.lock() = Some(Ok(Received::Added));
-            drop(turn);
+            turn.leader.finish(Ok(Received::Added));
             assert_eq!(other.join().unwrap().unwrap().unwrap(), Received::Added);
         });
         // A check that ends without a result counts as cancelled.
         let turn = checks.begin(&ids, &waiting.watch()).ok().unwrap();
-        let check = Arc::clone(&turn.check);
-        drop(turn);
-        let problem = check.wait(&waiting.watch()).unwrap_err();
-        assert_eq!(problem.code, Code::Unavailable);
-        assert!(checks.under_way.lock().is_empty());
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| checks.begin(&ids, &waiting.watch()).err());
+            while turn.check.clients.lock().len() < 2 {
+                std::thread::yield_now();
+            }
+            drop(turn);
+            let problem = other.join().unwrap().unwrap().unwrap_err();
+            assert_eq!(problem.code, Code::Unavailable);
+        });
+        assert_eq!(checks.running.member_count(&ids), 0);
     }
 
     #[test]
