@@ -168,7 +168,7 @@ impl<K: Clone + Eq + Hash, V, S> LeaderGuard<K, V, S> {
     /// Returns a handle of this flight, for a thread that hands the guard to another one.
     pub fn follow(&self) -> FollowerHandle<K, V, S> {
         let Member { flights, key, number } = &self.member;
-        self.member.change_series(|series| series.members += 1);
+        self.member.series(&mut flights.table.keys.lock()).members += 1;
         let member = Member { flights: flights.clone(), key: key.clone(), number: *number };
         FollowerHandle { member }
     }
@@ -176,13 +176,13 @@ impl<K: Clone + Eq + Hash, V, S> LeaderGuard<K, V, S> {
 
 impl<K: Eq + Hash, V, S> Drop for LeaderGuard<K, V, S> {
     fn drop(&mut self) {
-        let value = self.value.take();
-        self.member.change_series(|series| {
-            series.ended = series.begun;
-            series.value = value;
-            series.state = None;
-        });
-        self.member.flights.table.flight_ended.notify_all();
+        let table = &self.member.flights.table;
+        let mut keys = table.keys.lock();
+        let series = self.member.series(&mut keys);
+        series.ended = series.begun;
+        series.value = self.value.take();
+        series.state = None;
+        table.flight_ended.notify_all();
     }
 }
 
@@ -203,14 +203,14 @@ impl<K: Eq + Hash, V: Clone, S> FollowerHandle<K, V, S> {
         mut next_wait: impl FnMut() -> Option<Duration>,
         act: impl FnOnce(&mut FlightSeries<V, S>) -> T,
     ) -> Option<T> {
-        let Member { flights, key, number } = &self.member;
-        let mut keys = flights.table.keys.lock();
+        let table = &self.member.flights.table;
+        let mut keys = table.keys.lock();
         loop {
-            let series = keys.get_mut(key).expect(KEPT);
-            if series.ended >= *number {
+            let series = self.member.series(&mut keys);
+            if series.ended >= self.member.number {
                 return Some(act(series));
             }
-            flights.table.flight_ended.wait_for(&mut keys, next_wait()?);
+            table.flight_ended.wait_for(&mut keys, next_wait()?);
         }
     }
 }
@@ -229,9 +229,6 @@ impl<K: Eq + Hash, V: Clone> FollowerHandle<K, V> {
     }
 }
 
-/// Why the series of a member exists.
-const KEPT: &str = "a series is kept as long as it has members";
-
 impl<K: Eq + Hash, V, S> Member<K, V, S> {
     fn into_flight(self, is_leader: bool) -> Flight<K, V, S> {
         match is_leader {
@@ -240,15 +237,19 @@ impl<K: Eq + Hash, V, S> Member<K, V, S> {
         }
     }
 
-    fn change_series(&self, change: impl FnOnce(&mut FlightSeries<V, S>)) {
-        change(self.flights.table.keys.lock().get_mut(&self.key).expect(KEPT));
+    /// Returns the flights of the key.
+    fn series<'t>(
+        &self,
+        keys: &'t mut HashMap<K, FlightSeries<V, S>>,
+    ) -> &'t mut FlightSeries<V, S> {
+        keys.get_mut(&self.key).expect("a series is kept as long as it has members")
     }
 }
 
 impl<K: Eq + Hash, V, S> Drop for Member<K, V, S> {
     fn drop(&mut self) {
         let mut keys = self.flights.table.keys.lock();
-        let series = keys.get_mut(&self.key).expect(KEPT);
+        let series = self.series(&mut keys);
         series.members -= 1;
         if series.members == 0 {
             keys.remove(&self.key);
@@ -372,18 +373,23 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_at_a_time_leads() {
-        let (flights, leaders) = (Flights::default(), Mutex::new(()));
+    fn a_thread_that_wants_to_lead_waits_for_the_leader() {
+        let (flights, leaders) = (Flights::default(), Mutex::new(Vec::new()));
+        let leader = lead(&flights);
         thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..1000 {
-                        let _leader = flights.lead("a");
-                        assert!(leaders.try_lock().is_some());
-                    }
-                });
+            let second = scope.spawn(|| {
+                let guard = flights.lead("a");
+                leaders.lock().push("second");
+                guard
+            });
+            while flights.member_count(&"a") < 2 {
+                thread::yield_now();
             }
+            leaders.lock().push("first");
+            drop(leader);
+            assert!(second.join().is_ok());
         });
+        assert_eq!(leaders.into_inner(), ["first", "second"]);
     }
 
     #[test]
