@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_comes_back() {
+    fn locations_round_trip() {
         for text in [
             "s3://bucket",
             "s3://bucket/a/b",
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_said_so() {
+    fn malformed_locations_are_refused_without_secrets() {
         assert!(matches!(parsed("bucket"), Err(LocationError::NoScheme { .. })));
         assert!(matches!(parsed("ftp://x"), Err(LocationError::Scheme { .. })));
         for text in ["s3://", "sftp:///x", "file://x", "s3://b/../c", "s3://b?x=y", "s3://b/\n"] {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn no_user_or_host_is_an_option_or_a_command_for_ssh() {
+    fn hosts_and_users_cannot_inject_ssh_options() {
         for text in [
             "sftp://-oProxyCommand=touch%20x/srv",
             "sftp://-oProxyCommand=x:22/srv",
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_those_of_the_service_and_no_secrets() {
+    fn options_of_other_services_and_secrets_are_refused() {
         let check = |text: &str, option: &str| {
             parsed(text).unwrap().check(&[(option.to_owned(), "x".to_owned())].into())
         };

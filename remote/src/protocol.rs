@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_writes_a_client_reads() {
+    fn problem_bodies_round_trip() {
         for code in [Code::Rejected, Code::NameConflict, Code::NoRoute] {
             let body = ProblemBody::new(code, "why".to_owned());
             assert_eq!(read(&serde_json::to_string(&body).unwrap()), Some(body));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_code_keeps_the_texts() {
+    fn an_unknown_problem_code_keeps_the_texts() {
         let body = read(r#"{"code": "later", "title": "t", "detail": "d", "more": 1}"#).unwrap();
         assert_eq!((body.code, &*body.title, &*body.detail), (None, "t", "d"));
         assert_eq!(read(r#"{"code": 7}"#), Some(ProblemBody::default()));

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cause_is_lost() {
+    fn the_message_includes_every_cause() {
         let source = io::Error::from(io::ErrorKind::TimedOut);
         let error = PathError { action: "read", path: "x".into(), source };
         let shown = causes(&StoreError::Io(error)).to_string();

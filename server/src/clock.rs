@@ -250,7 +250,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test]
-    async fn a_manual_clock_wakes_those_who_are_due_and_no_others() {
+    async fn a_manual_clock_wakes_only_expired_sleeps() {
         let clock = Clock::manual();
         let began = clock.now();
         let (short, long) = (clock.sleep(SECOND), clock.sleep(3 * SECOND));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_real_clock_is_that_of_the_runtime() {
+    async fn the_real_clock_follows_the_runtime() {
         let clock = Clock::default();
         let began = clock.now();
         clock.sleep(SECOND).await;
@@ -303,14 +303,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_timeout_of_what_ends_at_once_is_not_listed_as_a_sleep() {
+    async fn a_timeout_of_a_ready_future_is_not_listed_as_a_sleep() {
         let clock = Clock::manual();
         let is_listed = async { clock.until_sleeping(|left| !left.is_empty()).now_or_never() };
         assert_eq!(clock.timeout(SECOND, is_listed).await, Ok(None));
     }
 
     #[tokio::test]
-    async fn the_longest_time_is_as_good_as_never() {
+    async fn the_maximum_duration_never_elapses() {
         for clock in [Clock::default(), Clock::manual()] {
             assert!(clock.after(Duration::MAX) > clock.now() + NEVER - SECOND);
             assert_eq!(clock.timeout(Duration::MAX, async { 7 }).await, Ok(7));

@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_the_preface_tells_nothing() {
+    fn a_partial_http2_preface_is_not_decisive() {
         let opening = || PrefaceProbe {
             matched: 0,
             is_preface: false,
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_connections_than_files_for_them() {
+    fn the_connection_limit_fits_the_file_descriptor_limit() {
         assert_eq!(most_connections(10_000, Some(1024)), 768);
         assert_eq!(most_connections(100, Some(1024)), 100);
         assert_eq!(most_connections(10_000, Some(0)), 1);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_its_share() {
+    fn each_address_has_a_connection_quota() {
         let proxy: IpAddr = "192.0.2.9".parse().unwrap();
         let taken = Mutex::default();
         let shares = Arc::new(AddressLimits { most: 2, proxies: vec![proxy], taken });

@@ -503,7 +503,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_to_no_other_place() {
+    fn repository_names_cannot_leave_the_served_folder() {
         for name in ["a", "team/project", "v1.0", "a_b-c/d"] {
             assert!(is_name(name), "{name}");
         }
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbolic_link_is_neither_listed_nor_opened_nor_a_place_for_a_repository() {
+    fn symlinks_in_the_served_folder_are_not_followed() {
         let (outside, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let config = snap_core::repo::Config::default().to_text();
         let there = Hub::open(outside.path()).unwrap();
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_of_a_served_folder_is_not_a_link() {
+    fn a_served_folder_with_a_symlink_as_store_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let config = snap_core::repo::Config::default().to_text();
         Hub::open(folder.path()).unwrap().create("store", &config).unwrap();
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn no_repository_lies_in_another() {
+    fn no_repository_is_created_inside_another() {
         let folder = tempfile::tempdir().unwrap();
         let hub = Hub::open(folder.path()).unwrap();
         let config = snap_core::repo::Config::default().to_text();
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn no_repository_is_made_around_others() {
+    fn no_repository_is_created_above_others() {
         let config = snap_core::repo::Config::default().to_text();
         for inside in ["logs", "index", "cache", "tmp", "refs", "tmp/a", "objects/b/c", "other"] {
             let folder = tempfile::tempdir().unwrap();
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_would_lie_in_each_other_one_is_made() {
+    fn of_two_nested_repositories_only_one_is_created() {
         let config = snap_core::repo::Config::default().to_text();
         for _ in 0..50 {
             let folder = tempfile::tempdir().unwrap();
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn those_stay_open_with_which_something_is_done_and_that_were_asked_for_last() {
+    fn repositories_in_use_and_recently_used_stay_open() {
         let folder = tempfile::tempdir().unwrap();
         let hub = Hub::open(folder.path()).unwrap().with_open_limit(3);
         let config = snap_core::repo::Config::default().to_text();

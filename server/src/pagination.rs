@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_ends_when_nobody_waits_for_it() {
+    fn a_list_ends_when_the_client_disconnects() {
         let leaves = Leaves(AtomicU32::new(3));
         let list = until_cancelled((0..1000).map(Ok::<u32, StoreError>), &leaves);
         let seen: Vec<_> = list.take_while(Result::is_ok).collect();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_not_passed_over() {
+    fn skipping_entries_stops_at_an_error() {
         let list = || [Ok(1), Err("damaged"), Ok(3)].into_iter();
         assert_eq!(skip_ok(&mut list(), 1), Ok(()));
         assert_eq!(skip_ok(&mut list(), 2), Err("damaged"));

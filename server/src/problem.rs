@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_from_one_that_fails() {
+    fn a_full_disk_and_a_failing_disk_have_distinct_codes() {
         let failed = |kind: io::ErrorKind| {
             let error = PathError { action: "write", path: "x".into(), source: kind.into() };
             HttpProblem::from(AcceptError::Store(StoreError::Io(error))).code

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_needs_what_its_route_declares() {
+    fn each_route_requires_its_declared_access() {
         let table = table();
         let within = |right, name: &str| RequiredAccess::Repository(right, name.to_owned());
         let (get, put, post) = (Method::GET, Method::PUT, Method::POST);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_leave_out_what_varies() {
+    fn route_labels_contain_no_variable_parts() {
         let table = table();
         for (path, wanted) in [
             ("/", "/"),

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_its_default() {
+    fn unset_settings_have_their_defaults() {
         assert_eq!(read("").unwrap(), ServerSettings::default());
         let some = read("[limits]\nstop_secs = 3\n").unwrap();
         assert_eq!(some.limits, ServerLimits { stop_secs: 3, ..ServerLimits::default() });
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manuals_show_is_read() {
+    fn settings_shown_in_the_manuals_are_valid() {
         let deploy = shown(include_str!("../../docs/deploy.md"));
         let server = shown(include_str!("../../docs/server.md"));
         assert_eq!((deploy.len(), server.len()), (3, 1), "{deploy:?} {server:?}");
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_means_nothing_in_a_shell() {
+    fn hosts_contain_no_shell_characters() {
         for host in ["localhost", "a.example:80", "[::1]", "[::1]:7627", "10.0.0.1:1"] {
             assert!(is_host(host), "{host}");
             assert!(is_public(&format!("https://{host}/snap/")), "{host}");
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_named() {
+    fn invalid_settings_are_named() {
         for (text, named) in [
             ("lisen = \"127.0.0.1:1\"", "lisen"),
             ("[limits]\nstop = 3", "stop"),
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_win_over_the_file() {
+    fn environment_variables_override_the_file() {
         let given = |pairs: &[(&str, &str)]| {
             let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             let folder = tempfile::tempdir().unwrap();

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_read_once_is_read_again() {
+    fn an_unreadable_certificate_is_read_again() {
         let mut seen = WatchState { known: [None; 2], logged: None };
         let [one, other] = [1, 2].map(|inode| [Some((inode, 100, 1, 0)); 2]);
         let failed = || {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_before_anybody_follows_is_seen() {
+    fn a_certificate_changed_before_following_is_reloaded() {
         let folder = tempfile::tempdir().unwrap();
         let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
         let tls = Tls { cert, key };

@@ -95,7 +95,7 @@ impl Observer for Leaves {
 }
 
 #[test]
-fn lists_that_stand_for_too_much_are_refused_before_any_is_read() {
+fn chunk_lists_above_the_byte_limit_are_refused_unread() {
     let (chunk, part, named) = zeros(16_384);
     let total = (1024 * 16_384 * MIB) as u64;
     let list =
@@ -111,7 +111,7 @@ fn lists_that_stand_for_too_much_are_refused_before_any_is_read() {
 }
 
 #[test]
-fn chunks_of_a_byte_are_no_way_around_that() {
+fn one_byte_chunks_count_towards_the_work_limit() {
     let part = chunk_list::encode_part(&vec![piece(b"x"); 16_384]);
     let list = chunk_list(BlobId::of(b"1"), 16_384, ChunkListEntries::Parts(vec![piece(&part)]));
     let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
@@ -129,7 +129,7 @@ fn chunks_of_a_byte_are_no_way_around_that() {
 }
 
 #[test]
-fn reading_what_lists_stand_for_ends_when_nobody_waits() {
+fn reading_the_contents_of_chunk_lists_can_be_cancelled() {
     let (chunk, part, named) = zeros(1024);
     let total = (16 * 1024 * MIB) as u64;
     let list = chunk_list(BlobId::of(b"1"), total, ChunkListEntries::Parts(vec![named; 16]));
@@ -144,7 +144,7 @@ fn reading_what_lists_stand_for_ends_when_nobody_waits() {
 }
 
 #[test]
-fn the_same_chunk_again_and_again_is_a_content_like_any() {
+fn a_content_of_one_repeated_chunk_is_accepted() {
     let (chunk, part, named) = zeros(48);
     let whole = BlobId::of(&vec![0; 96 * MIB]);
     let list = chunk_list(whole, 96 * MIB as u64, ChunkListEntries::Parts(vec![named; 2]));
@@ -156,7 +156,7 @@ fn the_same_chunk_again_and_again_is_a_content_like_any() {
 }
 
 #[test]
-fn a_list_beside_a_blob_of_its_name_is_checked_all_the_same() {
+fn a_chunk_list_beside_a_blob_of_the_same_id_is_checked() {
     let whole = b"onetwo";
     let id = BlobId::of(whole);
     let list = |pieces: Vec<BlobRef>| chunk_list(id, 6, ChunkListEntries::Chunks(pieces));
@@ -208,7 +208,7 @@ fn bomb(frames: usize) -> (tempfile::TempDir, PackId, PathBuf) {
 }
 
 #[test]
-fn a_pack_that_expands_to_more_than_any_writer_makes_is_refused_before_it_does() {
+fn a_decompression_bomb_is_refused_before_it_is_expanded() {
     let (_dir, id, path) = bomb(4097);
     assert!(fs_err::metadata(&path).unwrap().len() < 8 << 20);
     let error = accept::check(&path, id, &Silent).unwrap_err();
@@ -219,7 +219,7 @@ fn a_pack_that_expands_to_more_than_any_writer_makes_is_refused_before_it_does()
 }
 
 #[test]
-fn a_pack_that_nobody_waits_for_is_not_taken_for_a_checked_one() {
+fn a_cancelled_check_does_not_accept_the_pack() {
     let (_dir, id, path) = bomb(2);
     accept::check(&path, id, &Silent).unwrap();
     let error = accept::check(&path, id, &Leaves::after(0)).unwrap_err();
@@ -241,7 +241,7 @@ impl Observer for Flag {
 }
 
 #[test]
-fn a_short_pack_that_expands_to_much_keeps_no_other_from_being_checked() {
+fn checking_a_bomb_does_not_block_other_checks() {
     let (_dir, bomb, path) = bomb(1500);
     // Use a data frame and a metadata frame: the check of a single frame would need no
     // other thread.
@@ -267,7 +267,7 @@ fn a_short_pack_that_expands_to_much_keeps_no_other_from_being_checked() {
 }
 
 #[test]
-fn pushes_are_checked_side_by_side_and_count_in_any_order() {
+fn checked_packs_are_adopted_in_any_order() {
     let ((_a, first), (_b, second)) = (sent(&[blob(b"first")]), sent(&[blob(b"second")]));
     let target = Crafted::empty();
     let repo = target.repo();
@@ -281,7 +281,7 @@ fn pushes_are_checked_side_by_side_and_count_in_any_order() {
 }
 
 #[test]
-fn what_went_while_it_was_checked_is_missed() {
+fn objects_lost_during_the_check_fail_the_adoption() {
     let target = Crafted::of(&[blob(b"one")]);
     let repo = target.repo();
     let id = BlobId::of(b"onetwo");
@@ -304,7 +304,7 @@ fn what_went_while_it_was_checked_is_missed() {
 }
 
 #[test]
-fn a_bundle_that_stands_for_too_much_is_refused_by_its_head() {
+fn a_bundle_above_the_byte_limit_is_refused_by_its_head() {
     let from = Scratch::new();
     from.write("a", "x".repeat(3 * MIB));
     let commit = from.commit().id.unwrap();

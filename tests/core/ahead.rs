@@ -90,7 +90,7 @@ fn with_structure() -> (Scratch, Scratch, std::sync::Arc<Elsewhere>, CommitId) {
 }
 
 #[test]
-fn all_structure_of_a_pack_is_announced_with_the_first_of_it() {
+fn the_first_metadata_read_prefetches_all_metadata_of_a_pack() {
     let (from, id) = history();
     for n in 0..3000 {
         from.write(&format!("{}/{n:04}-{}", n % 60, "x".repeat(200)), format!("{n}"));
@@ -115,7 +115,7 @@ fn all_structure_of_a_pack_is_announced_with_the_first_of_it() {
 }
 
 #[test]
-fn walks_read_structure_only_and_each_part_of_it_once() {
+fn walks_read_each_metadata_frame_once_and_no_data() {
     type Walk = fn(&Repo, CommitId);
     let walks: [(&str, Walk); 4] = [
         ("list", |repo, id| {
@@ -161,7 +161,7 @@ fn walks_read_structure_only_and_each_part_of_it_once() {
 }
 
 #[test]
-fn contents_are_announced_before_the_first_is_read() {
+fn contents_are_prefetched_before_the_first_is_read() {
     let (from, scratch, elsewhere, id) = with_structure();
     let data = set(of_class(scratch.repo().store(), ObjectClass::Data));
     let repo = reaching(&scratch, &elsewhere);
@@ -193,7 +193,7 @@ fn contents_are_announced_before_the_first_is_read() {
 }
 
 #[test]
-fn nothing_is_announced_that_is_here() {
+fn local_objects_are_not_prefetched() {
     let (from, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
     for pack in repo.store().partial_packs() {
@@ -216,7 +216,7 @@ fn everything(commit: CommitId) -> FetchRequest {
 }
 
 #[test]
-fn what_is_absent_is_listed_and_suffices() {
+fn fetching_the_listed_absent_frames_completes_a_commit() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
@@ -256,7 +256,7 @@ fn what_is_absent_is_listed_and_suffices() {
 }
 
 #[test]
-fn a_depth_ends_the_search() {
+fn a_depth_limit_ends_the_search() {
     let scratch = Scratch::new();
     let mut ids = Vec::new();
     for n in 0..4 {
@@ -287,7 +287,7 @@ fn a_depth_ends_the_search() {
 }
 
 #[test]
-fn without_anybody_to_fetch_it_is_not_here_and_not_damaged() {
+fn absent_objects_without_a_fetcher_are_unavailable() {
     let (from, id) = history();
     let (scratch, _) = stubs(&from, id);
     let repo = scratch.repo();
@@ -314,7 +314,7 @@ fn without_anybody_to_fetch_it_is_not_here_and_not_damaged() {
 }
 
 #[test]
-fn a_place_out_of_reach_ends_a_restore_and_it_goes_on_later() {
+fn an_offline_remote_stops_a_restore_which_can_resume() {
     let (from, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
     let store = repo.store();
@@ -342,7 +342,7 @@ fn a_place_out_of_reach_ends_a_restore_and_it_goes_on_later() {
 }
 
 #[test]
-fn a_bundle_that_builds_on_what_lies_elsewhere_is_taken_without_it() {
+fn a_bundle_with_absent_prerequisites_is_unpacked() {
     let (from, id) = history();
     from.write("b/deep/next", "next");
     let next = from.commit().id.unwrap();
@@ -369,7 +369,7 @@ fn a_bundle_that_builds_on_what_lies_elsewhere_is_taken_without_it() {
 }
 
 #[test]
-fn a_bundle_of_what_lies_elsewhere_is_fetched_on_the_way() {
+fn bundling_fetches_absent_objects() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);

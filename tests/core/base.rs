@@ -101,7 +101,7 @@ fn tree(project: &Project) -> snap_core::base::id::TreeId {
 }
 
 #[test]
-fn a_commit_on_top_of_what_was_pulled_is_refused_until_the_base_is_set() {
+fn a_commit_behind_a_pull_is_refused_until_the_base_is_set() {
     let project = Project::new();
     project.write("a", "1");
     project.commit().unwrap();
@@ -120,7 +120,7 @@ fn a_commit_on_top_of_what_was_pulled_is_refused_until_the_base_is_set() {
 }
 
 #[test]
-fn a_stream_is_committed_on_top_of_what_was_pulled_and_files_still_are_not() {
+fn only_a_stream_can_be_committed_behind_a_pull() {
     let project = Project::new();
     project.write("a", "1");
     let first = project.commit().unwrap().id.unwrap();
@@ -137,7 +137,7 @@ fn a_stream_is_committed_on_top_of_what_was_pulled_and_files_still_are_not() {
 }
 
 #[test]
-fn a_path_is_committed_quickly_on_top_of_more_paths_than_any_walk_can_visit() {
+fn committing_a_path_onto_an_expanding_tree_is_fast() {
     let project = Project::new();
     project.write("a", "1");
     let first = project.commit().unwrap().id.unwrap();
@@ -171,7 +171,7 @@ impl FaultInjector for Steps {
 }
 
 #[test]
-fn restored_files_are_durable_before_the_base_names_their_commit() {
+fn restored_files_are_synced_before_the_base_is_set() {
     let project = Project::new();
     project.write("a", "1");
     let id = project.commit().unwrap().id.unwrap();
@@ -189,7 +189,7 @@ fn restored_files_are_durable_before_the_base_names_their_commit() {
 }
 
 #[test]
-fn a_base_that_cannot_be_read_is_not_known() {
+fn an_unreadable_base_counts_as_unknown() {
     let project = Project::new();
     assert_eq!(project.commits(), Some(Vec::new()));
     project.write("a", "1");
@@ -209,7 +209,7 @@ fn a_base_that_cannot_be_read_is_not_known() {
 }
 
 #[test]
-fn commits_of_several_paths_at_once_keep_each_others_changes() {
+fn concurrent_commits_of_paths_keep_all_changes() {
     let project = Project::new();
     for at in 0..6 {
         project.write(&format!("folder/{at}"), "before");
@@ -259,7 +259,7 @@ fn an_updated_commit_keeps_the_rules_and_totals_of_the_rest() {
 }
 
 #[test]
-fn the_paths_of_a_scope_come_back_and_the_root_ends_it() {
+fn scope_paths_round_trip_and_the_root_clears_the_scope() {
     let project = Project::new();
     let repo = project.repo();
     assert_eq!(repo.scope().unwrap(), None);

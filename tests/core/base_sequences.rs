@@ -200,7 +200,7 @@ fn names() -> [RefName; BRANCHES] {
 }
 
 #[test]
-fn in_no_sequence_of_events_a_commit_takes_back_what_its_files_lack() {
+fn no_event_sequence_makes_a_commit_revert_foreign_changes() {
     let names = names();
     let start = State::new(&names);
     let counts: Vec<Result<u64, String>> = thread::scope(|scope| {
@@ -221,7 +221,7 @@ fn in_no_sequence_of_events_a_commit_takes_back_what_its_files_lack() {
 }
 
 #[test]
-fn the_sequences_find_a_base_that_names_what_a_restore_replaced() {
+fn the_event_sequences_detect_a_wrong_base_after_a_restore() {
     let names = names();
     let start = State { names_replaced: true, ..State::new(&names) };
     let found = visit(&start, &mut Vec::new(), LENGTH).unwrap_err();

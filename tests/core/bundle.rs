@@ -88,7 +88,7 @@ pub(crate) fn history() -> (Scratch, Vec<CommitId>) {
 }
 
 #[test]
-fn a_bundle_brings_the_whole_history_into_another_store() {
+fn a_bundle_transfers_the_whole_history() {
     let (from, commits) = history();
     let bundle = packed(from.repo().store(), commits[2], &[]);
     let to = Scratch::new();
@@ -106,7 +106,7 @@ fn a_bundle_brings_the_whole_history_into_another_store() {
 }
 
 #[test]
-fn with_prerequisites_it_has_only_what_is_lacking() {
+fn a_bundle_with_prerequisites_has_only_the_other_objects() {
     let (from, commits) = history();
     let repo = from.repo();
     let all = ids(&packed(repo.store(), commits[2], &[]));
@@ -129,7 +129,7 @@ fn with_prerequisites_it_has_only_what_is_lacking() {
 }
 
 #[test]
-fn nothing_is_handed_out_that_was_not_asked_for() {
+fn a_bundle_contains_no_object_of_other_commits() {
     let (from, commits) = history();
     // Merge everything into one pack, so that frames hold objects of several commits.
     for number in 0..12 {
@@ -154,7 +154,7 @@ fn nothing_is_handed_out_that_was_not_asked_for() {
 }
 
 #[test]
-fn what_the_store_has_already_is_not_stored_again() {
+fn unpacking_stores_no_existing_object_again() {
     let (from, commits) = history();
     let bundle = packed(from.repo().store(), commits[2], &[]);
     let to = Scratch::new();
@@ -183,7 +183,7 @@ fn a_bundle_is_read_in_place() {
 }
 
 #[test]
-fn an_archive_needs_no_store() {
+fn an_archive_is_made_and_unpacked_without_a_source_store() {
     let from = Scratch::new();
     from.write("a/text", Corpus::Text.make(100_000));
     from.write("large", Corpus::Random.make(3 << 20));
@@ -205,7 +205,7 @@ fn an_archive_needs_no_store() {
 }
 
 #[test]
-fn two_may_unpack_at_once() {
+fn concurrent_unpacks_succeed() {
     let (from, commits) = history();
     let bundle = packed(from.repo().store(), commits[2], &[]);
     let to = Scratch::new();
@@ -225,7 +225,7 @@ fn two_may_unpack_at_once() {
 }
 
 #[test]
-fn what_a_killed_one_left_goes_later() {
+fn a_commit_removes_incoming_packs_of_a_killed_process() {
     let to = Scratch::new();
     let left = to.store().join("tmp/incoming-1-2-3");
     fs_err::create_dir_all(left.join("objects")).unwrap();
@@ -239,7 +239,7 @@ fn what_a_killed_one_left_goes_later() {
 
 /// Two commits that pass through two bundles are unchanged.
 #[test]
-fn any_history_survives_the_way() {
+fn any_history_round_trips_through_bundles() {
     let run = TestRunner::new(snap_testkit::property::cases(16)).run(
         &(any_tree(), any_tree()),
         |(first, second)| {
@@ -266,7 +266,7 @@ fn any_history_survives_the_way() {
 }
 
 #[test]
-fn where_nothing_is_lacking_a_bundle_is_empty() {
+fn a_bundle_without_new_objects_is_empty() {
     let (from, commits) = history();
     let repo = from.repo();
     let bundle = packed(repo.store(), commits[0], &[commits[2]]);

@@ -142,7 +142,7 @@ fn a_bundle_with_any_byte_changed_is_refused() {
 }
 
 #[test]
-fn a_head_that_lies_is_refused() {
+fn a_bundle_head_with_wrong_claims_is_refused() {
     let (bundle, commits) = sound();
     let target = Target::new();
     let parts = || Parts::of(&bundle);
@@ -183,7 +183,7 @@ fn a_bundle_that_hides_its_prerequisites_is_refused() {
 }
 
 #[test]
-fn an_object_that_comes_twice_is_refused() {
+fn a_duplicate_object_is_refused() {
     let (bundle, _) = sound();
     let mut parts = Parts::of(&bundle);
     parts.packs.push(parts.packs[0].clone());
@@ -199,7 +199,7 @@ fn an_object_that_comes_twice_is_refused() {
 }
 
 #[test]
-fn lengths_that_lie_are_refused_before_anything_is_made_for_them() {
+fn wrong_lengths_are_refused_before_any_allocation() {
     let (bundle, _) = sound();
     let parts = Parts::of(&bundle);
     let target = Target::new();
@@ -223,7 +223,7 @@ fn lengths_that_lie_are_refused_before_anything_is_made_for_them() {
 }
 
 #[test]
-fn objects_that_are_not_what_their_ids_say_are_refused() {
+fn objects_that_do_not_match_their_ids_are_refused() {
     let file = |id: BlobId, size| tree(leaf(&[(b"f", Body::File(id, size))]));
     let claims = |body: Claim, size| {
         let (root, tree) = file(BlobId::from_object(body.0), size);
@@ -251,7 +251,7 @@ fn objects_that_are_not_what_their_ids_say_are_refused() {
 }
 
 #[test]
-fn what_the_commit_refers_to_must_be_there() {
+fn a_bundle_that_lacks_referenced_objects_is_refused() {
     let target = Target::new();
     let missing = BlobId::of(b"not there");
     let (root, tree) = tree(leaf(&[(b"f", Body::File(missing, 9))]));
@@ -275,7 +275,7 @@ fn what_the_commit_refers_to_must_be_there() {
 }
 
 #[test]
-fn trees_that_a_killed_commit_left_do_not_count_as_complete() {
+fn a_tree_left_by_a_killed_commit_is_not_assumed_complete() {
     // The store has the tree, but not the file in it.
     let missing = BlobId::of(b"never stored");
     let (root, tree) = tree(leaf(&[(b"f", Body::File(missing, 12))]));
@@ -287,7 +287,7 @@ fn trees_that_a_killed_commit_left_do_not_count_as_complete() {
 }
 
 #[test]
-fn a_commit_that_lacks_something_is_no_prerequisite() {
+fn an_incomplete_commit_is_no_prerequisite() {
     // The state after a power cut between two packs of an earlier bundle.
     let (root, tree) = tree(leaf(&[(b"f", Body::File(BlobId::of(b"lost"), 4))]));
     let (first, claim) = commit(root);
@@ -312,7 +312,7 @@ fn a_bundle_is_no_pack_and_a_pack_no_bundle() {
 }
 
 #[test]
-fn a_damaged_store_packs_nothing_that_is_damaged() {
+fn bundling_from_a_damaged_store_fails() {
     let from = Scratch::new();
     from.write("a", "some text");
     let id = from.commit().id.unwrap();

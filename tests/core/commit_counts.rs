@@ -95,7 +95,7 @@ fn a_first_commit_determines_its_total_while_it_reads_files() {
 }
 
 #[test]
-fn a_commit_counts_the_files_that_the_previous_commit_had() {
+fn a_commit_compares_its_files_with_the_previous_commit() {
     let scratch = Scratch::new();
     for name in ["kept/a", "kept/b", "gone/a", "gone/below/b", "file", "turns", "large/x/y"] {
         scratch.write(name, name);
@@ -128,7 +128,7 @@ fn a_commit_counts_the_files_that_the_previous_commit_had() {
 }
 
 #[test]
-fn folders_that_the_stat_cache_knows_from_another_branch_are_compared() {
+fn folders_cached_from_another_branch_are_compared() {
     let scratch = Scratch::new();
     for name in ["same/a", "other/below/a", "other/below/b", "other/c"] {
         scratch.write(name, name);
@@ -150,7 +150,7 @@ fn folders_that_the_stat_cache_knows_from_another_branch_are_compared() {
 }
 
 #[test]
-fn a_commit_of_named_paths_counts_what_was_deleted_there() {
+fn a_commit_of_named_paths_counts_deleted_files() {
     let scratch = Scratch::new();
     for name in ["a/x", "a/y", "b/x", "c"] {
         scratch.write(name, name);

@@ -37,7 +37,7 @@ fn assert_packs_stand_alone(scratch: &Scratch, commits: usize) {
 }
 
 #[test]
-fn two_thousand_commits_leave_few_files_and_lose_nothing() {
+fn two_thousand_commits_leave_few_files_and_lose_no_object() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     for n in 0..2_000 {
@@ -65,7 +65,7 @@ fn two_thousand_commits_leave_few_files_and_lose_nothing() {
 }
 
 #[test]
-fn an_object_that_two_packs_hold_is_found_when_one_of_them_goes() {
+fn an_object_in_two_packs_is_found_after_one_is_deleted() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     let (one, two) = (scratch.repo(), scratch.repo());
@@ -107,7 +107,7 @@ fn open_without(scratch: &Scratch, pack: &str) -> Repo {
 }
 
 #[test]
-fn no_pack_gets_more_objects_than_a_reader_takes() {
+fn no_pack_has_more_objects_than_a_reader_accepts() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
@@ -132,7 +132,7 @@ fn add_trees(writer: &ObjectWriter<'_>, first: u32, count: u32) -> ObjectId {
 }
 
 #[test]
-fn merging_packs_of_many_objects_gives_packs_that_can_be_read() {
+fn merging_packs_of_many_objects_leaves_readable_packs() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     let mut last = Vec::new();
@@ -151,7 +151,7 @@ fn merging_packs_of_many_objects_gives_packs_that_can_be_read() {
 }
 
 #[test]
-fn eight_who_commit_to_one_branch_at_once_all_end_up_in_its_history() {
+fn concurrent_commits_to_a_branch_all_enter_its_history() {
     const THREADS: usize = 8;
     const COMMITS: usize = 12;
     let scratch = Scratch::new();
@@ -191,7 +191,7 @@ fn eight_who_commit_to_one_branch_at_once_all_end_up_in_its_history() {
 }
 
 #[test]
-fn readers_go_on_while_packs_are_merged_and_removed() {
+fn readers_continue_while_packs_are_merged_and_removed() {
     let scratch = Scratch::new();
     let mut rng = Rng::new(1);
     let writer = scratch.repo();
@@ -248,7 +248,7 @@ impl Observer for Ahead {
 }
 
 #[test]
-fn a_commit_that_overlaps_with_another_blames_no_clock() {
+fn overlapping_commits_do_not_report_a_wrong_clock() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     let at = |secs| Time { secs: START.secs + secs, nanos: 0 };

@@ -97,7 +97,7 @@ fn every_range_of_a_content_can_be_read() {
 }
 
 #[test]
-fn the_last_chunk_waits_for_the_hash_of_the_whole() {
+fn the_last_chunk_is_withheld_until_the_hash_is_verified() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     let wrong = store_chunked(&repo, &CHUNKS, Some(BlobId::of(b"another content")));
@@ -115,7 +115,7 @@ fn the_last_chunk_waits_for_the_hash_of_the_whole() {
 }
 
 #[test]
-fn a_length_other_than_the_stated_one_is_refused() {
+fn a_length_that_differs_from_the_stated_one_is_refused() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     let chunked = store_chunked(&repo, &CHUNKS, None);
@@ -174,7 +174,7 @@ fn a_batch_visits_each_small_content_once() {
 }
 
 #[test]
-fn a_batch_ends_when_no_thread_may_begin() {
+fn a_batch_ends_when_no_permit_is_left() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     let texts: Vec<String> = (1..500).map(|n| format!("content {n}")).collect();

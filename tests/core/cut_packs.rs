@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn a_pack_that_was_cut_short_is_noticed_by_the_next_commit() {
+fn the_next_commit_detects_a_truncated_pack() {
     let cuts: [fn(usize) -> usize; 5] = [|_| 0, |_| 1, |_| 40, |all| all / 2, |all| all - 1];
     for cut in cuts {
         let victim = Victim::new();
@@ -33,7 +33,7 @@ fn a_pack_that_was_cut_short_is_noticed_by_the_next_commit() {
 }
 
 #[test]
-fn a_pack_with_something_appended_is_noticed_too() {
+fn the_next_commit_detects_appended_bytes() {
     let victim = Victim::new();
     let longer = [&victim.whole[..], b"and more"].concat();
     fs_err::write(&victim.path, longer).unwrap();
@@ -42,7 +42,7 @@ fn a_pack_with_something_appended_is_noticed_too() {
 }
 
 #[test]
-fn a_pack_with_the_bytes_of_another_is_noticed_though_those_are_sound() {
+fn the_next_commit_detects_a_pack_with_bytes_of_another() {
     let victim = Victim::new();
     let packs = victim.repo().store().packs();
     let other = packs.iter().find(|id| **id != victim.first).unwrap();
@@ -52,7 +52,7 @@ fn a_pack_with_the_bytes_of_another_is_noticed_though_those_are_sound() {
 }
 
 #[test]
-fn a_cut_pack_stays_distrusted_when_the_shadow_table_is_deleted() {
+fn a_truncated_pack_stays_distrusted_without_a_shadow_table() {
     let victim = Victim::new();
     fs_err::write(&victim.path, &victim.whole[..victim.whole.len() / 2]).unwrap();
     victim.commit_again("cut");
@@ -63,7 +63,7 @@ fn a_cut_pack_stays_distrusted_when_the_shadow_table_is_deleted() {
 }
 
 #[test]
-fn a_dry_run_finds_a_cut_pack_and_writes_nothing() {
+fn a_dry_run_detects_a_truncated_pack_and_writes_nothing() {
     let victim = Victim::with_tree_elsewhere();
     fs_err::write(&victim.path, &victim.whole[..100]).unwrap();
     let dry = CommitOptions { run: CommitRun::Dry, ..options() };
@@ -75,7 +75,7 @@ fn a_dry_run_finds_a_cut_pack_and_writes_nothing() {
 }
 
 #[test]
-fn a_link_to_a_pack_on_a_disk_that_is_away_is_a_lost_pack() {
+fn a_dangling_symlink_to_a_pack_is_a_lost_pack() {
     let victim = Victim::new();
     let (elsewhere, away) = (victim.scratch.path("elsewhere"), victim.scratch.path("away"));
     fs_err::rename(&victim.path, &elsewhere).unwrap();

@@ -95,7 +95,7 @@ fn names(error: &dyn std::error::Error, pack: &str) -> bool {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_a_pack_is_found_and_the_pack_named() {
+fn a_flipped_bit_in_a_pack_is_detected_and_the_pack_named() {
     let victim = Victim::new();
     let (path, _) = &victim.packs[0];
     let whole = fs_err::read(path).unwrap();
@@ -170,7 +170,7 @@ fn a_pack_that_is_cut_short_or_too_long_is_found() {
 }
 
 #[test]
-fn packs_whose_contents_are_swapped_give_nothing_wrong() {
+fn swapped_packs_are_reported_and_give_no_wrong_object() {
     let victim = Victim::new();
     let [(one, _), (two, _)] = &victim.packs[..] else { panic!() };
     let (first, second) = (fs_err::read(one).unwrap(), fs_err::read(two).unwrap());
@@ -194,7 +194,7 @@ fn packs_whose_contents_are_swapped_give_nothing_wrong() {
 }
 
 #[test]
-fn a_deleted_pack_takes_only_its_own_objects_with_it() {
+fn a_deleted_pack_loses_only_its_own_objects() {
     let victim = Victim::new();
     let (path, objects) = &victim.packs[0];
     fs_err::remove_file(path).unwrap();
@@ -212,7 +212,7 @@ fn a_deleted_pack_takes_only_its_own_objects_with_it() {
 }
 
 #[test]
-fn a_damaged_pack_is_replaced_when_its_very_bytes_are_stored_again() {
+fn storing_the_same_bytes_again_replaces_a_damaged_pack() {
     let scratch = Scratch::new();
     scratch.write("file", Corpus::Text.make(5_000));
     let id = scratch.commit().id.unwrap();
@@ -245,7 +245,7 @@ fn segments(store: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_damaged_index_is_made_again_and_never_answers_wrongly() {
+fn a_damaged_index_is_rebuilt_and_never_answers_wrongly() {
     let victim = Victim::new();
     let store = victim.store();
     let mut damages: Vec<Damage> = Vec::new();
@@ -430,7 +430,7 @@ fn damaged_refs_head_and_settings_are_named() {
 }
 
 #[test]
-fn a_damaged_pack_does_not_keep_others_from_being_merged() {
+fn a_damaged_pack_does_not_block_merging_of_others() {
     let scratch = Scratch::new();
     for n in 0..20 {
         scratch.write("file", format!("{n}"));
@@ -451,7 +451,7 @@ fn a_damaged_pack_does_not_keep_others_from_being_merged() {
 }
 
 #[test]
-fn what_is_no_pack_in_objects_does_not_keep_the_store_from_opening() {
+fn a_store_with_stray_files_in_objects_opens() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     scratch.commit();

@@ -185,7 +185,7 @@ fn as_seen_in_folder(mut changes: Vec<Change>, seen: &[Change]) -> Vec<Change> {
 }
 
 #[test]
-fn what_differs_leads_from_one_tree_to_the_other() {
+fn applying_a_diff_turns_one_tree_into_the_other() {
     let run_all =
         TestRunner::new(snap_testkit::property::cases(64)).run(&vec(twice(), 0..10), |all_names| {
             let scratch = Scratch::new();
@@ -228,7 +228,7 @@ fn what_differs_leads_from_one_tree_to_the_other() {
 }
 
 #[test]
-fn the_folder_alone_is_all_new_and_an_empty_one_all_gone() {
+fn without_an_old_or_new_tree_all_is_added_or_deleted() {
     let scratch = Scratch::new();
     scratch.write("a/b/c", "deep");
     scratch.write("d", "flat");
@@ -246,7 +246,7 @@ fn the_folder_alone_is_all_new_and_an_empty_one_all_gone() {
 }
 
 #[test]
-fn a_limit_leaves_everything_else_alone() {
+fn a_path_limit_excludes_all_other_changes() {
     let scratch = Scratch::new();
     for name in ["a/one", "a/two", "ab", "b/deep/x"] {
         scratch.write(name, name);
@@ -361,7 +361,7 @@ impl Observer for Told {
 }
 
 #[test]
-fn too_many_files_that_come_and_go_are_not_paired() {
+fn rename_detection_is_skipped_above_the_candidate_limit() {
     let many = limits::RENAME_CANDIDATES / 2 + 1;
     let one = |from: usize| {
         let id = snap_core::base::id::BlobId::of(b"content");
@@ -396,7 +396,7 @@ fn too_many_files_that_come_and_go_are_not_paired() {
 }
 
 #[test]
-fn a_large_folder_is_compared_as_it_is_handed_out() {
+fn changes_in_a_large_folder_are_found() {
     let scratch = Scratch::new();
     for number in 0..5000 {
         scratch.write(&format!("large/{number:04}"), format!("{number}"));
@@ -417,7 +417,7 @@ fn a_large_folder_is_compared_as_it_is_handed_out() {
 }
 
 #[test]
-fn an_error_of_the_receiver_and_a_wish_to_stop_end_it() {
+fn a_receiver_error_or_a_cancellation_ends_the_diff() {
     let scratch = Scratch::new();
     for number in 0..300 {
         scratch.write(&format!("{}/{number}", number % 20), "x");
@@ -445,7 +445,7 @@ fn an_error_of_the_receiver_and_a_wish_to_stop_end_it() {
 }
 
 #[test]
-fn however_many_threads_compare_small_folders_none_is_lost() {
+fn no_change_is_lost_when_threads_compare_small_folders() {
     let scratch = Scratch::new();
     for number in 0..6000 {
         scratch.write(&format!("{:03}/{number}", number / 20), "some text");
@@ -463,7 +463,7 @@ fn however_many_threads_compare_small_folders_none_is_lost() {
 }
 
 #[test]
-fn a_file_that_grows_after_its_comparison_takes_no_more_memory_than_it_had() {
+fn a_file_that_grew_after_its_comparison_is_not_read_whole() {
     let scratch = Scratch::new();
     let source = scratch.source();
     let id = scratch.commit().id.unwrap();

@@ -50,7 +50,7 @@ fn headers(archive: &[u8]) -> Vec<(String, u8, u64)> {
 }
 
 #[test]
-fn a_file_without_an_owner_that_files_can_have_gives_no_rights_away() {
+fn files_without_a_valid_owner_are_exported_without_setuid() {
     let own = Some((1000, 1000));
     for (owner, is_kept) in [(None, false), (Some((u32::MAX, 0)), false), (own, true)] {
         for format in [ArchiveFormat::Tar, ArchiveFormat::Zip] {
@@ -87,7 +87,7 @@ fn a_file_without_an_owner_that_files_can_have_gives_no_rights_away() {
 }
 
 #[test]
-fn a_tree_that_lies_about_a_content_is_damage() {
+fn a_wrong_size_or_id_in_a_tree_is_reported_as_damage() {
     let lies: [fn(BlobId, u64) -> EntryKind; 4] = [
         |id, size| EntryKind::File { size: size + 1, id },
         |id, _| EntryKind::File { size: 0, id },
@@ -111,7 +111,7 @@ fn a_tree_that_lies_about_a_content_is_damage() {
 }
 
 #[test]
-fn a_tree_for_a_content_and_a_missing_folder_are_damage() {
+fn a_tree_as_content_or_a_missing_folder_is_damage() {
     let snapshot = Snapshot::made(None, |writer| {
         let (folder, _) = add_folder(writer, Vec::new());
         let id = BlobId::from_bytes(*folder.as_bytes());
@@ -125,7 +125,7 @@ fn a_tree_for_a_content_and_a_missing_folder_are_damage() {
 }
 
 #[test]
-fn names_are_one_file_only_if_they_are_the_same() {
+fn hard_links_are_exported_only_between_identical_files() {
     let snapshot = Snapshot::made(None, |writer| {
         let linked = |called: &str, bytes: &[u8]| {
             let mut entry = file(writer, called, bytes);
@@ -145,7 +145,7 @@ fn names_are_one_file_only_if_they_are_the_same() {
 }
 
 #[test]
-fn what_a_tree_does_not_say_comes_from_the_options() {
+fn missing_times_and_the_prefix_come_from_the_options() {
     let snapshot = Snapshot::made(None, |writer| {
         let mut dated = file(writer, "dated", b"");
         dated.metadata.mtime = Some(Time { secs: 5, nanos: 0 });
@@ -164,7 +164,7 @@ fn what_a_tree_does_not_say_comes_from_the_options() {
 }
 
 #[test]
-fn many_small_files_of_few_contents_come_in_order() {
+fn many_small_files_with_few_contents_are_exported_in_order() {
     // The files need more than one batch, and their contents are spread over the
     // frames.
     let contents: Vec<Vec<u8>> =
@@ -217,7 +217,7 @@ impl io::Write for Full {
 }
 
 #[test]
-fn an_export_ends_when_it_is_told_to_and_when_nobody_takes_it() {
+fn an_export_ends_when_cancelled_or_when_the_output_fails() {
     let snapshot = Snapshot::made(None, |writer| {
         let large = content(writer, &Corpus::Random.make(6 << 20));
         let files = (0..5_000).map(|number| file(writer, format!("{number:04}"), b"some text"));
@@ -238,7 +238,7 @@ fn an_export_ends_when_it_is_told_to_and_when_nobody_takes_it() {
 }
 
 #[test]
-fn a_path_that_zip_cannot_say_is_refused() {
+fn a_path_too_long_for_zip_is_refused() {
     let snapshot = Snapshot::made(None, |writer| {
         let mut entries = vec![file(writer, "bottom", b"")];
         for _ in 0..300 {
@@ -253,7 +253,7 @@ fn a_path_that_zip_cannot_say_is_refused() {
 }
 
 #[test]
-fn a_file_of_nothing_but_a_hole_is_a_map_of_one() {
+fn a_file_that_is_one_hole_takes_one_sparse_map() {
     let snapshot = Snapshot::made(None, |writer| {
         let mut entry = plain("hole", content(writer, &vec![0; 40 << 20]));
         entry.metadata = Metadata { sparse: true, mode: 0o644, ..Metadata::default() };
@@ -286,7 +286,7 @@ fn zip_entries(archive: &[u8]) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn names_that_windows_would_resolve_are_rewritten_in_zip_archives() {
+fn names_special_on_windows_are_escaped_in_zip_archives() {
     let snapshot = Snapshot::made(None, |writer| {
         let (inside, below) = add_folder(writer, vec![file(writer, "x:stream", b"1")]);
         let mut names = ["..\\..\\evil.txt", "C%3A%5Cx", "C:\\x", "CON.txt", "end.", "plain"];
@@ -335,7 +335,7 @@ fn names_that_windows_would_resolve_are_rewritten_in_zip_archives() {
 }
 
 #[test]
-fn a_zip_archive_gives_nobody_more_than_the_access_control_list_did() {
+fn a_zip_archive_grants_no_more_access_than_the_acl() {
     use snap_core::format::{acl, tree::Xattr};
     let snapshot = Snapshot::made(None, |writer| {
         let mut listed = file(writer, "listed", b"secret of one user");
@@ -356,7 +356,7 @@ fn a_zip_archive_gives_nobody_more_than_the_access_control_list_did() {
 }
 
 #[test]
-fn stores_and_links_of_their_name_are_left_out_of_archives() {
+fn stores_and_symlinks_named_snap_are_not_exported() {
     let snapshot = Snapshot::made(None, |writer| {
         let link = || plain(".snap", EntryKind::Symlink { target: b"../x/.snap"[..].into() });
         let store = vec![file(writer, "config.toml", b""), file(writer, "lock", b"evil")];

@@ -165,7 +165,7 @@ fn every(_: usize) -> bool {
 }
 
 #[test]
-fn a_first_commit_survives_each_step_failing() {
+fn a_first_commit_survives_a_fault_at_each_step() {
     let scratch = Scratch::new();
     scratch.write("a", "content of a");
     scratch.write("folder/b", Corpus::Text.make(10_000));
@@ -173,7 +173,7 @@ fn a_first_commit_survives_each_step_failing() {
 }
 
 #[test]
-fn a_commit_after_others_survives_each_step_failing() {
+fn a_later_commit_survives_a_fault_at_each_step() {
     let scratch = Scratch::new();
     scratch.write("kept", Corpus::Text.make(10_000));
     for n in 0..5 {
@@ -186,7 +186,7 @@ fn a_commit_after_others_survives_each_step_failing() {
 }
 
 #[test]
-fn a_commit_of_several_packs_survives_failing_steps() {
+fn a_commit_of_several_packs_survives_faults() {
     let scratch = Scratch::new();
     scratch.write("before", "before");
     scratch.commit();
@@ -203,7 +203,7 @@ fn a_commit_of_several_packs_survives_failing_steps() {
 }
 
 #[test]
-fn merging_packs_survives_each_step_failing() {
+fn merging_packs_survives_a_fault_at_each_step() {
     let scratch = Scratch::new();
     for n in 0..9 {
         scratch.write(&format!("{n}"), format!("content of {n}"));
@@ -228,7 +228,7 @@ fn merging_packs_survives_each_step_failing() {
 }
 
 #[test]
-fn unpacking_survives_each_step_failing() {
+fn unpacking_survives_a_fault_at_each_step() {
     let (from, commits) = history();
     // In one store all objects are new and packs are moved. In the other store some
     // objects exist and frames are copied.
@@ -249,7 +249,7 @@ fn unpacking_survives_each_step_failing() {
 }
 
 #[test]
-fn filling_partial_packs_survives_each_step_failing() {
+fn filling_partial_packs_survives_a_fault_at_each_step() {
     let (from, commits) = history();
     let to = Scratch::new();
     to.write("own", "own");
@@ -258,7 +258,7 @@ fn filling_partial_packs_survives_each_step_failing() {
 }
 
 #[test]
-fn moving_refs_survives_each_step_failing() {
+fn moving_refs_survives_a_fault_at_each_step() {
     let scratch = Scratch::new();
     scratch.write("a", "a");
     let first = scratch.commit().id.unwrap();
@@ -282,7 +282,7 @@ fn moving_refs_survives_each_step_failing() {
 }
 
 #[test]
-fn making_a_store_that_failed_can_be_done_again() {
+fn a_failed_init_can_be_repeated() {
     let make = |dir: &Path, plan, at| {
         let fault = Fault::new(plan, at);
         let disk = Disk::with_fault_injector(Arc::clone(&fault) as Arc<dyn FaultInjector>);
@@ -323,7 +323,7 @@ impl FaultInjector for NoFolderSync {
 }
 
 #[test]
-fn a_file_system_that_cannot_sync_folders_stops_nothing() {
+fn a_file_system_without_folder_sync_is_supported() {
     let (from, commits) = history();
     let bundle = packed(from.repo().store(), commits[2], &[]);
     // EINVAL, EOPNOTSUPP; EIO means a failing disk.

@@ -82,7 +82,7 @@ impl<F: FnOnce() + Send> Observer for Meanwhile<F> {
 }
 
 #[test]
-fn files_that_were_restored_in_the_middle_of_a_commit_are_read_again() {
+fn files_restored_during_a_commit_are_read_again() {
     let dir = temporary();
     let repo = project(dir.path());
     let file = |name: &str| dir.path().join(name);

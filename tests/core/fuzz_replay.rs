@@ -18,7 +18,7 @@ mod checks;
 const FLIPPED_BYTES: usize = 1 << 10;
 
 #[test]
-fn past_finds_stay_fixed() {
+fn past_fuzzing_finds_stay_fixed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/fuzz");
     for entry in fs_err::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -35,7 +35,7 @@ fn past_finds_stay_fixed() {
 }
 
 #[test]
-fn each_decoder_survives_every_flipped_bit_and_every_cut() {
+fn decoders_survive_every_flipped_bit_and_truncation() {
     for (name, check) in checks::TARGETS {
         let seeds = checks::seeds::of(name);
         assert!(!seeds.is_empty(), "`{name}` has nothing to start from");
@@ -57,7 +57,7 @@ fn each_decoder_survives_every_flipped_bit_and_every_cut() {
 /// Asserts that the seeds are valid, so that mutations of them get past the first
 /// check.
 #[test]
-fn the_seeds_are_valid() {
+fn fuzzing_seeds_are_valid() {
     use snap_core::format::{chunk_list::ChunkList, commit::Commit, pack, tree::Node};
     for seed in checks::seeds::of("tree") {
         Node::decode(&seed).unwrap();

@@ -139,7 +139,7 @@ fn a_store_of_version_1_opens_verifies_and_lists_its_history() {
 }
 
 #[test]
-fn a_store_of_version_1_restores_and_takes_new_commits() {
+fn a_store_of_version_1_restores_and_accepts_new_commits() {
     let dir = copied();
     let store = dir.path().join("store");
     for (number, id) in COMMITS.iter().enumerate() {
@@ -184,7 +184,7 @@ fn a_store_of_version_1_restores_and_takes_new_commits() {
 }
 
 #[test]
-fn the_first_ref_that_is_written_makes_a_store_of_version_1_one_of_version_2() {
+fn the_first_ref_write_upgrades_a_version_1_store() {
     let dir = copied();
     let store = dir.path().join("store");
     let config = || fs_err::read_to_string(store.join("config.toml")).unwrap();

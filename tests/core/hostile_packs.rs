@@ -38,7 +38,7 @@ fn blob_of(content: &[u8], bytes: usize) -> PackedObject {
 }
 
 #[test]
-fn a_frame_that_expands_to_more_than_it_says_is_refused() {
+fn a_frame_that_expands_beyond_its_length_is_refused() {
     let zeros = vec![0; 256 * MIB];
     let bomb = zstd::bulk::compress(&zeros, 1).unwrap();
     assert!(bomb.len() < 64 << 10);
@@ -65,7 +65,7 @@ fn read(crafted: &Crafted, content: &[u8]) -> Result<Vec<u8>, StoreError> {
 }
 
 #[test]
-fn lengths_of_frames_that_lie_are_refused() {
+fn wrong_frame_lengths_are_refused() {
     let content = vec![7; 100_000];
     let stored = zstd::bulk::compress(&content, 1).unwrap();
     let crafted = Crafted::empty();
@@ -95,7 +95,7 @@ fn lengths_of_frames_that_lie_are_refused() {
 }
 
 #[test]
-fn every_number_in_a_pack_can_be_the_largest_there_is() {
+fn extreme_numbers_in_a_pack_are_refused() {
     let content = vec![7; 1000];
     let stored = zstd::bulk::compress(&content, 1).unwrap();
     let whole = one_frame(&stored, |_| {}, blob_of(&content, content.len()));
@@ -145,7 +145,7 @@ fn resum(bytes: &mut [u8], trailer: usize, stored: usize) {
 }
 
 #[test]
-fn data_frames_hold_nothing_but_blobs_and_come_first() {
+fn data_frames_hold_only_blobs_and_precede_metadata() {
     let content = b"content of a blob";
     let kinds = [ObjectKind::Tree, ObjectKind::Commit, ObjectKind::ChunkList];
     for kind in kinds {
@@ -197,7 +197,7 @@ fn a_pack_of_a_newer_version_is_refused_as_such() {
 }
 
 #[test]
-fn an_empty_pack_and_nothing_at_all_are_no_danger() {
+fn an_empty_pack_is_read_and_an_empty_file_is_reported() {
     let crafted = Crafted::empty();
     let mut bytes = pack::encode_header().to_vec();
     bytes.extend_from_slice(&pack::encode_footer(&[], &[], HEADER_BYTES as u64));

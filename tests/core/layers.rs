@@ -211,7 +211,7 @@ fn remote_and_server_import_downwards_only() {
 }
 
 #[test]
-fn the_layer_test_sees_what_it_should() {
+fn the_layer_test_detects_wrong_imports() {
     let nested =
         "use crate::{\n    base::{id, kind},\n    store::{Store,\n  pack::X},\n    ops,\n};\n";
     assert_eq!(imports(nested), ["base", "store", "ops"]);
@@ -230,7 +230,7 @@ fn the_layer_test_sees_what_it_should() {
 }
 
 #[test]
-fn core_knows_nothing_of_the_outside() {
+fn core_does_not_use_the_environment_or_network() {
     let mut found = Vec::new();
     for source in sources("core/src").iter().filter(|source| !is_test(&source.name)) {
         let code = code(&source.text);
@@ -242,7 +242,7 @@ fn core_knows_nothing_of_the_outside() {
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_opens_with_a_module_comment() {
     let mut wrong = Vec::new();
     for folder in ["core/src", "remote", "server", "cli/src", "tests", "benches"] {
         for Source { name, text } in sources(folder) {

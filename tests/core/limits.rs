@@ -86,7 +86,7 @@ fn entries(scratch: &Scratch, outcome: &CommitOutcome) -> usize {
 }
 
 #[test]
-fn folders_at_the_limit_of_depth_are_read_again_and_deeper_ones_skipped() {
+fn folders_below_the_depth_limit_are_skipped() {
     let scratch = Scratch::new();
     nest(&scratch.source(), limits::DEPTH);
     let (outcome, skipped) = commit(&scratch, CommitSource::Folder(scratch.source()));
@@ -111,7 +111,7 @@ fn folders_at_the_limit_of_depth_are_read_again_and_deeper_ones_skipped() {
 }
 
 #[test]
-fn with_several_paths_the_depth_counts_from_the_root_of_the_snapshot() {
+fn the_depth_limit_is_measured_from_the_snapshot_root() {
     let above = ["x", "y", "z"];
     for (folders, left_out) in [(limits::DEPTH - 3, 0), (limits::DEPTH - 2, 1)] {
         let scratch = Scratch::new();
@@ -134,7 +134,7 @@ fn with_several_paths_the_depth_counts_from_the_root_of_the_snapshot() {
 }
 
 #[test]
-fn files_behind_paths_that_are_too_long_for_the_system_are_compared() {
+fn files_with_paths_longer_than_path_max_are_compared() {
     let scratch = Scratch::new();
     let long = "n".repeat(200);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -192,7 +192,7 @@ fn add_attributes(path: &Path, count: usize, value_bytes: usize) -> bool {
 }
 
 #[test]
-fn more_attributes_than_a_tree_holds_are_left_out_by_name() {
+fn attributes_above_the_tree_limits_are_skipped_with_a_note() {
     let scratch = Scratch::new();
     scratch.write("folder/within", "x");
     scratch.write("folder/past", "x");

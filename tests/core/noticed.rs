@@ -71,7 +71,7 @@ fn assert_noticed(scratch: &Scratch) {
 }
 
 #[test]
-fn a_file_rewritten_with_its_mtime_put_back_is_noticed() {
+fn a_rewrite_with_a_restored_mtime_is_detected() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
     scratch.settle();
@@ -80,7 +80,7 @@ fn a_file_rewritten_with_its_mtime_put_back_is_noticed() {
 }
 
 #[test]
-fn a_hard_linked_file_rewritten_through_one_name_is_noticed_under_both() {
+fn a_rewrite_through_one_hard_link_is_detected_for_both() {
     let scratch = Scratch::new();
     scratch.write("a/one", "first");
     fs_err::create_dir(scratch.source().join("b")).unwrap();
@@ -93,7 +93,7 @@ fn a_hard_linked_file_rewritten_through_one_name_is_noticed_under_both() {
 }
 
 #[test]
-fn a_file_linked_unlinked_and_rewritten_with_its_mtime_put_back_is_noticed() {
+fn a_rewrite_after_link_and_unlink_is_detected() {
     let scratch = Scratch::new();
     scratch.write("one", "first");
     scratch.settle();
@@ -105,7 +105,7 @@ fn a_file_linked_unlinked_and_rewritten_with_its_mtime_put_back_is_noticed() {
 }
 
 #[test]
-fn a_file_moved_and_rewritten_with_its_mtime_put_back_is_noticed() {
+fn a_rewrite_after_a_move_is_detected_despite_its_mtime() {
     for (old, new) in [
         (b"first".to_vec(), b"other".to_vec()),
         (Corpus::Random.make(3 << 20), Corpus::Random.make_seeded(3 << 20, 7)),
@@ -121,7 +121,7 @@ fn a_file_moved_and_rewritten_with_its_mtime_put_back_is_noticed() {
 }
 
 #[test]
-fn a_record_that_a_commit_did_not_confirm_is_not_believed_after_a_rename() {
+fn an_unconfirmed_record_is_not_trusted_after_a_rename() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
     scratch.settle();
@@ -135,7 +135,7 @@ fn a_record_that_a_commit_did_not_confirm_is_not_believed_after_a_rename() {
 }
 
 #[test]
-fn a_file_whose_times_lie_ahead_of_the_clock_is_read_each_time() {
+fn a_file_with_times_in_the_future_is_read_each_time() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
     scratch.settle();
@@ -154,7 +154,7 @@ fn assert_noticed_once(scratch: &Scratch) {
 }
 
 #[test]
-fn a_large_file_that_was_only_moved_is_read_once_and_not_stored_again() {
+fn a_moved_large_file_is_read_once_and_not_stored_again() {
     let scratch = Scratch::new();
     scratch.write("a/large", Corpus::Random.make(5 << 20));
     scratch.settle();
@@ -168,7 +168,7 @@ fn a_large_file_that_was_only_moved_is_read_once_and_not_stored_again() {
 }
 
 #[test]
-fn a_file_of_another_inode_and_the_same_size_and_mtime_is_noticed() {
+fn a_new_inode_of_the_same_size_and_mtime_is_detected() {
     let scratch = Scratch::new();
     for n in 0..50 {
         scratch.write(&format!("{n}"), "first");
@@ -187,7 +187,7 @@ fn a_file_of_another_inode_and_the_same_size_and_mtime_is_noticed() {
 }
 
 #[test]
-fn changes_of_attributes_alone_are_noticed() {
+fn attribute_changes_are_detected() {
     let scratch = Scratch::new();
     scratch.write("folder/file", "content");
     std::os::unix::fs::symlink("target", scratch.source().join("folder/link")).unwrap();
@@ -217,7 +217,7 @@ fn changes_of_attributes_alone_are_noticed() {
 }
 
 #[test]
-fn what_takes_another_kind_under_the_same_name_is_noticed() {
+fn a_type_change_under_the_same_name_is_detected() {
     let scratch = Scratch::new();
     scratch.write("name/below", "content");
     scratch.write("other", "file");
@@ -280,7 +280,7 @@ impl Observer for Grows {
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_read_is_read_again_and_then_told() {
+fn a_file_that_changes_during_a_read_is_retried_then_reported() {
     for content in [b"first".to_vec(), Corpus::Random.make(3 << 20)] {
         for (times, changing) in [(1, 0), (1_000, 1)] {
             let scratch = Scratch::new();
@@ -299,7 +299,7 @@ fn a_file_that_changes_while_it_is_read_is_read_again_and_then_told() {
 }
 
 #[test]
-fn a_file_that_grows_after_it_was_listed_as_empty_is_read_whole() {
+fn a_file_that_grows_after_listing_is_read_completely() {
     let scratch = Scratch::new();
     scratch.write("a", "read first");
     scratch.write("b", "");
@@ -316,7 +316,7 @@ fn a_file_that_grows_after_it_was_listed_as_empty_is_read_whole() {
 /// As if a program had written through a memory map, or the disk had damaged the file:
 /// the size and times are unchanged, the content is not.
 #[test]
-fn a_change_that_no_time_shows_is_noticed_when_all_files_are_read() {
+fn reading_all_files_detects_changes_with_equal_times() {
     let scratch = Scratch::new();
     scratch.write("folder/file", "first");
     let first = scratch.commit().id.unwrap();
@@ -342,7 +342,7 @@ fn a_change_that_no_time_shows_is_noticed_when_all_files_are_read() {
 }
 
 #[test]
-fn reading_all_files_leaves_a_stat_cache_that_proves_them_unchanged() {
+fn reading_all_files_fills_the_stat_cache() {
     let scratch = Scratch::new();
     for n in 0..40 {
         scratch.write(&format!("{}/{n}", n % 3), format!("content {n}"));
@@ -359,7 +359,7 @@ fn reading_all_files_leaves_a_stat_cache_that_proves_them_unchanged() {
 /// Runs of zeros are neither searched for cut points nor hashed chunk by chunk. They
 /// must still give the same chunks as plain cutting.
 #[test]
-fn holes_and_zeros_are_stored_in_the_chunks_of_plain_cutting() {
+fn holes_and_zeros_are_chunked_like_other_data() {
     let scratch = Scratch::new();
     let mib = 1 << 20;
     let mut content = vec![0; 45 * mib + 17];
@@ -416,7 +416,7 @@ fn commit_telling(scratch: &Scratch) -> (CommitOutcome, Vec<String>) {
 }
 
 #[test]
-fn attributes_that_cannot_be_read_are_told_each_time_and_kept_once_they_can() {
+fn unreadable_attributes_are_reported_by_each_commit() {
     let scratch = Scratch::new();
     scratch.write("folder/file", "content");
     scratch.write("folder/inner/other", "content");

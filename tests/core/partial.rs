@@ -38,7 +38,7 @@ fn make_whole(scratch: &Scratch, elsewhere: &Arc<Elsewhere>) {
 }
 
 #[test]
-fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
+fn absent_frames_are_fetched_once_and_complete_their_packs() {
     let (from, id) = history();
     let (empty, elsewhere) = stubs(&from, id);
     let all = frames(empty.repo().store());
@@ -74,7 +74,7 @@ fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
 }
 
 #[test]
-fn many_threads_that_want_a_frame_fetch_it_once() {
+fn a_frame_is_fetched_once_for_all_threads() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
@@ -130,7 +130,7 @@ fn pieces_in_any_order_from_several_threads_fill_a_pack() {
 }
 
 #[test]
-fn what_is_not_the_pack_of_its_name_stays_where_it_is() {
+fn a_partial_pack_that_does_not_match_its_id_stays_partial() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let from = from.repo();
@@ -164,7 +164,7 @@ fn what_is_not_the_pack_of_its_name_stays_where_it_is() {
 }
 
 #[test]
-fn a_pack_with_an_object_that_is_not_what_its_id_says_does_not_become_whole() {
+fn a_partial_pack_with_a_wrong_object_stays_partial() {
     // The frames and the id of the pack are right. Only the check of each object finds
     // the error.
     let liar = Crafted::of(&[(blob(b"said").0, ObjectKind::Blob, b"else".to_vec())]);
@@ -185,7 +185,7 @@ fn a_pack_with_an_object_that_is_not_what_its_id_says_does_not_become_whole() {
 }
 
 #[test]
-fn frames_are_put_in_their_places_only_if_all_of_them_are_right() {
+fn frames_are_written_only_if_all_checksums_match() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = scratch.repo();
@@ -213,7 +213,7 @@ fn frames_are_put_in_their_places_only_if_all_of_them_are_right() {
 }
 
 #[test]
-fn damage_to_what_was_put_here_is_found_before_the_pack_is_taken_for_whole() {
+fn damaged_frames_of_a_partial_pack_are_fetched_again() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
@@ -242,7 +242,7 @@ fn damage_to_what_was_put_here_is_found_before_the_pack_is_taken_for_whole() {
 }
 
 #[test]
-fn a_stub_does_not_take_the_place_of_what_is_here() {
+fn a_stub_does_not_replace_existing_frames() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = scratch.repo();
@@ -258,7 +258,7 @@ fn a_stub_does_not_take_the_place_of_what_is_here() {
 }
 
 #[test]
-fn another_process_may_complete_a_pack() {
+fn a_pack_that_another_process_completed_is_readable() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let (ours, theirs) = (scratch.repo(), reaching(&scratch, &elsewhere));
@@ -272,7 +272,7 @@ fn another_process_may_complete_a_pack() {
 }
 
 #[test]
-fn whole_packs_come_before_partial_ones_and_stubs_of_them_go() {
+fn whole_packs_take_precedence_and_their_stubs_are_removed() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let objects = scratch.store().join("objects");
@@ -290,7 +290,7 @@ fn whole_packs_come_before_partial_ones_and_stubs_of_them_go() {
 }
 
 #[test]
-fn a_bundle_makes_packs_whole_of_which_a_part_was_here() {
+fn a_bundle_completes_partial_packs_without_fetching() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let bundle = packed(from.repo().store(), id, &[]);
@@ -301,7 +301,7 @@ fn a_bundle_makes_packs_whole_of_which_a_part_was_here() {
 }
 
 #[test]
-fn packs_that_lie_elsewhere_are_not_merged() {
+fn partial_packs_are_not_merged() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     for n in 0..30 {
@@ -326,7 +326,7 @@ fn packs_that_lie_elsewhere_are_not_merged() {
 }
 
 #[test]
-fn the_index_is_made_again_from_both_folders() {
+fn the_index_is_rebuilt_from_whole_and_partial_packs() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     reaching(&scratch, &elsewhere)
@@ -347,7 +347,7 @@ fn the_index_is_made_again_from_both_folders() {
 }
 
 #[test]
-fn a_commit_onto_what_lies_elsewhere_reads_structure_only_and_stores_files_here() {
+fn a_commit_onto_stubs_fetches_no_data_and_stores_all_files() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
@@ -370,7 +370,7 @@ fn a_commit_onto_what_lies_elsewhere_reads_structure_only_and_stores_files_here(
 }
 
 #[test]
-fn verify_tells_what_lies_elsewhere_from_damage() {
+fn verify_distinguishes_absent_objects_from_damage() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
@@ -417,7 +417,7 @@ fn verify_tells_what_lies_elsewhere_from_damage() {
 }
 
 #[test]
-fn what_comes_damaged_is_not_kept() {
+fn damaged_frames_from_a_remote_are_not_stored() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
@@ -440,7 +440,7 @@ fn what_comes_damaged_is_not_kept() {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_is_read_from_elsewhere() {
+fn a_read_only_store_reads_absent_frames_from_the_remote() {
     // The test may run as root, who can write everywhere. So a gate refuses all writes
     // to a copy of the store.
     let (from, id) = history();
@@ -476,7 +476,7 @@ impl snap_core::disk::FaultInjector for Refusing {
 }
 
 #[test]
-fn a_stub_that_takes_the_place_of_one_that_is_completed_is_not_taken_for_whole() {
+fn a_stub_that_replaces_a_pack_being_completed_stays_partial() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);

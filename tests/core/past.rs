@@ -163,7 +163,7 @@ fn lives_found(repo: &Repo, found: &[FoundPath]) -> Lives {
 }
 
 #[test]
-fn a_search_tells_what_a_look_at_every_commit_tells() {
+fn a_search_finds_the_same_as_a_scan_of_every_commit() {
     for seed in 0..30 {
         let (scratch, mut rng) = (Scratch::new(), Rng::new(seed));
         let trees = some_trees(&scratch, &mut rng, 8);
@@ -230,7 +230,7 @@ fn line(scratch: &Scratch, commits: usize, change: impl Fn(usize)) -> CommitId {
 }
 
 #[test]
-fn a_tree_that_many_commits_have_is_read_once() {
+fn a_tree_shared_by_many_commits_is_read_once() {
     let scratch = Scratch::new();
     for folder in 0..20 {
         (0..5).for_each(|file| scratch.write(&format!("d{folder}/f{file}"), "x"));
@@ -248,7 +248,7 @@ fn a_tree_that_many_commits_have_is_read_once() {
 }
 
 #[test]
-fn of_a_large_folder_only_the_leaves_that_changed_are_read() {
+fn only_the_changed_leaves_of_a_large_folder_are_read() {
     let scratch = Scratch::new();
     let count = 9_000;
     (0..count).for_each(|file| scratch.write(&format!("large/f{file:05}"), ""));
@@ -280,7 +280,7 @@ fn of_a_large_folder_only_the_leaves_that_changed_are_read() {
 }
 
 #[test]
-fn names_need_not_be_utf_8() {
+fn names_that_are_not_utf_8_are_found() {
     use std::os::unix::ffi::OsStrExt;
     let scratch = Scratch::new();
     let name = std::ffi::OsStr::from_bytes(b"caf\xe9");
@@ -308,7 +308,7 @@ fn steps(
 }
 
 #[test]
-fn a_path_is_listed_where_it_changed() {
+fn the_log_of_a_path_lists_the_commits_that_changed_it() {
     for seed in 0..10 {
         let (scratch, mut rng) = (Scratch::new(), Rng::new(seed));
         let trees = some_trees(&scratch, &mut rng, 6);
@@ -351,7 +351,7 @@ fn a_path_is_listed_where_it_changed() {
 }
 
 #[test]
-fn a_merge_is_left_out_when_it_has_the_path_as_a_parent_has_it() {
+fn a_merge_that_keeps_the_version_of_a_parent_is_not_listed() {
     let scratch = Scratch::new();
     let tree = |content: &str, other: &str| {
         scratch.write("file", content);
@@ -425,7 +425,7 @@ fn a_renamed_file_and_a_renamed_folder_are_followed() {
 }
 
 #[test]
-fn what_commits_add_amounts_to_what_is_stored() {
+fn the_sizes_added_by_commits_sum_to_the_stored_size() {
     let scratch = Scratch::new();
     let mut rng = Rng::new(7);
     let mut noise = |bytes: usize| (0..bytes).map(|_| rng.below(256) as u8).collect::<Vec<u8>>();
@@ -494,7 +494,7 @@ fn a_missing_tree_is_named_with_its_commit() {
 }
 
 #[test]
-fn a_tree_of_more_paths_than_anybody_can_walk_is_searched_quickly() {
+fn an_exponentially_expanding_tree_is_searched_quickly() {
     let crafted = Crafted::empty();
     let content = blob(b"x");
     let file = Body::File(snap_core::base::id::BlobId::of(b"x"), 1);
@@ -537,7 +537,7 @@ pub(crate) fn expanding(
 }
 
 #[test]
-fn changes_in_more_paths_than_anybody_can_walk_are_counted_quickly() {
+fn changes_in_an_expanding_tree_are_counted_quickly() {
     let names: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
     for (levels, files) in [(3, 64), (60, u64::MAX)] {
         let crafted = Crafted::empty();

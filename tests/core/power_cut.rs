@@ -259,7 +259,7 @@ fn merging_packs_survives_a_power_cut_at_each_step() {
 }
 
 #[test]
-fn packs_that_become_whole_survive_a_power_cut_at_each_step() {
+fn completing_packs_survives_a_power_cut_at_each_step() {
     let (from, commits) = bundle::history();
     let to = Scratch::new();
     to.write("own", "own");
@@ -268,7 +268,7 @@ fn packs_that_become_whole_survive_a_power_cut_at_each_step() {
 }
 
 #[test]
-fn a_stub_that_was_acknowledged_survives_a_power_cut() {
+fn an_acknowledged_stub_survives_a_power_cut() {
     let (from, commits) = bundle::history();
     let (scratch, cuts) = (Scratch::new(), temporary());
     let recorder = Recorder::new(&scratch.store(), cuts.path());
@@ -304,7 +304,7 @@ fn refs_survive_a_power_cut_at_each_step() {
 }
 
 #[test]
-fn refs_that_are_created_together_survive_a_power_cut_at_each_step() {
+fn creating_refs_together_survives_power_cuts() {
     let scratch = Scratch::new();
     scratch.write("a", "a");
     let id = scratch.commit().id.unwrap();
@@ -318,7 +318,7 @@ fn refs_that_are_created_together_survive_a_power_cut_at_each_step() {
 }
 
 #[test]
-fn the_simulation_loses_what_is_not_synced() {
+fn the_simulated_power_cut_loses_unsynced_writes() {
     let dir = temporary();
     let (root, cuts) = (dir.path().join("root"), temporary());
     fs_err::create_dir(&root).unwrap();

@@ -97,7 +97,7 @@ fn named_tests(text: &str) -> Vec<(String, &str)> {
 }
 
 #[test]
-fn each_test_that_the_document_of_promises_names_exists() {
+fn each_test_named_in_the_safety_document_exists() {
     let (sources, document) = (sources(), document());
     let named = named_tests(&document);
     let exists = |place: &str, name: &str| {
@@ -110,7 +110,7 @@ fn each_test_that_the_document_of_promises_names_exists() {
 }
 
 #[test]
-fn each_promise_of_the_document_names_a_test() {
+fn each_promise_in_the_safety_document_names_a_test() {
     let document = document();
     let rows: Vec<&str> = document.lines().filter(|line| line.starts_with("| ")).collect();
     let rows: Vec<&str> = rows.into_iter().filter(|row| !row.starts_with("| loss |")).collect();

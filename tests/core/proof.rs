@@ -69,7 +69,7 @@ fn assert_commit_stores_the_file(scratch: &Scratch, store: &Path, forgery: &str)
 }
 
 #[test]
-fn a_commit_stores_what_a_store_from_elsewhere_only_claims_to_have() {
+fn a_commit_stores_content_that_a_foreign_store_only_claims() {
     for (forgery, objects) in forgeries() {
         let (store, scratch) = (Crafted::of(&objects), Scratch::new());
         assert_commit_stores_the_file(&scratch, &store.store(), forgery);
@@ -81,7 +81,7 @@ fn a_commit_stores_what_a_store_from_elsewhere_only_claims_to_have() {
 }
 
 #[test]
-fn a_forged_tree_does_not_count_as_stored() {
+fn a_forged_tree_is_not_taken_as_stored() {
     let scratch = Scratch::new();
     scratch.write("folder/file", "content");
     let honest = scratch.commit().id.unwrap();
@@ -119,7 +119,7 @@ fn forge_index(store: &Path, id: &BlobId) {
 }
 
 #[test]
-fn an_index_from_elsewhere_satisfies_no_commit() {
+fn a_commit_does_not_trust_a_foreign_index() {
     let scratch = Scratch::new();
     scratch.write("large", Corpus::Random.make_seeded(8_000, 1));
     scratch.commit();
@@ -135,7 +135,7 @@ fn an_index_from_elsewhere_satisfies_no_commit() {
 }
 
 #[test]
-fn an_index_from_elsewhere_still_finds_the_objects_of_a_pack_with_damaged_tables() {
+fn a_foreign_index_finds_objects_of_packs_with_damaged_tables() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     scratch.commit();
@@ -156,7 +156,7 @@ fn an_index_from_elsewhere_still_finds_the_objects_of_a_pack_with_damaged_tables
 }
 
 #[test]
-fn verify_makes_an_index_again_that_disagrees_with_a_pack() {
+fn verify_rebuilds_an_index_that_disagrees_with_a_pack() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     scratch.commit();
@@ -169,7 +169,7 @@ fn verify_makes_an_index_again_that_disagrees_with_a_pack() {
 }
 
 #[test]
-fn only_packs_that_were_written_or_hashed_here_are_proven() {
+fn only_packs_written_or_hashed_locally_are_proven() {
     let scratch = Scratch::new();
     scratch.write("large", file());
     let id = scratch.commit().id.unwrap();
@@ -213,7 +213,7 @@ fn only_packs_that_were_written_or_hashed_here_are_proven() {
 }
 
 #[test]
-fn the_objects_of_a_store_from_elsewhere_are_hashed_together_once() {
+fn the_objects_of_a_foreign_store_are_hashed_once() {
     let scratch = Scratch::new();
     scratch.write("large", file());
     scratch.write("small", "content");
@@ -243,7 +243,7 @@ fn the_objects_of_a_store_from_elsewhere_are_hashed_together_once() {
 }
 
 #[test]
-fn the_list_of_proven_packs_is_a_cache_that_may_hold_anything() {
+fn a_damaged_list_of_proven_packs_proves_no_pack_wrongly() {
     let scratch = Scratch::new();
     scratch.write("large", file());
     scratch.commit();
@@ -286,7 +286,7 @@ fn the_list_of_proven_packs_does_not_grow_with_the_commits() {
 }
 
 #[test]
-fn merging_proves_nothing() {
+fn merging_does_not_prove_packs() {
     let (forgery, objects) = forgeries().swap_remove(1);
     let (store, scratch) = (Crafted::of(&objects), Scratch::new());
     for n in 0..9u8 {
@@ -317,7 +317,7 @@ impl Observer for WrongLists {
 }
 
 #[test]
-fn a_wrong_chunk_list_of_a_pack_that_becomes_whole_is_shadowed_and_reported() {
+fn completing_a_pack_shadows_and_reports_a_wrong_chunk_list() {
     let id = BlobId::of(&file()).object();
     for (forgery, objects) in forgeries().split_off(1) {
         let from = Crafted::of(&objects);
@@ -341,7 +341,7 @@ fn a_wrong_chunk_list_of_a_pack_that_becomes_whole_is_shadowed_and_reported() {
 }
 
 #[test]
-fn a_bundle_of_a_copied_store_takes_each_chunk_list_once() {
+fn a_bundle_of_a_copied_store_has_each_chunk_list_once() {
     // Two packs have the list. Which of them comes first depends on the ids of the packs.
     for seed in 0..6 {
         let scratch = Scratch::new();
@@ -356,7 +356,7 @@ fn a_bundle_of_a_copied_store_takes_each_chunk_list_once() {
 }
 
 #[test]
-fn a_bundle_of_a_store_from_elsewhere_has_no_wrong_chunk_list() {
+fn bundling_a_foreign_store_refuses_a_wrong_chunk_list() {
     let content = file();
     let (forgery, mut objects) = forgeries().swap_remove(1);
     let (root, claim) =

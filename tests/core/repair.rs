@@ -169,7 +169,7 @@ fn damage(victim: &Victim, damage: Damage) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_stored_elsewhere_here_is_not_fetched_and_the_damaged_pack_goes() {
+fn a_damaged_pack_with_other_copies_goes_to_quarantine() {
     let victim = Victim::new();
     let twin = Twin::of(&victim.store());
     let damaged = damage(&victim, DAMAGES[1].1);
@@ -186,7 +186,7 @@ fn what_is_stored_elsewhere_here_is_not_fetched_and_the_damaged_pack_goes() {
 }
 
 #[test]
-fn a_damaged_pack_comes_back_under_its_name_from_the_same_pack_elsewhere() {
+fn a_damaged_pack_is_repaired_from_the_same_pack_of_a_source() {
     for (told, how) in DAMAGES {
         let victim = Victim::new();
         let twin = Twin::of(&victim.store());
@@ -207,7 +207,7 @@ fn a_damaged_pack_comes_back_under_its_name_from_the_same_pack_elsewhere() {
 
 /// A server keeps packs open as long as it runs.
 #[test]
-fn an_open_store_reads_what_another_process_repaired() {
+fn an_open_store_reads_packs_repaired_by_another_process() {
     for is_listed_again in [false, true] {
         let told = format!("listed again: {is_listed_again}");
         let victim = Victim::new();
@@ -235,7 +235,7 @@ fn an_open_store_reads_what_another_process_repaired() {
 }
 
 #[test]
-fn a_lost_pack_comes_back_under_its_name() {
+fn a_lost_pack_is_repaired_under_its_id() {
     let victim = Victim::new();
     let twin = Twin::of(&victim.store());
     fs_err::remove_file(&victim.path).unwrap();
@@ -247,7 +247,7 @@ fn a_lost_pack_comes_back_under_its_name() {
 }
 
 #[test]
-fn a_pack_is_put_together_of_what_is_sound_here_and_there() {
+fn a_pack_is_assembled_from_local_and_source_frames() {
     let victim = Victim::new();
     let twin = Twin::of(&victim.store());
     let frames = frame_starts(&victim.path, victim.first);
@@ -264,7 +264,7 @@ fn a_pack_is_put_together_of_what_is_sound_here_and_there() {
 }
 
 #[test]
-fn what_lies_in_other_packs_elsewhere_is_stored_again() {
+fn objects_in_other_packs_of_a_source_are_stored_again() {
     for lost in [false, true] {
         let victim = Victim::new();
         let (_dir, other) = repacked(victim.repo().store());
@@ -320,7 +320,7 @@ fn lose_contents(repo: &Repo) {
 }
 
 #[test]
-fn live_files_give_back_what_they_still_have() {
+fn lost_chunks_are_repaired_from_project_files() {
     let (_dir, repo, id) = project();
     lose_contents(&repo);
     let path = repo.project().unwrap().join("changed");
@@ -369,7 +369,7 @@ fn live_files_give_back_what_they_still_have() {
 }
 
 #[test]
-fn a_lost_list_of_chunks_is_made_again_of_the_file() {
+fn a_lost_chunk_list_is_rebuilt_from_the_project_file() {
     let (dir, repo, _) = project();
     // Another snapshot of the same files, whose pack lacks the chunk list.
     let [id] = repo.store().packs()[..] else { panic!("one pack") };
@@ -407,7 +407,7 @@ fn a_lost_list_of_chunks_is_made_again_of_the_file() {
 }
 
 #[test]
-fn a_bundle_gives_back_what_nobody_else_has() {
+fn lost_objects_are_repaired_from_a_bundle() {
     let victim = Victim::new();
     let bundle = packed(victim.repo().store(), victim.tip, &[]);
     let dir = temporary();
@@ -423,7 +423,7 @@ fn a_bundle_gives_back_what_nobody_else_has() {
 }
 
 #[test]
-fn what_is_sound_in_a_damaged_pack_is_rescued_and_the_rest_stays_lost() {
+fn readable_objects_of_a_damaged_pack_are_salvaged() {
     let victim = Victim::new();
     let whole = Twin::of(&victim.store());
     damage(&victim, DAMAGES[1].1);
@@ -466,7 +466,7 @@ impl FaultInjector for Refusing {
 }
 
 #[test]
-fn a_dry_run_tells_the_same_and_writes_nothing() {
+fn a_dry_run_of_a_repair_reports_the_same_and_writes_nothing() {
     for (told, how) in DAMAGES {
         let victim = Victim::new();
         let twin = Twin::of(&victim.store());
@@ -485,7 +485,7 @@ fn a_dry_run_tells_the_same_and_writes_nothing() {
 }
 
 #[test]
-fn a_pack_whose_list_of_objects_is_damaged_gives_what_the_index_knows() {
+fn a_pack_with_a_damaged_object_table_is_read_by_the_index() {
     let victim = Victim::new();
     let pack = PackFile::open(&victim.path, victim.first).unwrap();
     let objects = pack.objects().unwrap().len();
@@ -499,7 +499,7 @@ fn a_pack_whose_list_of_objects_is_damaged_gives_what_the_index_knows() {
 }
 
 #[test]
-fn refs_and_ids_stay_as_they_are() {
+fn a_repair_changes_no_ref() {
     let victim = Victim::new();
     let twin = Twin::of(&victim.store());
     fs_err::remove_file(&victim.path).unwrap();
@@ -509,7 +509,7 @@ fn refs_and_ids_stay_as_they_are() {
 }
 
 #[test]
-fn a_repair_survives_each_step_failing_and_the_next_one_finishes_it() {
+fn a_repair_that_fails_at_any_step_can_be_repeated() {
     for in_other_packs in [false, true] {
         let victim = Victim::new();
         let (_dir, other) = repacked(victim.repo().store());
@@ -666,7 +666,7 @@ fn reached(repo: &Repo) -> BTreeSet<ObjectId> {
 }
 
 #[test]
-fn random_damage_is_repaired_from_a_whole_copy_and_told_where_both_are_damaged() {
+fn random_damage_is_repaired_from_a_copy_or_reported() {
     let seeds: std::ops::Range<u64> = match std::env::var("SNAP_REPAIR_SEED") {
         Ok(seed) => seed.parse().map(|seed| seed..seed + 1).unwrap(),
         // Set the variable for longer runs by hand.
@@ -728,7 +728,7 @@ fn hangs_below(repo: &Repo, lost: &BTreeSet<ObjectId>, id: &ObjectId) -> bool {
 }
 
 #[test]
-fn nothing_is_asked_of_a_whole_store() {
+fn an_undamaged_store_requests_no_source() {
     let victim = Victim::new();
     let dir = temporary();
     let before = files(&victim.store().join("objects"));
@@ -740,7 +740,7 @@ fn nothing_is_asked_of_a_whole_store() {
 }
 
 #[test]
-fn a_pipe_under_the_name_of_a_lost_pack_is_not_waited_for() {
+fn a_pipe_in_place_of_a_lost_pack_does_not_block() {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || {
         let victim = Victim::new();
@@ -768,7 +768,7 @@ impl Observer for PutsBack<'_> {
 }
 
 #[test]
-fn a_pack_that_is_read_right_after_all_is_relied_on_again() {
+fn a_pack_that_becomes_readable_again_is_trusted_again() {
     for run in [RepairRun::Dry, RepairRun::Real] {
         let victim = Victim::new();
         damage(&victim, DAMAGES[1].1);
@@ -804,7 +804,7 @@ impl Observer for Impatient {
 }
 
 #[test]
-fn those_who_wait_for_others_to_let_go_of_packs_are_told() {
+fn waiting_for_pinned_packs_is_reported() {
     let victim = Victim::new();
     damage(&victim, DAMAGES[1].1);
     victim.verify(Data::All);

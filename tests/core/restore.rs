@@ -30,7 +30,7 @@ use crate::restore_fixture::{
 };
 
 #[test]
-fn an_odd_tree_comes_back_whole_and_again_costs_nothing() {
+fn an_odd_tree_is_restored_and_a_second_run_writes_nothing() {
     let (_dir, source, target) = dirs();
     odd(&source);
     let snapshot = Snapshot::of(&source);
@@ -48,7 +48,7 @@ fn an_odd_tree_comes_back_whole_and_again_costs_nothing() {
 }
 
 #[test]
-fn a_file_that_differs_stops_the_restore_before_anything_is_written() {
+fn a_differing_file_stops_the_restore_before_any_write() {
     let (_dir, source, target) = dirs();
     for n in 0..40 {
         fs_err::write(source.join(format!("f{n:02}")), format!("{n:05}")).unwrap();
@@ -76,7 +76,7 @@ fn a_file_that_differs_stops_the_restore_before_anything_is_written() {
 }
 
 #[test]
-fn equal_size_and_time_do_not_pass_for_equal_content() {
+fn a_restore_detects_a_difference_of_equal_size_and_time() {
     let (_dir, source, target) = dirs();
     fs_err::write(source.join("f"), "right").unwrap();
     let snapshot = Snapshot::of(&source);
@@ -95,7 +95,7 @@ fn equal_size_and_time_do_not_pass_for_equal_content() {
 }
 
 #[test]
-fn what_the_cache_knows_is_not_read() {
+fn cached_files_are_not_read() {
     let (_dir, source, target) = dirs();
     fs_err::write(source.join("f"), "right").unwrap();
     let snapshot = Snapshot::of(&source);
@@ -134,7 +134,7 @@ fn attributes_are_repaired_without_writing_content() {
 }
 
 #[test]
-fn a_folder_that_was_there_keeps_all_its_attributes() {
+fn an_existing_folder_keeps_its_attributes() {
     let (_dir, source, target) = dirs();
     fs_err::create_dir_all(source.join("d/new")).unwrap();
     fs_err::write(source.join("d/f"), "x").unwrap();
@@ -171,7 +171,7 @@ fn set_unfinished(folder: &Path) {
 
 /// The mode of an unfinished folder alone is not enough to recognise one.
 #[test]
-fn a_folder_that_its_owner_has_closed_stays_closed_whatever_its_mode() {
+fn a_closed_folder_with_the_unfinished_mode_stays_closed() {
     let (_dir, source, target) = dirs();
     fs_err::create_dir_all(source.join("box/below")).unwrap();
     fs_err::write(source.join("box/below/file"), "x").unwrap();
@@ -199,7 +199,7 @@ fn a_folder_that_its_owner_has_closed_stays_closed_whatever_its_mode() {
 }
 
 #[test]
-fn a_folder_that_a_killed_restore_has_just_made_is_finished() {
+fn a_folder_just_created_by_a_killed_restore_is_finished() {
     let (_dir, source, target) = dirs();
     fs_err::create_dir_all(source.join("box")).unwrap();
     fs_err::write(source.join("box/file"), "x").unwrap();
@@ -212,7 +212,7 @@ fn a_folder_that_a_killed_restore_has_just_made_is_finished() {
 }
 
 #[test]
-fn folders_that_a_killed_restore_has_made_are_finished() {
+fn folders_created_by_a_killed_restore_are_finished() {
     let (_dir, source, target) = dirs();
     odd(&source);
     let snapshot = Snapshot::of(&source);
@@ -238,7 +238,7 @@ fn folders_that_a_killed_restore_has_made_are_finished() {
 }
 
 #[test]
-fn nothing_stays_marked_as_unfinished() {
+fn a_completed_restore_leaves_no_unfinished_mark() {
     let (dir, source, _) = dirs();
     fs_err::create_dir(source.join("d")).unwrap();
     fs_err::write(source.join("d/f"), "x").unwrap();
@@ -264,7 +264,7 @@ fn nothing_stays_marked_as_unfinished() {
 }
 
 #[test]
-fn delete_removes_what_the_snapshot_lacks_and_no_store() {
+fn delete_removes_extra_files_but_no_store() {
     let (dir, source, target) = dirs();
     trees::text_files(&source, 250, 100).unwrap();
     let snapshot = Snapshot::of(&source);
@@ -303,7 +303,7 @@ fn delete_removes_what_the_snapshot_lacks_and_no_store() {
 }
 
 #[test]
-fn a_folder_in_the_way_of_a_file_goes_only_when_told() {
+fn a_folder_that_blocks_a_file_is_removed_only_with_delete() {
     let (_dir, source, target) = dirs();
     fs_err::write(source.join("a"), "x").unwrap();
     fs_err::write(source.join("b"), "x").unwrap();
@@ -326,7 +326,7 @@ fn a_folder_in_the_way_of_a_file_goes_only_when_told() {
 }
 
 #[test]
-fn patterns_choose_what_is_restored_and_what_is_removed() {
+fn patterns_select_restored_and_removed_paths() {
     let (_dir, source, target) = dirs();
     for path in ["src/a.c", "src/a.o", "src/sub/b.c", "docs/x.md", "docs/y.txt", "top.c"] {
         fs_err::create_dir_all(source.join(path).parent().unwrap()).unwrap();
@@ -365,7 +365,7 @@ fn patterns_choose_what_is_restored_and_what_is_removed() {
 }
 
 #[test]
-fn one_entry_is_restored_under_its_name() {
+fn a_single_entry_is_restored_under_its_name() {
     let (_dir, source, target) = dirs();
     fs_err::create_dir_all(source.join("a/b")).unwrap();
     fs_err::write(source.join("a/b/f"), "x").unwrap();
@@ -384,7 +384,7 @@ fn one_entry_is_restored_under_its_name() {
 }
 
 #[test]
-fn large_files_come_back_and_duplicates_are_one_content() {
+fn large_sparse_and_duplicate_files_are_restored() {
     let (_dir, source, target) = dirs();
     let mut bytes = Corpus::Source.make(9 << 20);
     bytes.extend(vec![0; 3 << 20]);
@@ -402,7 +402,7 @@ fn large_files_come_back_and_duplicates_are_one_content() {
 }
 
 #[test]
-fn hard_links_are_made_again_also_over_what_is_there() {
+fn hard_links_are_restored_over_existing_files() {
     let (_dir, source, target) = dirs();
     fs_err::create_dir(source.join("d")).unwrap();
     fs_err::write(source.join("a"), "shared").unwrap();
@@ -429,7 +429,7 @@ fn hard_links_are_made_again_also_over_what_is_there() {
 }
 
 #[test]
-fn names_of_one_file_with_different_attributes_become_separate_files() {
+fn hard_links_with_different_attributes_are_split() {
     let snapshot = Snapshot::made(None, |writer| {
         let linked = |called: &str, mode: u16, link: u64| {
             let mut entry = crate::restore_fixture::file(writer, called, b"shared");
@@ -465,7 +465,7 @@ fn names_of_one_file_with_different_attributes_become_separate_files() {
 }
 
 #[test]
-fn names_that_share_attributes_stay_one_file_whatever_lies_between() {
+fn hard_links_with_equal_attributes_stay_linked() {
     let modes = [("a", 0o644), ("b", 0o600), ("c", 0o640), ("d", 0o600), ("e", 0o644)];
     let snapshot = Snapshot::made(None, |writer| {
         let entries = modes.map(|(called, mode)| {
@@ -502,7 +502,7 @@ fn names_that_share_attributes_stay_one_file_whatever_lies_between() {
 }
 
 #[test]
-fn a_folder_in_the_way_of_one_name_of_a_file_is_told_first() {
+fn a_folder_that_blocks_a_hard_link_stops_the_restore() {
     for blocked in ["a", "b"] {
         let (_dir, source, target) = dirs();
         fs_err::write(source.join("a"), "shared").unwrap();
@@ -543,7 +543,7 @@ impl Observer for Watcher {
 }
 
 #[test]
-fn an_interrupted_restore_goes_on_where_it_stopped() {
+fn an_interrupted_restore_resumes() {
     let (_dir, source, target) = dirs();
     trees::text_files(&source, 3000, 60).unwrap();
     let snapshot = Snapshot::of(&source);
@@ -565,7 +565,7 @@ fn an_interrupted_restore_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn what_cannot_be_applied_is_told_once_and_counted() {
+fn attributes_that_cannot_be_applied_are_reported_once() {
     let snapshot = Snapshot::made(None, |writer| {
         let xattr =
             snap_core::format::tree::Xattr { name: (*b"nonsense.x").into(), value: (*b"v").into() };
@@ -588,7 +588,7 @@ fn what_cannot_be_applied_is_told_once_and_counted() {
 }
 
 #[test]
-fn a_dry_run_into_nothing_makes_nothing() {
+fn a_dry_run_does_not_create_the_target() {
     let (_dir, source, target) = dirs();
     trees::text_files(&source, 120, 10).unwrap();
     let snapshot = Snapshot::of(&source);
@@ -599,7 +599,7 @@ fn a_dry_run_into_nothing_makes_nothing() {
 }
 
 #[test]
-fn files_without_a_recorded_owner_lend_nobodys_rights() {
+fn files_without_a_recorded_owner_are_restored_without_setuid() {
     let snapshot = Snapshot::made(None, |writer| {
         let mut program = crate::restore_fixture::file(writer, "program", b"x");
         program.metadata.mode = 0o6755;

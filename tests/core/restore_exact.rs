@@ -47,7 +47,7 @@ fn only_the_named_paths_are_written_and_removed() {
 }
 
 #[test]
-fn a_file_that_changed_after_the_look_is_neither_replaced_nor_removed() {
+fn a_file_changed_after_the_check_is_left_alone() {
     let (_dir, source, target) = dirs();
     fs_err::create_dir_all(source.join("folder")).unwrap();
     for name in ["changed", "appeared", "folder/x", "right"] {
@@ -75,7 +75,7 @@ fn a_file_that_changed_after_the_look_is_neither_replaced_nor_removed() {
 }
 
 #[test]
-fn a_file_that_changes_while_its_replacement_waits_is_not_replaced() {
+fn a_file_changed_before_its_replacement_is_left_alone() {
     let (_dir, source, target) = dirs();
     fs_err::create_dir_all(&source).unwrap();
     fs_err::create_dir_all(&target).unwrap();

@@ -67,7 +67,7 @@ fn restore_twice(snapshot: &Snapshot, target: &Path) -> (RestoreOutcome, Vec<Str
 }
 
 #[test]
-fn stores_at_any_depth_and_under_any_name_stay() {
+fn delete_keeps_stores_of_any_name_at_any_depth() {
     let (_dir, source, target) = dirs();
     write(&source.join("a"), "a");
     let snapshot = Snapshot::of(&source);
@@ -94,7 +94,7 @@ fn stores_at_any_depth_and_under_any_name_stay() {
 }
 
 #[test]
-fn a_folder_of_a_stores_name_that_is_none_is_restored_and_removed_like_any_other() {
+fn a_folder_named_snap_that_is_no_store_is_restored() {
     let (_dir, source, target) = dirs();
     write(&source.join(".snap/notes"), "mine");
     write(&source.join("sub/.snap/notes"), "mine");
@@ -110,7 +110,7 @@ fn a_folder_of_a_stores_name_that_is_none_is_restored_and_removed_like_any_other
 }
 
 #[test]
-fn neither_is_a_store_written_into_nor_one_made() {
+fn a_restore_neither_writes_into_a_store_nor_creates_one() {
     let (_dir, source, target) = dirs();
     write(&source.join("sub/.snap/notes"), "not a store at that time");
     let snapshot = Snapshot::of(&source);
@@ -136,7 +136,7 @@ fn neither_is_a_store_written_into_nor_one_made() {
 }
 
 #[test]
-fn what_commands_would_take_for_an_unfinished_or_damaged_store_is_left_out() {
+fn folders_that_resemble_a_store_are_not_restored() {
     let parts = [
         &[".snap/"][..],
         &[".snap/HEAD"],
@@ -162,7 +162,7 @@ fn what_commands_would_take_for_an_unfinished_or_damaged_store_is_left_out() {
 }
 
 #[test]
-fn a_bare_store_that_a_snapshot_has_is_made_anew_and_not_written_into() {
+fn a_bare_store_is_restored_but_never_overwritten() {
     let (_dir, source, target) = dirs();
     write(&source.join("a"), "a");
     store(&source.join("backup"));
@@ -183,7 +183,7 @@ fn a_bare_store_that_a_snapshot_has_is_made_anew_and_not_written_into() {
 }
 
 #[test]
-fn what_lies_above_the_target_and_cannot_be_read_has_all_extras_stay() {
+fn extras_stay_if_the_folder_above_is_unreadable() {
     let (dir, source, target) = dirs();
     write(&source.join("sub/a"), "a");
     let snapshot = Snapshot::of(&source);
@@ -203,7 +203,7 @@ fn what_lies_above_the_target_and_cannot_be_read_has_all_extras_stay() {
 }
 
 #[test]
-fn a_store_in_the_way_of_a_file_blocks_it_and_nothing_beside_it_goes() {
+fn a_store_that_blocks_a_file_stops_the_restore() {
     let (_dir, source, target) = dirs();
     write(&source.join("a"), "a file");
     let snapshot = Snapshot::of(&source);
@@ -232,7 +232,7 @@ fn a_dry_run_finds_the_folder_that_blocks_the_real_run() {
 }
 
 #[test]
-fn what_changes_after_it_was_planned_stays() {
+fn extras_changed_after_planning_are_kept() {
     let (_dir, source, target) = dirs();
     write(&source.join("first"), "1");
     let snapshot = Snapshot::of(&source);
@@ -260,7 +260,7 @@ fn what_changes_after_it_was_planned_stays() {
 }
 
 #[test]
-fn all_names_of_one_extra_file_go() {
+fn all_hard_links_of_an_extra_file_are_removed() {
     let (_dir, source, target) = dirs();
     write(&source.join("a"), "a");
     let snapshot = Snapshot::of(&source);
@@ -272,7 +272,7 @@ fn all_names_of_one_extra_file_go() {
 }
 
 #[test]
-fn an_empty_folder_that_no_pattern_includes_stays() {
+fn an_empty_folder_that_no_pattern_includes_is_kept() {
     let (_dir, source, target) = dirs();
     write(&source.join("a.md"), "a");
     let snapshot = Snapshot::of(&source);
@@ -285,7 +285,7 @@ fn an_empty_folder_that_no_pattern_includes_stays() {
 }
 
 #[test]
-fn a_removal_that_is_interrupted_tells_what_it_removed() {
+fn an_interrupted_removal_reports_the_removed_count() {
     struct Stops(AtomicBool);
     impl Observer for Stops {
         fn cancelled(&self) -> bool {
@@ -310,7 +310,7 @@ fn a_removal_that_is_interrupted_tells_what_it_removed() {
 }
 
 #[test]
-fn an_unchanged_target_is_not_emptied_by_a_snapshot_whose_tree_is_damaged() {
+fn a_snapshot_with_a_damaged_tree_removes_no_extras() {
     let (_dir, source, target) = dirs();
     write(&source.join("sub/a"), "a");
     let snapshot = Snapshot::of(&source);

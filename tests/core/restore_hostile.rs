@@ -26,7 +26,7 @@ use crate::restore_fixture::{
 };
 
 #[test]
-fn a_store_below_the_target_is_neither_removed_nor_written_into() {
+fn a_store_below_the_target_is_neither_removed_nor_changed() {
     let (dir, source, _) = dirs();
     fs_err::write(source.join("f"), "x").unwrap();
     let store_path;
@@ -66,7 +66,7 @@ fn a_store_below_the_target_is_neither_removed_nor_written_into() {
 }
 
 #[test]
-fn links_planted_in_the_target_lead_nowhere() {
+fn symlinks_in_the_target_are_not_followed() {
     let (dir, source, target) = dirs();
     fs_err::create_dir_all(source.join("folder/deep")).unwrap();
     fs_err::write(source.join("folder/deep/f"), "content").unwrap();
@@ -88,7 +88,7 @@ fn links_planted_in_the_target_lead_nowhere() {
 }
 
 #[test]
-fn a_folder_swapped_for_a_link_during_the_restore_leads_nowhere() {
+fn a_folder_swapped_for_a_symlink_is_not_followed() {
     let (dir, source, target) = dirs();
     let outside = dir.path().join("outside");
     fs_err::create_dir(&outside).unwrap();
@@ -151,7 +151,7 @@ fn damage_is_named_and_everything_else_restored() {
 }
 
 #[test]
-fn a_folder_in_the_way_is_told_before_damage() {
+fn a_blocking_folder_is_reported_before_damage() {
     let missing = EntryKind::File { size: 3, id: BlobId::of(b"abc") };
     let snapshot = Snapshot::made(None, |writer| {
         add_folder(writer, vec![file(writer, "f", b"x"), plain("gone", missing)]).0
@@ -177,7 +177,7 @@ fn a_missing_content_is_named() {
 }
 
 #[test]
-fn a_tree_that_lies_about_a_size_writes_nothing() {
+fn files_with_a_wrong_size_in_the_tree_are_not_written() {
     let snapshot = Snapshot::made(None, |writer| {
         let mut small = file(writer, "a", b"abc");
         small.kind = EntryKind::File { size: 4, id: BlobId::of(b"abc") };
@@ -253,7 +253,7 @@ fn a_tree_with_unsorted_leaves_is_damaged() {
 }
 
 #[test]
-fn an_owner_that_is_left_out_takes_setuid_with_it() {
+fn files_restored_without_their_owner_lose_setuid() {
     if !needs_root() {
         return;
     }
@@ -271,7 +271,7 @@ fn an_owner_that_is_left_out_takes_setuid_with_it() {
 }
 
 #[test]
-fn a_file_of_another_user_does_not_become_setuid_without_its_recorded_owner() {
+fn a_file_of_another_user_does_not_become_setuid() {
     if !needs_root() {
         return;
     }
@@ -292,7 +292,7 @@ fn a_file_of_another_user_does_not_become_setuid_without_its_recorded_owner() {
 }
 
 #[test]
-fn a_file_without_its_owner_gives_no_capabilities_away() {
+fn files_restored_without_their_owner_lose_capabilities() {
     if !needs_root() {
         return;
     }
@@ -342,7 +342,7 @@ fn a_file_without_its_owner_gives_no_capabilities_away() {
 }
 
 #[test]
-fn an_owner_that_no_file_can_have_takes_setuid_with_it() {
+fn files_with_an_invalid_owner_lose_setuid() {
     let (_dir, source, target) = dirs();
     let snapshot = Snapshot::of(&source);
     let writer = snap_core::store::ObjectWriter::new(&snapshot.store, 3, 1).unwrap();

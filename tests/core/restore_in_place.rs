@@ -44,7 +44,7 @@ fn blocks(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_file_whose_holes_were_filled_gets_them_back_in_place() {
+fn filled_holes_of_a_sparse_file_are_punched_in_place() {
     let (_dir, source, target) = dirs();
     let file = fs_err::File::create(source.join("sparse")).unwrap();
     file.file().write_all_at(b"start", 0).unwrap();

@@ -63,7 +63,7 @@ fn left(target: &Path) -> Vec<String> {
 }
 
 #[test]
-fn ignore_files_before_and_after_the_restore_keep_what_they_exclude() {
+fn old_and_new_ignore_files_protect_extras() {
     let (_dir, source, target) = dirs();
     write(&source.join(".snapignore"), "*.o\n");
     write(&source.join("sub/.snapignore"), "/late\n");
@@ -91,7 +91,7 @@ fn ignore_files_before_and_after_the_restore_keep_what_they_exclude() {
 }
 
 #[test]
-fn extras_stay_if_an_ignore_file_is_one_that_commits_do_not_read() {
+fn extras_stay_if_an_ignore_file_is_unreadable_for_commits() {
     let (_dir, source, target) = dirs();
     write(&source.join("file"), "x");
     write(&source.join("sub/file"), "x");
@@ -142,7 +142,7 @@ fn extras_stay_if_an_ignore_file_is_one_that_commits_do_not_read() {
 }
 
 #[test]
-fn each_recorded_rule_set_and_each_one_in_force_keeps_what_it_excludes() {
+fn recorded_and_current_ignore_rules_protect_extras() {
     let (_dir, source, target) = dirs();
     write(&source.join("file"), "x");
     let snapshot = Snapshot::of(&source);
@@ -182,7 +182,7 @@ fn each_recorded_rule_set_and_each_one_in_force_keeps_what_it_excludes() {
 }
 
 #[test]
-fn a_folder_that_is_excluded_now_keeps_what_came_after_it_was_committed() {
+fn a_folder_excluded_after_the_commit_keeps_new_files() {
     let (_dir, source, target) = dirs();
     write(&source.join("build/committed"), "x");
     let snapshot = Snapshot::of(&source);
@@ -194,7 +194,7 @@ fn a_folder_that_is_excluded_now_keeps_what_came_after_it_was_committed() {
 }
 
 #[test]
-fn what_the_commit_could_not_read_stays() {
+fn paths_that_the_commit_could_not_read_are_kept() {
     let (_dir, source, target) = dirs();
     write(&source.join("file"), "x");
     let snapshot = Snapshot::of(&source);
@@ -210,7 +210,7 @@ fn what_the_commit_could_not_read_stays() {
 }
 
 #[test]
-fn what_comes_after_the_last_recorded_path_stays_when_not_all_were_recorded() {
+fn a_truncated_unread_list_protects_all_later_paths() {
     let (_dir, source, target) = dirs();
     write(&source.join("file"), "x");
     let snapshot = Snapshot::of(&source);
@@ -228,7 +228,7 @@ fn what_comes_after_the_last_recorded_path_stays_when_not_all_were_recorded() {
 }
 
 #[test]
-fn ignore_files_above_a_folder_that_is_restored_count() {
+fn ignore_files_above_a_restored_folder_apply() {
     let (_dir, source, target) = dirs();
     write(&source.join(".snapignore"), "/src/stored\n");
     write(&source.join("src/file"), "x");

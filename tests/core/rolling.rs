@@ -82,7 +82,7 @@ impl Checked {
 }
 
 #[test]
-fn packs_that_were_read_lately_are_not_read_again() {
+fn recently_checked_packs_are_not_read_again() {
     let checked = Checked::new();
     let all = checked.verify(MONTH);
     assert_eq!((all.due_packs, all.left_packs), (3, 0));
@@ -134,7 +134,7 @@ fn damage_is_found_when_its_pack_is_due_and_keeps_it_due() {
 }
 
 #[test]
-fn a_budget_leaves_the_packs_that_were_read_last() {
+fn a_budget_skips_the_most_recently_checked_packs() {
     let checked = Checked::new();
     checked.verify(MONTH);
     let spent = Rolling { budget: Some(Duration::from_nanos(1)), ..MONTH };
@@ -150,7 +150,7 @@ fn a_budget_leaves_the_packs_that_were_read_last() {
 }
 
 #[test]
-fn packs_that_are_gone_are_forgotten() {
+fn the_record_drops_packs_that_no_longer_exist() {
     let checked = Checked::new();
     checked.verify(MONTH);
     let other = Scratch::new();
@@ -164,7 +164,7 @@ fn packs_that_are_gone_are_forgotten() {
 }
 
 #[test]
-fn a_pack_that_was_replaced_was_not_read_yet() {
+fn a_replaced_pack_is_due_again() {
     let checked = Checked::new();
     checked.verify(MONTH);
     // As in a copy of the store, or after a disk was restored from a backup.
@@ -179,7 +179,7 @@ fn a_pack_that_was_replaced_was_not_read_yet() {
 }
 
 #[test]
-fn a_pack_that_stays_damaged_does_not_use_up_the_budget() {
+fn a_persistently_damaged_pack_does_not_use_up_the_budget() {
     let checked = Checked::new();
     checked.flip(1, 60);
     checked.victim.verify(Data::All);

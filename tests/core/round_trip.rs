@@ -284,7 +284,7 @@ proptest! {
     #![proptest_config(snap_testkit::property::cases(256))]
 
     #[test]
-    fn numbers_come_back(value in any::<u64>(), shift in 0..64_u32, signed in any::<i64>()) {
+    fn numbers_round_trip(value in any::<u64>(), shift in 0..64_u32, signed in any::<i64>()) {
         let value = value >> shift;
         let mut w = WireWriter::new();
         w.varint(value);
@@ -297,17 +297,17 @@ proptest! {
     }
 
     #[test]
-    fn tree_nodes_come_back(node in node()) {
+    fn tree_nodes_round_trip(node in node()) {
         prop_assert_eq!(Node::decode(&node.encode()), Ok(node));
     }
 
     #[test]
-    fn commits_come_back(commit in commit()) {
+    fn commits_round_trip(commit in commit()) {
         prop_assert_eq!(Commit::decode(&commit.encode()), Ok(commit));
     }
 
     #[test]
-    fn chunk_lists_come_back(pieces in pieces(), is_direct in any::<bool>(), total in any::<u64>()) {
+    fn chunk_lists_round_trip(pieces in pieces(), is_direct in any::<bool>(), total in any::<u64>()) {
         prop_assert_eq!(chunk_list::decode_part(&chunk_list::encode_part(&pieces)), Ok(pieces.clone()));
         let sum = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
         let list = match is_direct {
@@ -318,7 +318,7 @@ proptest! {
     }
 
     #[test]
-    fn footers_of_packs_come_back((frames, objects) in frames()) {
+    fn pack_footers_round_trip((frames, objects) in frames()) {
         let stored: u64 = frames.iter().map(|frame| u64::from(frame.stored_bytes)).sum();
         let footer = pack::encode_footer(&frames, &objects, HEADER_BYTES as u64);
         let end = footer.len() - TRAILER_BYTES;
@@ -332,7 +332,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_come_back(seed in vec(any::<u8>(), 0..200), times in 0..300_usize, level in 1..=19) {
+    fn frames_round_trip(seed in vec(any::<u8>(), 0..200), times in 0..300_usize, level in 1..=19) {
         let raw = seed.repeat(times);
         let mut encoder = Encoder::new(level).unwrap();
         let (codec, stored) = encoder.encode(&raw).unwrap();
@@ -342,7 +342,7 @@ proptest! {
     }
 
     #[test]
-    fn chunks_amount_to_the_input_and_do_not_depend_on_how_it_comes(
+    fn chunks_cover_the_input_and_do_not_depend_on_the_read_size(
         data in vec((any::<u8>(), 0..3_000_usize), 0..40),
         steps in vec(1..5_000_usize, 1..20),
     ) {
@@ -358,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn tables_find_what_was_put_in(
+    fn tables_find_every_inserted_key(
         keys in proptest::collection::btree_set(any::<[u8; 16]>(), 0..300),
         others in vec(any::<[u8; 16]>(), 0..20),
         meta in vec(any::<u8>(), 0..100),
@@ -388,17 +388,17 @@ proptest! {
     }
 
     #[test]
-    fn trees_that_were_changed_are_refused_or_have_one_form(node in node(), (changes, cut) in changes()) {
+    fn corrupted_trees_are_refused_or_canonical(node in node(), (changes, cut) in changes()) {
         decode_everything(&hurt(node.encode(), &changes, cut));
     }
 
     #[test]
-    fn commits_that_were_changed_are_refused_or_have_one_form(commit in commit(), (changes, cut) in changes()) {
+    fn corrupted_commits_are_refused_or_canonical(commit in commit(), (changes, cut) in changes()) {
         decode_everything(&hurt(commit.encode(), &changes, cut));
     }
 
     #[test]
-    fn chunk_lists_that_were_changed_are_refused_or_have_one_form(
+    fn corrupted_chunk_lists_are_refused_or_canonical(
         pieces in pieces(), (changes, cut) in changes(),
     ) {
         let list = ChunkList { total_bytes: 5, pieces: ChunkListEntries::Parts(pieces) };
@@ -406,7 +406,7 @@ proptest! {
     }
 
     #[test]
-    fn footers_that_were_changed_are_refused_or_have_one_form(
+    fn corrupted_footers_are_refused_or_canonical(
         (frames, objects) in frames(), (changes, cut) in changes(),
     ) {
         let mut bytes = pack::encode_header().to_vec();
@@ -434,7 +434,7 @@ fn cut(data: &[u8], params: Params, steps: &[usize]) -> Vec<usize> {
 }
 
 #[test]
-fn counts_that_lie_allocate_nothing() {
+fn excessive_counts_are_refused_without_allocation() {
     // A leaf, a node, a commit and a list that claim the largest possible counts.
     let claims = [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 1, 0, 0, 0, 0], &[1, 0, 0], &[1, 1, 0]];
     for claim in claims {
@@ -487,7 +487,7 @@ fn split(entries: &[Entry]) -> (TreeId, std::collections::HashMap<TreeId, Vec<u8
 }
 
 #[test]
-fn large_directories_come_back_whatever_is_in_them() {
+fn large_directories_round_trip() {
     let mut runner = proptest::test_runner::TestRunner::new(snap_testkit::property::cases(3));
     let sizes = (entries(20..60), 10_000..40_000_usize);
     let run = runner.run(&sizes, |(kinds, count)| {

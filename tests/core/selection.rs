@@ -5,7 +5,7 @@ use snap_core::{local::ignore, ops::commit};
 use crate::scratch::{Scratch, commit, options};
 
 #[test]
-fn a_commit_records_the_rules_that_left_paths_out() {
+fn a_commit_records_the_rules_that_excluded_paths() {
     let scratch = Scratch::new();
     scratch.write("kept", "1");
     scratch.write("left.o", "2");

@@ -113,7 +113,7 @@ fn frame_starts(path: &Path, id: PackId) -> Vec<usize> {
 }
 
 #[test]
-fn a_lost_pack_is_noticed_by_an_unchanged_commit_that_stores_it_again() {
+fn an_unchanged_commit_stores_a_lost_pack_again() {
     for verified in [false, true] {
         let victim = Victim::new();
         fs_err::remove_file(&victim.path).unwrap();
@@ -146,7 +146,7 @@ impl Observer for Rival<'_> {
 }
 
 #[test]
-fn what_another_process_commits_meanwhile_does_not_count_as_lost() {
+fn objects_of_a_concurrent_commit_are_not_reported_lost() {
     let scratch = Scratch::new();
     scratch.write("file", Corpus::Text.make(3_000));
     let source = CommitSource::Folder(scratch.source());
@@ -169,7 +169,7 @@ impl Observer for PutsBack {
 }
 
 #[test]
-fn what_was_read_of_a_replaced_file_does_not_count_as_lost() {
+fn objects_of_a_replaced_file_are_not_reported_lost() {
     let scratch = Scratch::new();
     scratch.write("file", Corpus::Text.make(3 << 20));
     scratch.settle();
@@ -184,7 +184,7 @@ fn what_was_read_of_a_replaced_file_does_not_count_as_lost() {
 }
 
 #[test]
-fn a_lost_pack_is_noticed_without_a_stat_cache_as_well() {
+fn a_lost_pack_is_detected_without_a_stat_cache() {
     let victim = Victim::new();
     fs_err::remove_file(&victim.path).unwrap();
     fs_err::remove_dir_all(victim.store().join("cache")).unwrap();
@@ -193,7 +193,7 @@ fn a_lost_pack_is_noticed_without_a_stat_cache_as_well() {
 }
 
 #[test]
-fn whatever_becomes_of_a_pack_is_shadowed_and_stored_again() {
+fn any_pack_damage_is_shadowed_and_stored_again() {
     type Damage = fn(&mut Vec<u8>, &[usize], usize);
     let damages: [(&str, Damage); 9] = [
         ("header", |bytes, _, _| bytes[3] ^= 4),
@@ -221,7 +221,7 @@ fn whatever_becomes_of_a_pack_is_shadowed_and_stored_again() {
 }
 
 #[test]
-fn objects_of_a_damaged_frame_are_shadowed_alone() {
+fn only_objects_of_the_damaged_frame_are_shadowed() {
     let first = Victim::new();
     for number in 0..frame_starts(&first.path, first.first).len() {
         let told = format!("frame {number}");
@@ -252,7 +252,7 @@ fn objects_of_a_damaged_frame_are_shadowed_alone() {
 }
 
 #[test]
-fn a_pack_that_holds_other_bytes_of_the_same_length_is_not_relied_on() {
+fn a_pack_with_other_bytes_of_equal_length_is_not_trusted() {
     let victim = Victim::new();
     // A pack of the same layout with other contents.
     let other = Scratch::new();
@@ -270,7 +270,7 @@ fn a_pack_that_holds_other_bytes_of_the_same_length_is_not_relied_on() {
 }
 
 #[test]
-fn a_pack_that_is_put_back_is_relied_on_again_and_not_before() {
+fn a_restored_pack_is_trusted_after_verification() {
     let victim = Victim::new();
     let mut bytes = victim.whole.clone();
     bytes[100] ^= 1;
@@ -292,7 +292,7 @@ fn a_pack_that_is_put_back_is_relied_on_again_and_not_before() {
 }
 
 #[test]
-fn a_damaged_pack_whose_very_bytes_are_stored_again_is_relied_on() {
+fn a_damaged_pack_stored_again_with_equal_bytes_is_trusted() {
     let scratch = Scratch::new();
     scratch.write("file", Corpus::Text.make(5_000));
     let id = scratch.commit().id.unwrap();
@@ -313,7 +313,7 @@ fn a_damaged_pack_whose_very_bytes_are_stored_again_is_relied_on() {
 }
 
 #[test]
-fn a_healthy_copy_is_preferred_to_the_shadowed_place() {
+fn an_undamaged_copy_is_preferred_to_a_shadowed_one() {
     let victim = Victim::new();
     let mut bytes = victim.whole.clone();
     bytes[frame_starts(&victim.path, victim.first)[0] + 1] ^= 1;
@@ -335,7 +335,7 @@ fn a_healthy_copy_is_preferred_to_the_shadowed_place() {
 }
 
 #[test]
-fn where_one_place_of_an_object_cannot_be_read_its_others_are_tried() {
+fn other_copies_are_tried_if_one_cannot_be_read() {
     type Damage = fn(&mut Vec<u8>);
     let damages: [(&str, Damage); 5] = [
         ("first frame", |bytes| bytes[20] ^= 4),
@@ -368,7 +368,7 @@ fn where_one_place_of_an_object_cannot_be_read_its_others_are_tried() {
 }
 
 #[test]
-fn merging_leaves_shadowed_packs_where_they_are() {
+fn merging_skips_shadowed_packs() {
     let scratch = Scratch::new();
     let mut first = None;
     for n in 0..12 {
@@ -394,7 +394,7 @@ fn merging_leaves_shadowed_packs_where_they_are() {
 }
 
 #[test]
-fn merging_packs_leaves_the_stat_cache_believed() {
+fn merging_packs_keeps_the_stat_cache_trusted() {
     let scratch = Scratch::new();
     for n in 0..9 {
         scratch.write(&format!("{n}"), format!("{n}"));
@@ -409,7 +409,7 @@ fn merging_packs_leaves_the_stat_cache_believed() {
 }
 
 #[test]
-fn a_damaged_shadow_table_has_nothing_relied_on_until_verify_has_looked() {
+fn a_damaged_shadow_table_distrusts_all_packs_until_verify() {
     let victim = Victim::new();
     let table = victim.store().join("shadow");
     fs_err::write(&table, "SNAPSHAD, followed by invalid data").unwrap();
@@ -446,7 +446,7 @@ impl FaultInjector for Refusing {
 }
 
 #[test]
-fn damage_in_a_store_that_cannot_be_written_is_said_to_be_relied_on() {
+fn verify_of_a_read_only_store_reports_unshadowed_damage() {
     let victim = Victim::new();
     let mut bytes = victim.whole.clone();
     bytes[100] ^= 1;
@@ -460,7 +460,7 @@ fn damage_in_a_store_that_cannot_be_written_is_said_to_be_relied_on() {
 }
 
 #[test]
-fn dead_objects_are_stored_again_and_verify_leaves_them_dead() {
+fn dead_objects_are_stored_again_and_stay_shadowed() {
     let victim = Victim::new();
     let small = BlobId::of(&Corpus::Text.make(3_000)).object();
     let repo = victim.repo();
@@ -481,7 +481,7 @@ fn dead_objects_are_stored_again_and_verify_leaves_them_dead() {
 }
 
 #[test]
-fn a_commit_that_comes_upon_damage_stores_it_again() {
+fn a_commit_that_finds_damage_stores_the_objects_again() {
     let victim = Victim::new();
     // The trees of the first commit are in its last frame.
     let start = *frame_starts(&victim.path, victim.first).last().unwrap();
@@ -499,7 +499,7 @@ fn a_commit_that_comes_upon_damage_stores_it_again() {
 }
 
 #[test]
-fn a_commit_that_comes_upon_damage_leaves_no_stat_cache_that_relies_on_it() {
+fn a_commit_that_finds_damage_drops_stat_cache_entries() {
     let victim = Victim::with_tree_elsewhere();
     let start = *frame_starts(&victim.path, victim.first).last().unwrap();
     let mut bytes = victim.whole.clone();
@@ -515,7 +515,7 @@ fn a_commit_that_comes_upon_damage_leaves_no_stat_cache_that_relies_on_it() {
 }
 
 #[test]
-fn a_wrong_chunk_list_stays_shadowed_although_its_pack_hashes_to_its_name() {
+fn a_wrong_chunk_list_stays_shadowed_in_a_sound_pack() {
     let victim = Victim::new();
     let large = BlobId::of(&Corpus::Random.make(4 << 20)).object();
     let first = victim.first;
@@ -527,7 +527,7 @@ fn a_wrong_chunk_list_stays_shadowed_although_its_pack_hashes_to_its_name() {
 }
 
 #[test]
-fn a_list_whose_chunks_are_gone_does_not_make_a_file_known() {
+fn a_chunk_list_without_its_chunks_is_no_stat_cache_hit() {
     let victim = Victim::new();
     let large = victim.scratch.source().join("sub/large");
     let away = victim.scratch.path("away");

@@ -102,7 +102,7 @@ impl FaultInjector for Dies {
 }
 
 #[test]
-fn what_killed_pushes_staged_goes_with_the_next_commit_if_nobody_stages_packs() {
+fn a_commit_removes_packs_staged_by_killed_pushes() {
     let (here, _) = grown();
     let there = Scratch::new();
     let repo = there.repo();
@@ -132,7 +132,7 @@ fn what_killed_pushes_staged_goes_with_the_next_commit_if_nobody_stages_packs() 
 }
 
 #[test]
-fn packs_of_which_only_some_became_part_of_a_store_are_gone_on_with() {
+fn an_interrupted_publication_is_resumed() {
     let (here, last) = grown();
     for after in 0..3 {
         let there = Scratch::new();
@@ -158,7 +158,7 @@ fn packs_of_which_only_some_became_part_of_a_store_are_gone_on_with() {
 }
 
 #[test]
-fn what_refers_to_something_that_is_not_there_does_not_count() {
+fn packs_with_missing_references_are_not_published() {
     let (here, last) = grown();
     let there = Scratch::new();
     let repo = there.repo();
@@ -176,7 +176,7 @@ fn what_refers_to_something_that_is_not_there_does_not_count() {
 }
 
 #[test]
-fn what_killed_processes_left_goes_with_the_next_pack() {
+fn receiving_a_pack_removes_files_of_killed_processes() {
     let (here, _) = grown();
     let there = Scratch::new();
     let staged = StagingArea::new(there.repo().store());
@@ -244,7 +244,7 @@ fn damage(path: &Path, id: PackId, class: ObjectClass, is_quiet: bool) {
 }
 
 #[test]
-fn packs_of_a_push_under_way_are_not_gone_on_with() {
+fn a_publication_in_progress_is_not_resumed() {
     let (here, _) = grown();
     let there = Scratch::new();
     let repo = there.repo();
@@ -268,7 +268,7 @@ fn packs_of_a_push_under_way_are_not_gone_on_with() {
 }
 
 #[test]
-fn a_pack_that_was_damaged_after_its_check_is_not_relied_on_and_can_be_sent_again() {
+fn a_pack_damaged_after_its_check_can_be_sent_again() {
     for (class, is_quiet) in
         [(ObjectClass::Data, false), (ObjectClass::Metadata, false), (ObjectClass::Metadata, true)]
     {
@@ -292,7 +292,7 @@ fn a_pack_that_was_damaged_after_its_check_is_not_relied_on_and_can_be_sent_agai
 }
 
 #[test]
-fn a_damaged_commit_of_the_store_is_not_the_senders_fault() {
+fn a_damaged_commit_of_the_store_is_no_client_error() {
     let (here, last) = grown();
     let there = Scratch::new();
     let repo = there.repo();
@@ -323,7 +323,7 @@ fn a_damaged_ref_of_the_store_does_not_refuse_packs() {
 }
 
 #[test]
-fn a_part_of_a_group_that_cannot_be_read_is_told_from_one_that_was_not_sent() {
+fn unreadable_and_missing_group_parts_are_distinguished() {
     let (here, _) = grown();
     let there = Scratch::new();
     let staged = StagingArea::new(there.repo().store());

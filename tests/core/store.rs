@@ -34,7 +34,7 @@ fn paths(repo: &Repo, outcome: &CommitOutcome) -> Vec<String> {
 }
 
 #[test]
-fn nothing_changed_makes_no_commit_unless_asked_for() {
+fn an_unchanged_source_creates_a_commit_only_on_request() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     let first = scratch.commit();
@@ -49,7 +49,7 @@ fn nothing_changed_makes_no_commit_unless_asked_for() {
 }
 
 #[test]
-fn a_file_that_was_moved_is_not_read_again() {
+fn a_moved_file_is_not_read_again() {
     let scratch = Scratch::new();
     scratch.write("folder/file", Corpus::Random.make(50_000));
     scratch.write("large", Corpus::Random.make(3_000_000));
@@ -72,7 +72,7 @@ fn a_file_that_was_moved_is_not_read_again() {
 }
 
 #[test]
-fn a_change_that_keeps_size_and_mtime_is_noticed() {
+fn a_change_of_equal_size_and_mtime_is_detected() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     scratch.settle();
@@ -107,7 +107,7 @@ fn a_file_that_was_just_written_is_read_again() {
 }
 
 #[test]
-fn a_symlink_that_was_just_replaced_is_noticed() {
+fn a_replaced_symlink_is_detected() {
     let scratch = Scratch::new();
     let link = scratch.source().join("link");
     for round in 0..50 {
@@ -163,7 +163,7 @@ fn the_same_content_is_stored_once() {
 }
 
 #[test]
-fn the_same_content_gives_the_same_tree_on_every_machine_if_so_wished() {
+fn reproducible_commits_of_equal_content_have_equal_trees() {
     let scratch = Scratch::new();
     let other = scratch.path("other");
     for (dir, mode) in [(scratch.source(), 0o644), (other.clone(), 0o644)] {
@@ -189,7 +189,7 @@ fn the_same_content_gives_the_same_tree_on_every_machine_if_so_wished() {
 }
 
 #[test]
-fn what_is_to_be_left_out_is_left_out() {
+fn excluded_paths_are_not_committed() {
     let scratch = Scratch::new();
     for name in ["keep", "a.log", "b.tmp", "sub/a.log", "sub/keep.log", "build/x", "sub/build/y"] {
         scratch.write(name, "1");
@@ -253,7 +253,7 @@ fn what_is_to_be_left_out_is_left_out() {
 }
 
 #[test]
-fn other_file_systems_are_not_looked_into_if_so_wished() {
+fn one_file_system_skips_mount_points() {
     let shm = Path::new("/dev/shm");
     let device = |path: &Path| fs_err::metadata(path).ok().map(|meta| meta.dev());
     if device(shm).is_none() || device(shm) == device(Path::new("/dev")) {
@@ -290,7 +290,7 @@ fn pipes_and_files_that_cannot_be_read_do_not_stop_a_commit() {
 }
 
 #[test]
-fn a_folder_of_forty_thousand_entries_comes_back_and_changes_cost_little() {
+fn a_change_in_a_huge_folder_stores_few_objects() {
     let scratch = Scratch::new();
     let folder = scratch.source().join("folder");
     fs_err::create_dir(&folder).unwrap();
@@ -310,7 +310,7 @@ fn a_folder_of_forty_thousand_entries_comes_back_and_changes_cost_little() {
 }
 
 #[test]
-fn as_many_labels_as_are_written_can_be_read() {
+fn a_commit_with_too_many_labels_is_refused() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     let labels = (0..1_025).map(|n| (n.to_string(), String::new())).collect();

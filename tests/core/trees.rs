@@ -118,7 +118,7 @@ fn restore_undoes_commit() {
 }
 
 #[test]
-fn the_odd_tree_is_committed_and_comes_back() {
+fn the_odd_tree_is_committed_and_restored() {
     let scratch = Scratch::new();
     trees::odd(&scratch.source()).unwrap();
     let outcome = scratch.commit();

@@ -69,7 +69,7 @@ fn is_too_long(error: RemoteError, key: &str) {
 }
 
 #[test]
-fn what_is_announced_as_too_long_is_not_read() {
+fn a_response_with_an_excessive_length_is_not_read() {
     let endless = Endless::start("HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n");
     let place = Place::new();
     let service = keyed_bucket(&endless.endpoint, ("a", "b"), "bucket", &Arc::default());
@@ -86,7 +86,7 @@ fn what_is_announced_as_too_long_is_not_read() {
 }
 
 #[test]
-fn a_reply_without_end_is_not_read_to_its_end() {
+fn an_endless_response_is_aborted_at_the_limit() {
     let endless = Endless::start("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     let place = Place::new();
     let service = keyed_bucket(&endless.endpoint, ("a", "b"), "bucket", &Arc::default());
@@ -101,7 +101,7 @@ fn a_reply_without_end_is_not_read_to_its_end() {
 }
 
 #[test]
-fn a_refusal_without_end_is_told_as_one() {
+fn an_endless_error_response_is_reported_as_too_long() {
     let endless = Endless::start("HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n");
     let place = Place::new();
     let service = keyed_bucket(&endless.endpoint, ("a", "b"), "bucket", &Arc::default());
@@ -111,7 +111,7 @@ fn a_refusal_without_end_is_told_as_one() {
 }
 
 #[test]
-fn a_file_of_the_index_is_no_longer_than_it_can_be() {
+fn an_index_file_above_its_size_limit_is_refused() {
     let server = S3Server::start(S3Options::default());
     let place = Place::new();
     let name = "0".repeat(64);
@@ -127,7 +127,7 @@ fn a_file_of_the_index_is_no_longer_than_it_can_be() {
 }
 
 #[test]
-fn a_file_in_a_folder_may_be_as_long_as_the_disk_allows() {
+fn excessively_long_files_in_a_folder_are_not_read() {
     let place = Place::new();
     let there = place.folder.path().join("there");
     fs_err::create_dir_all(there.join("refs/heads")).unwrap();
@@ -168,7 +168,7 @@ fn list_without_end(stream: TcpStream, pages: &AtomicU64) {
 }
 
 #[test]
-fn a_listing_without_end_is_given_up() {
+fn an_endless_listing_is_aborted_at_the_limit() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let pages = Arc::new(AtomicU64::new(0));
@@ -218,7 +218,7 @@ fn list_without_progress(
 }
 
 #[test]
-fn a_listing_that_makes_no_progress_is_given_up_and_names_the_service() {
+fn a_listing_without_progress_is_aborted() {
     let cases = [
         ((false, false), "the same continuation token twice"),
         ((true, false), "the same continuation token twice"),
@@ -259,7 +259,7 @@ fn reply_always(stream: TcpStream, reply: &[u8]) {
 }
 
 #[test]
-fn a_listing_with_other_keys_than_were_asked_for_is_an_error() {
+fn a_listing_with_keys_outside_its_prefix_is_an_error() {
     let body = "<ListBucketResult><Contents><Key>x</Key><Size>1</Size>\
                 <LastModified>2026-01-01T00:00:00Z</LastModified></Contents></ListBucketResult>";
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());

@@ -151,12 +151,12 @@ fn contract(service: &MakeService<'_>) {
 }
 
 #[test]
-fn a_clone_has_everything_or_what_was_asked_for() {
+fn full_and_partial_clones_have_the_requested_objects() {
     with_each_service("clone", &contract);
 }
 
 #[test]
-fn what_is_absent_comes_when_it_is_needed_and_nobody_is_asked_before() {
+fn absent_objects_are_fetched_on_demand_only() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let endpoint = proxy.endpoint();
@@ -188,7 +188,7 @@ fn what_is_absent_comes_when_it_is_needed_and_nobody_is_asked_before() {
 }
 
 #[test]
-fn a_pull_into_a_part_fetches_nothing_of_what_was_left_out() {
+fn a_pull_into_a_partial_clone_fetches_no_excluded_packs() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let endpoint = proxy.endpoint();

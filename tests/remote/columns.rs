@@ -29,7 +29,7 @@ const COLUMN_BYTES: u64 = 1_300;
 const FOOTER_BYTES: u64 = 20_000;
 
 #[test]
-fn all_columns_of_a_small_table_are_read_by_four_requests() {
+fn all_columns_of_a_small_table_are_read_in_four_requests() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let traffic = Arc::new(Traffic::default());

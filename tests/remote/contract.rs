@@ -264,7 +264,7 @@ fn a_host_keeps_to_the_contract() {
 }
 
 #[test]
-fn a_service_that_ignores_ranges_is_not_taken_for_a_damaged_one() {
+fn ignored_ranges_are_not_reported_as_damage() {
     let server = S3Server::start(S3Options { ignores_ranges: true, ..S3Options::default() });
     let service = bucket(&server.endpoint(), &server, &Arc::default());
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -285,7 +285,7 @@ fn a_service_that_ignores_ranges_is_not_taken_for_a_damaged_one() {
 /// A file server truncates a file before the first byte arrives. A truncated ref could never move
 /// again, and a truncated pack would count for its readers.
 #[test]
-fn of_a_write_that_is_cut_nothing_is_seen() {
+fn an_interrupted_write_leaves_no_object() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
@@ -315,7 +315,7 @@ fn of_a_write_that_is_cut_nothing_is_seen() {
 
 /// A proxy that answers with 200 in place of the server has renamed nothing.
 #[test]
-fn an_answer_of_something_else_is_not_taken_for_a_rename() {
+fn a_response_of_a_proxy_does_not_confirm_a_rename() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
@@ -337,7 +337,7 @@ fn an_answer_of_something_else_is_not_taken_for_a_rename() {
 
 /// A server or a proxy that confirms a rename as a server should may have renamed nothing, too.
 #[test]
-fn a_rename_that_was_confirmed_and_not_done_fails() {
+fn a_rename_that_is_only_confirmed_fails() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
@@ -367,7 +367,7 @@ fn a_rename_that_was_confirmed_and_not_done_fails() {
 /// Redirects are not followed. A redirected rename would rename another object, and a redirected
 /// read would find no object.
 #[test]
-fn what_is_redirected_is_neither_done_nor_absent() {
+fn a_redirected_request_fails() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
@@ -401,7 +401,7 @@ fn what_is_redirected_is_neither_done_nor_absent() {
 /// A server may list a file as the content of a folder with its name, and send a page in place of
 /// a ref. Then the ref is unreadable, not absent.
 #[test]
-fn a_page_in_place_of_a_ref_does_not_make_it_absent() {
+fn an_html_page_in_place_of_a_ref_is_an_error() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();

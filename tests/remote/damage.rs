@@ -67,7 +67,7 @@ fn is_empty(place: &Place) -> bool {
 }
 
 #[test]
-fn a_bad_network_is_no_reason_to_end_up_with_less() {
+fn a_pull_and_a_clone_over_a_bad_network_are_complete() {
     let there = There::new();
     let all = [
         Rule::new(Fault::Reset).chance(0.3, 1).times(6),
@@ -107,7 +107,7 @@ fn a_bad_network_is_no_reason_to_end_up_with_less() {
 }
 
 #[test]
-fn a_bucket_that_lies_is_found_out_and_nothing_here_is_changed() {
+fn a_pull_from_a_damaged_bucket_changes_no_local_object() {
     type Harm = fn(&S3Server, &str);
     let harms: [(&str, Harm); 4] = [
         ("forgets", |server, key| server.forget(key)),
@@ -173,7 +173,7 @@ impl Observer for StopsEarly {
 }
 
 #[test]
-fn what_an_interrupted_pull_received_is_not_fetched_again() {
+fn a_pull_resumes_after_an_interruption() {
     let there = There::new();
     let place = Place::new();
     let options =
@@ -195,7 +195,7 @@ fn what_an_interrupted_pull_received_is_not_fetched_again() {
 }
 
 #[test]
-fn of_a_pack_of_which_little_is_missing_little_comes() {
+fn a_pull_fetches_only_the_missing_frames_of_a_pack() {
     let server = S3Server::start(S3Options::default());
     let traffic = Arc::new(Traffic::default());
     let service = || bucket(&server.endpoint(), &server, &traffic);

@@ -130,7 +130,7 @@ impl There {
 }
 
 #[test]
-fn a_damaged_group_is_written_again_and_stays() {
+fn a_damaged_group_is_rewritten_under_its_name() {
     let there = There::grouped("damaged_group");
     let key = there.keys(".group").remove(0);
     there.flip(&key);
@@ -140,7 +140,7 @@ fn a_damaged_group_is_written_again_and_stays() {
 }
 
 #[test]
-fn a_damaged_group_is_replaced_by_files_that_are_split_otherwise() {
+fn a_damaged_group_can_be_replaced_by_other_index_files() {
     let mut there = There::grouped("damaged_group_replaced");
     let key = there.keys(".group").remove(0);
     there.flip(&key);
@@ -151,7 +151,7 @@ fn a_damaged_group_is_replaced_by_files_that_are_split_otherwise() {
 }
 
 #[test]
-fn a_damaged_part_of_a_known_group_is_found_by_reading_the_data_and_written_again() {
+fn a_damaged_group_part_is_detected_by_verify_and_rewritten() {
     let there = There::grouped("damaged_part");
     let (group, part) = (there.keys(".group").remove(0), there.keys(".part").remove(1));
     there.flip(&part);
@@ -163,7 +163,7 @@ fn a_damaged_part_of_a_known_group_is_found_by_reading_the_data_and_written_agai
 }
 
 #[test]
-fn a_lost_part_of_a_known_group_is_found_in_the_listing_and_written_again() {
+fn a_lost_group_part_is_detected_by_listing_and_rewritten() {
     let there = There::grouped("lost_part");
     let group = there.keys(".group").remove(0);
     for data in [Data::None, Data::All] {
@@ -176,7 +176,7 @@ fn a_lost_part_of_a_known_group_is_found_in_the_listing_and_written_again() {
 }
 
 #[test]
-fn a_group_that_lost_a_part_is_removed_once_others_tell_of_its_packs() {
+fn a_group_with_a_lost_part_is_removed_after_relisting() {
     let there = There::grouped("lost_part_unknown");
     let part = there.keys(".part").remove(1);
     there.remove(&part);
@@ -190,7 +190,7 @@ fn a_group_that_lost_a_part_is_removed_once_others_tell_of_its_packs() {
 }
 
 #[test]
-fn a_group_that_another_client_has_mended_is_not_removed() {
+fn a_group_repaired_by_another_client_is_not_removed() {
     let there = There::grouped("mended_meanwhile");
     let key = there.keys(".group").remove(0);
     there.flip(&key);
@@ -203,7 +203,7 @@ fn a_group_that_another_client_has_mended_is_not_removed() {
 }
 
 #[test]
-fn damage_that_was_found_stays_known_until_a_push_has_mended_it() {
+fn index_damage_is_remembered_until_a_push_repairs_it() {
     let there = There::plain("stays_known");
     let key = there.keys("").remove(0);
     let right = there.flip(&key);
@@ -220,7 +220,7 @@ fn damage_that_was_found_stays_known_until_a_push_has_mended_it() {
 }
 
 #[test]
-fn a_repair_mends_the_index_too() {
+fn a_repair_also_repairs_the_index() {
     let there = There::plain("repaired");
     let key = there.keys("").remove(0);
     there.flip(&key);
@@ -267,7 +267,7 @@ fn packs(there: &There) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_repair_lists_packs_again_whose_index_file_no_client_knows() {
+fn a_repair_relists_packs_of_an_unknown_index_file() {
     for (name, damage) in [("flipped_unknown", true), ("lost_unknown", false)] {
         let there = There::plain(name);
         let (key, before) = (there.keys("").remove(0), packs(&there));
@@ -299,7 +299,7 @@ fn push_of_another_user(there: &There, cache: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_push_that_removes_a_damaged_index_file_lists_its_packs_again() {
+fn a_push_that_removes_an_index_file_relists_its_packs() {
     let there = There::plain("relisted_by_push");
     let key = there.keys("").remove(0);
     there.flip(&key);
@@ -309,7 +309,7 @@ fn a_push_that_removes_a_damaged_index_file_lists_its_packs_again() {
 }
 
 #[test]
-fn packs_that_refer_to_a_lost_one_are_listed_again_by_a_repair_alone() {
+fn packs_that_refer_to_a_lost_pack_are_relisted_by_repair() {
     let there = There::plain("relisted_in_part");
     let store = there.here.repo.store();
     let first = store.packs().into_iter().find(|id| {
@@ -341,7 +341,7 @@ fn fresh_packs(there: &There, cache: &str) -> usize {
 }
 
 #[test]
-fn what_is_known_of_a_damaged_index_is_copied() {
+fn copying_a_mirror_copies_its_index_damage() {
     let folder = tempfile::tempdir().unwrap();
     let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
     let mirror = store::Mirror::open(&from).unwrap();

@@ -155,7 +155,7 @@ fn announced(count: u64) -> Vec<(PackId, Range<u64>)> {
 }
 
 #[test]
-fn many_threads_read_what_was_announced_and_each_byte_comes_once() {
+fn prefetched_bytes_are_fetched_once_for_all_threads() {
     let here = here(Endless::default());
     here.packs.prefetch(&announced(120));
     let next = AtomicU64::new(0);
@@ -187,7 +187,7 @@ fn waits(thread: &Path) -> bool {
 }
 
 #[test]
-fn all_who_want_one_range_share_one_request() {
+fn concurrent_reads_of_a_range_share_one_request() {
     let here = here(Endless { held: Some(Semaphore::new(0)), ..Endless::default() });
     let threads = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -207,7 +207,7 @@ fn all_who_want_one_range_share_one_request() {
 }
 
 #[test]
-fn no_more_is_held_than_may_be_until_it_is_taken() {
+fn prefetched_bytes_stay_within_the_budget() {
     let here = here(Endless::default());
     here.packs.prefetch(&announced(150));
     // The first range has arrived once all requests within the limit were sent.
@@ -228,7 +228,7 @@ fn no_more_is_held_than_may_be_until_it_is_taken() {
 }
 
 #[test]
-fn many_stores_that_share_memory_hold_no_more_than_it_is() {
+fn stores_with_a_shared_budget_stay_within_it() {
     const ROOM: u64 = 16 << 20;
     let here = here(Endless::default());
     let budget = PrefetchBudget::new(ROOM);
@@ -254,7 +254,7 @@ fn many_stores_that_share_memory_hold_no_more_than_it_is() {
 }
 
 #[test]
-fn a_part_that_failed_is_asked_for_again_alone() {
+fn only_the_failed_range_is_requested_again() {
     let here = here(Endless { fails: AtomicU64::new(1), ..Endless::default() });
     let error = here.packs.read(pack(), frame(0)).unwrap_err();
     let text = error.to_string();
@@ -264,7 +264,7 @@ fn a_part_that_failed_is_asked_for_again_alone() {
 }
 
 #[test]
-fn who_waits_gives_up_when_told_to_stop() {
+fn waiting_reads_end_on_cancellation() {
     let here = here(Endless { silent: AtomicBool::new(true), ..Endless::default() });
     here.packs.prefetch(&announced(4));
     thread::scope(|scope| {
@@ -284,7 +284,7 @@ fn who_waits_gives_up_when_told_to_stop() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_runtime_ends() {
+fn waiting_reads_fail_when_the_runtime_ends() {
     let Here { runtime, packs, .. } =
         here(Endless { silent: AtomicBool::new(true), ..Endless::default() });
     thread::scope(|scope| {
@@ -295,7 +295,7 @@ fn who_waits_is_told_when_the_runtime_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_hundred_scattered_ranges_take_four_round_trips_with_a_client_as_it_is() {
+async fn scattered_ranges_take_four_round_trips_with_a_real_client() {
     let latency = Duration::from_millis(100);
     let service = Arc::new(Endless { latency, ..Endless::default() });
     let traffic: Arc<Traffic> = Arc::default();

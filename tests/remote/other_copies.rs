@@ -201,7 +201,7 @@ fn a_lost_or_damaged_pack_is_read_from_other_packs() {
 }
 
 #[test]
-fn a_repair_removes_a_lost_pack_that_nothing_needs_from_the_index() {
+fn a_repair_unlists_a_lost_pack_that_is_not_needed() {
     with_each_service("other_copies_unlisted", &|make| {
         let there = TwoCopies::new(make(&Arc::default()));
         there.merge_index();

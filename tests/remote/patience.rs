@@ -46,7 +46,7 @@ async fn ask_after(asked: Arc<AtomicBool>, seconds: u64) {
 }
 
 #[tokio::test]
-async fn a_body_that_stops_coming_is_given_up() {
+async fn a_stalled_response_body_times_out() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     server.put("x", vec![7; 100_000]);
@@ -74,7 +74,7 @@ async fn a_body_that_stops_coming_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_limit_holds_within_a_request_and_for_each_attempt() {
+async fn the_rate_limit_applies_within_each_attempt() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let limited = |limits| {
@@ -113,7 +113,7 @@ fn busy() -> Arc<dyn Service> {
 }
 
 #[test]
-fn who_wants_to_stop_waits_for_no_pause_and_no_limit() {
+fn cancellation_ends_retry_pauses_and_rate_limiting() {
     virtual_time().block_on(async {
         let (stop, asked) = stop();
         let client = Client::new(busy(), hasty(), Arc::default()).with_cancellation(stop.clone());
@@ -153,7 +153,7 @@ impl Observer for Told {
 }
 
 #[test]
-fn who_waits_for_a_claim_is_told_and_leaves_none_behind_when_it_stops() {
+fn waiting_for_a_claim_is_reported_and_can_be_cancelled() {
     let memory =
         Arc::new(MemoryService::named("stopped_claim", Arc::default()).with_conditions(NONE));
     let place = Place::new();
@@ -178,7 +178,7 @@ fn who_waits_for_a_claim_is_told_and_leaves_none_behind_when_it_stops() {
 }
 
 #[test]
-fn a_ref_whose_write_has_begun_is_seen_to_its_end() {
+fn a_started_ref_write_completes_despite_cancellation() {
     let memory = Arc::new(MemoryService::named("begun", Arc::default()).with_conditions(NONE));
     let place = Place::new();
     let (stop, asked) = stop();
@@ -204,7 +204,7 @@ fn a_ref_whose_write_has_begun_is_seen_to_its_end() {
 }
 
 #[test]
-fn a_service_that_says_when_to_come_again_is_asked_for_minutes_and_no_longer() {
+fn retries_with_retry_after_end_after_minutes() {
     for (secs, goes_well) in [(200, true), (100_000, false)] {
         virtual_time().block_on(async {
             let memory = Arc::new(MemoryService::named(&format!("busy_{secs}"), Arc::default()));

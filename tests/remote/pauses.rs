@@ -125,7 +125,7 @@ fn client(refused: u32, wait: Duration, stop: Duration, policy: RequestPolicy) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_is_left_alone_for_as_long_as_it_asks_for() {
+async fn retry_after_delays_the_next_attempt() {
     let began = Instant::now();
     let client = client(2, SECOND * 40, SECOND * 1000, RequestPolicy::default());
     client.list("").await.unwrap();
@@ -133,7 +133,7 @@ async fn a_service_is_left_alone_for_as_long_as_it_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_stops_does_not_wait_to_the_end_of_a_pause() {
+async fn cancellation_ends_a_retry_pause() {
     let began = Instant::now();
     let client = client(9, SECOND * 40, SECOND * 50, RequestPolicy::default());
     let error = client.write("x", Bytes::new(), WriteCondition::Always).await.unwrap_err();
@@ -141,7 +141,7 @@ async fn whoever_stops_does_not_wait_to_the_end_of_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_stops_does_not_wait_until_bytes_are_paid_for() {
+async fn cancellation_ends_a_rate_limit_delay() {
     let began = Instant::now();
     let limits = (Some(10), Some(10));
     let client =
@@ -155,7 +155,7 @@ async fn whoever_stops_does_not_wait_until_bytes_are_paid_for() {
 }
 
 #[tokio::test]
-async fn whoever_stops_does_not_wait_for_parts_and_has_them_removed() {
+async fn cancellation_aborts_a_multipart_upload() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sparse");
     let length = WHOLE_BYTES + 1;

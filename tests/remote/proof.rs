@@ -120,12 +120,12 @@ fn contract(service: &MakeService<'_>) {
 }
 
 #[test]
-fn a_wrong_chunk_list_of_somebody_else_satisfies_no_commit_and_stops_nobody() {
+fn a_foreign_wrong_chunk_list_is_not_trusted() {
     with_each_service("proof", &contract);
 }
 
 #[test]
-fn a_copied_mirror_satisfies_no_push() {
+fn a_push_does_not_trust_a_copied_mirror() {
     with_each_service("mirror", &|service| {
         let traffic = Arc::new(Traffic::default());
         let place = Place::new();

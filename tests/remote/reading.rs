@@ -61,7 +61,7 @@ fn content(reading: &RemoteReader, spec: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_pushed_while_the_index_is_read_is_found() {
+fn a_commit_pushed_during_an_index_read_is_found() {
     let memory = |name: &str| Arc::new(MemoryService::named(name, Arc::default()));
     for name in ["meanwhile_read", "meanwhile_clone"] {
         let pusher = place::Place::new();
@@ -129,12 +129,12 @@ fn contract(service: &MakeService<'_>) {
 }
 
 #[test]
-fn revisions_elsewhere_are_read_over_each_service() {
+fn remote_revisions_are_read_over_each_service() {
     with_each_service("reading", &contract);
 }
 
 #[test]
-fn where_there_is_no_store_it_is_said() {
+fn a_missing_remote_store_is_reported() {
     with_each_service("reading_nothing", &|service| {
         let there = Place::new();
         let traffic = Arc::new(Traffic::default());
@@ -146,7 +146,7 @@ fn where_there_is_no_store_it_is_said() {
 }
 
 #[test]
-fn one_small_file_takes_six_requests_and_then_two() {
+fn the_first_small_file_takes_six_requests_and_the_next_two() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let traffic = Arc::new(Traffic::default());
@@ -225,7 +225,7 @@ fn ranges_of_a_large_file_are_read_and_checked() {
 }
 
 #[test]
-fn a_bit_that_is_flipped_once_on_the_way_is_no_damage() {
+fn a_bit_flipped_once_in_transit_is_retried() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let traffic = Arc::new(Traffic::default());

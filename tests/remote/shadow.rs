@@ -68,7 +68,7 @@ fn stubs_of_packs_that_the_remote_merged_are_replaced() {
 }
 
 #[test]
-fn a_damaged_pack_is_named_and_not_sent() {
+fn a_damaged_local_pack_is_reported_and_not_pushed() {
     let here = Place::new();
     here.write("file", "content");
     let commit = here.commit();

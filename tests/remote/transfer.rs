@@ -204,7 +204,7 @@ fn a_bucket_holds_a_store() {
 }
 
 #[test]
-fn requests_are_few() {
+fn a_push_and_a_small_change_take_few_requests() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let traffic = Arc::new(Traffic::default());

@@ -121,7 +121,7 @@ fn folder() -> (tempfile::TempDir, Arc<dyn Service>) {
 }
 
 #[test]
-fn a_rolling_check_reads_what_was_not_read_lately() {
+fn a_rolling_check_reads_only_packs_that_are_due() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let rolling = |max_age_secs, budget| {
@@ -150,7 +150,7 @@ fn a_rolling_check_reads_what_was_not_read_lately() {
 }
 
 #[test]
-fn of_two_disks_that_are_mounted_in_turn_each_is_read() {
+fn a_rolling_check_treats_a_copied_folder_as_unread() {
     let (dir, service) = folder();
     let there = There::new(service);
     let rolling = || {
@@ -191,13 +191,13 @@ fn a_lost_pack_is_noticed(service: Arc<dyn Service>) {
 }
 
 #[test]
-fn a_lost_pack_is_noticed_in_a_folder_and_sent_again() {
+fn a_lost_pack_in_a_folder_is_detected_and_pushed_again() {
     let (_folder, service) = folder();
     a_lost_pack_is_noticed(service);
 }
 
 #[test]
-fn a_lost_pack_is_noticed_in_memory_and_sent_again() {
+fn a_lost_pack_in_memory_is_detected_and_pushed_again() {
     a_lost_pack_is_noticed(Arc::new(MemoryService::named(
         "verify_lost",
         Arc::<Traffic>::default(),
@@ -205,14 +205,14 @@ fn a_lost_pack_is_noticed_in_memory_and_sent_again() {
 }
 
 #[test]
-fn a_lost_pack_is_noticed_in_a_bucket_and_sent_again() {
+fn a_lost_pack_in_a_bucket_is_detected_and_pushed_again() {
     let server = S3Server::start(S3Options::default());
     let traffic = Arc::new(Traffic::default());
     a_lost_pack_is_noticed(bucket(&server.endpoint(), &server, &traffic));
 }
 
 #[test]
-fn a_lost_pack_is_noticed_by_who_knows_nothing_yet() {
+fn a_new_client_detects_a_lost_pack() {
     let (_folder, service) = folder();
     let there = There::new(service);
     there.remove(&there.key());
@@ -223,7 +223,7 @@ fn a_lost_pack_is_noticed_by_who_knows_nothing_yet() {
 }
 
 #[test]
-fn a_flipped_byte_is_found_by_reading_the_data_and_sent_again() {
+fn a_flipped_byte_is_detected_by_reading_and_repaired() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let mut bytes = there.pack();
@@ -240,7 +240,7 @@ fn a_flipped_byte_is_found_by_reading_the_data_and_sent_again() {
 }
 
 #[test]
-fn a_flipped_byte_behind_the_frames_is_found() {
+fn a_flipped_byte_in_the_footer_is_detected() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let mut bytes = there.pack();
@@ -253,7 +253,7 @@ fn a_flipped_byte_behind_the_frames_is_found() {
 }
 
 #[test]
-fn a_pack_that_was_cut_short_is_found_by_its_length_and_sent_again() {
+fn a_truncated_pack_is_detected_by_length_and_repaired() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let mut bytes = there.pack();
@@ -267,7 +267,7 @@ fn a_pack_that_was_cut_short_is_found_by_its_length_and_sent_again() {
 }
 
 #[test]
-fn a_pack_that_was_put_back_is_relied_on_again() {
+fn a_restored_remote_pack_is_trusted_again() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let bytes = there.pack();
@@ -281,7 +281,7 @@ fn a_pack_that_was_put_back_is_relied_on_again() {
 }
 
 #[test]
-fn a_lost_file_of_the_index_is_noticed_and_written_again() {
+fn a_lost_index_file_is_detected_and_rewritten() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let remote = there.here.remote(Arc::clone(&there.service), CACHE);
@@ -299,7 +299,7 @@ fn a_lost_file_of_the_index_is_noticed_and_written_again() {
 }
 
 #[test]
-fn a_damaged_file_of_the_index_is_named() {
+fn a_damaged_index_file_is_named() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let listed = there.here.runtime.block_on(there.service.list("index/")).unwrap();
@@ -317,7 +317,7 @@ fn a_damaged_file_of_the_index_is_named() {
 }
 
 #[test]
-fn a_damaged_pack_stays_known_when_a_file_of_the_index_is_lost() {
+fn pack_damage_stays_recorded_when_an_index_file_is_lost() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let mut bytes = there.pack();
@@ -339,7 +339,7 @@ fn a_damaged_pack_stays_known_when_a_file_of_the_index_is_lost() {
 }
 
 #[test]
-fn a_ref_that_stands_on_nothing_or_is_garbage_is_named() {
+fn dangling_and_malformed_refs_are_reported() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let nowhere = CommitId::from_bytes([7; 32]);
@@ -355,7 +355,7 @@ fn a_ref_that_stands_on_nothing_or_is_garbage_is_named() {
 }
 
 #[test]
-fn a_service_that_fails_is_not_taken_for_damage() {
+fn a_failing_service_is_not_reported_as_damage() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let failing: Arc<dyn Service> =
@@ -406,7 +406,7 @@ impl RemoteFrames for ReadOnce {
 }
 
 #[test]
-fn a_service_that_keeps_a_damaged_pack_and_reports_success_is_found_out() {
+fn a_write_that_leaves_the_damaged_pack_is_detected() {
     let memory: Arc<dyn Service> =
         Arc::new(MemoryService::named("keeps a damaged pack", Arc::default()));
     let there = There::new(Arc::clone(&memory));
@@ -438,7 +438,7 @@ fn a_service_that_keeps_a_damaged_pack_and_reports_success_is_found_out() {
 }
 
 #[test]
-fn a_connection_that_is_lost_in_a_second_read_is_not_taken_for_damage() {
+fn a_connection_lost_on_a_second_read_is_not_damage() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let store = there.here.repo.store();
@@ -467,7 +467,7 @@ fn a_connection_that_is_lost_in_a_second_read_is_not_taken_for_damage() {
 }
 
 #[test]
-fn where_there_is_no_store_it_is_said() {
+fn a_missing_remote_store_is_reported() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let (_empty, service) = folder();

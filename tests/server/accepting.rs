@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn contents_of_which_too_much_would_be_read_are_refused() {
+async fn packs_that_would_read_too_much_to_check_are_refused() {
     let (here, there) = (Place::new(), Place::new());
     let commit = here.change("a", random(1, 6 << 20));
     let packs = here.repo.store().packs();
@@ -35,7 +35,7 @@ async fn contents_of_which_too_much_would_be_read_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_staged_pack_that_cannot_be_read_for_a_moment_is_gone_on_with_later() {
+async fn publishing_an_unreadable_staged_pack_is_retried() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", "first");
     here.change("b", "second");
@@ -67,7 +67,7 @@ async fn a_staged_pack_that_cannot_be_read_for_a_moment_is_gone_on_with_later() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_given_up_keeps_nobody_out_of_a_quota() {
+async fn an_abandoned_upload_does_not_use_up_the_quota() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", random(1, 50_000));
     let id = here.repo.store().packs()[0];
@@ -88,7 +88,7 @@ async fn what_was_given_up_keeps_nobody_out_of_a_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_come_in_part_counts_as_if_it_were_whole() {
+async fn a_partial_upload_reserves_its_whole_length() {
     let (first, second, there) = (Place::new(), Place::new(), Place::new());
     first.change("a", random(1, 50_000));
     second.change("a", random(2, 50_000));
@@ -123,7 +123,7 @@ async fn what_has_come_in_part_counts_as_if_it_were_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_that_come_at_once_do_not_pass_a_quota_together() {
+async fn concurrent_uploads_do_not_exceed_the_quota() {
     let there = Place::new();
     let length = 50_000u64;
     let used = snap_core::repo::refs::Refs::new(&there.store(), Default::default());

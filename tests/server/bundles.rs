@@ -11,7 +11,7 @@ fn noise(seed: u32, words: u32) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_is_that_of_the_command_line_and_comes_in_parts() {
+async fn a_bundle_equals_that_of_the_cli_and_supports_ranges() {
     let place = Place::new();
     place.change("a", noise(1, 100_000));
     let id = place.change("b", "second");
@@ -42,7 +42,7 @@ async fn a_bundle_is_that_of_the_command_line_and_comes_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_goes_from_server_to_server_as_far_as_it_is_new() {
+async fn a_bundle_between_servers_has_only_new_objects() {
     let (here, there) = (Place::new(), Place::new());
     let first = here.change("a", noise(1, 20_000));
     let second = here.change("b", noise(2, 20_000));

@@ -9,7 +9,7 @@ use snap_core::base::id::BlobId;
 use crate::place::{Place, Serving, json, refused};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_and_its_tree_are_told() {
+async fn a_commit_and_its_tree_are_served_as_json() {
     let place = Place::new();
     let files = place.folder.path().join("files");
     fs_err::create_dir(files.join("sub")).unwrap();
@@ -44,7 +44,7 @@ async fn a_commit_and_its_tree_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_length_is_told_that_is_not_known() {
+async fn responses_of_unknown_length_have_no_content_length() {
     let place = Place::new();
     let id = place.change("a", "content");
     let serving = Serving::of(&place);
@@ -64,7 +64,7 @@ async fn no_length_is_told_that_is_not_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn archives_are_the_same_each_time() {
+async fn archives_are_reproducible() {
     let place = Place::new();
     fs_err::create_dir(place.folder.path().join("files/sub")).unwrap();
     place.change("top", "not in the folder");
@@ -104,7 +104,7 @@ async fn archives_are_the_same_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_archive_has_no_link_that_leads_to_a_store() {
+async fn an_archive_contains_no_symlink_named_snap() {
     let place = Place::new();
     let sub = place.folder.path().join("files/sub");
     fs_err::create_dir(&sub).unwrap();
@@ -137,7 +137,7 @@ async fn pages(serving: &Serving, path: &str, list: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_come_in_pages_that_fit_together() {
+async fn pages_of_a_list_join_without_gaps() {
     let place = Place::new();
     let ids: Vec<_> = (0..7).map(|n| place.change(&format!("f{n}"), n.to_string())).collect();
     let serving = Serving::of(&place);

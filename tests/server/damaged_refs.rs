@@ -39,7 +39,7 @@ async fn tag(serving: &Serving, path: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_needs_no_damaged_ref_is_served_and_pages_name_it() {
+async fn a_damaged_ref_is_reported_and_the_rest_is_served() {
     let (place, commit) = with_damage();
     let serving = Serving::of(&place);
     let archive = "/v1/repos/default/commits/main";
@@ -78,7 +78,7 @@ async fn what_needs_no_damaged_ref_is_served_and_pages_name_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_hands_on_damaged_refs_and_serves_the_others() {
+async fn a_relay_reports_damaged_refs_and_serves_the_others() {
     let (folder, (there, commit)) = (tempfile::tempdir().unwrap(), with_damage());
     let server = Serving::of(&there);
     let listed = json(server.get("refs"), StatusCode::OK).await;

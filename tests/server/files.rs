@@ -52,7 +52,7 @@ async fn a_file_is_read_by_commit_and_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_file_is_told_so() {
+async fn paths_that_are_no_file_are_refused() {
     let place = Place::new();
     fs_err::create_dir(place.folder.path().join("files/sub")).unwrap();
     let id = place.change("sub/a", "content");
@@ -71,7 +71,7 @@ async fn what_is_no_file_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_of_small_and_large_files_are_those_of_the_file() {
+async fn ranges_of_small_and_large_files_are_served() {
     let place = Place::new();
     // Random-looking data, which is cut into different chunks.
     let large: Vec<u8> =
@@ -172,7 +172,7 @@ fn chunk_at(content: &[u8], position: usize) -> BlobId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_in_a_file_is_told_before_the_first_byte_or_breaks_off_and_is_counted() {
+async fn damage_in_a_file_fails_or_truncates_the_response() {
     let place = Place::new();
     place.change("small", "some text\n".repeat(20));
     let large = Corpus::Random.make(12 << 20);

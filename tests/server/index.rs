@@ -34,7 +34,7 @@ fn three() -> (Place, Vec<PackId>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_of_once_cannot_be_told_in_other_ways() {
+async fn listing_known_packs_again_changes_no_index_file() {
     let ((here, packs), there) = (three(), Place::new());
     let serving = Serving::of(&there);
     for id in &packs {
@@ -62,7 +62,7 @@ async fn what_is_told_of_once_cannot_be_told_in_other_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_pack_told_of_with_old_ones_is_told_of_once() {
+async fn a_new_pack_listed_with_known_ones_is_listed_once() {
     let ((here, packs), there) = (three(), Place::new());
     let serving = Serving::of(&there);
     assert_eq!(serving.send(&here, &packs[..2]).await.status(), 201);
@@ -76,7 +76,7 @@ async fn a_new_pack_told_of_with_old_ones_is_told_of_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_cannot_be_read_keeps_nobody_from_the_others() {
+async fn an_unreadable_pack_does_not_block_the_others() {
     let (here, bad, there) = (Place::new(), Place::new(), Place::new());
     here.change("a", "good");
     bad.change("a", "bad");

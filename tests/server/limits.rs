@@ -54,7 +54,7 @@ pub(crate) async fn is_served(serving: &Serving) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_too_little_is_sent_away() {
+async fn a_stalled_request_is_closed_at_its_timeout() {
     let place = Place::new();
     let limits = ServerLimits::default();
     let header = Duration::from_secs(limits.header_secs);
@@ -82,7 +82,7 @@ async fn who_says_too_little_is_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_no_answers_is_sent_away() {
+async fn a_client_that_reads_no_responses_is_disconnected() {
     let place = Place::new();
     let limits = ServerLimits { connections: 1, ..ServerLimits::default() };
     let stall = limits.stall();
@@ -100,7 +100,7 @@ async fn who_takes_no_answers_is_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_are_as_many_connections_as_there_may_be() {
+async fn connections_above_the_limit_are_refused() {
     let place = Place::new();
     for limits in [
         ServerLimits { connections: 2, ..ServerLimits::default() },
@@ -123,7 +123,7 @@ async fn there_are_as_many_connections_as_there_may_be() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_is_refused() {
+async fn malformed_requests_are_refused() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);
@@ -172,7 +172,7 @@ async fn nonsense_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_to_be_told_sends_nothing_that_is_refused() {
+async fn expect_100_continue_is_refused_before_the_body() {
     let place = Place::new();
     let serving = start(&place, ServerLimits { upload_bytes: 1000, ..ServerLimits::default() });
     let name = "5f".repeat(32);
@@ -193,7 +193,7 @@ fn open_count(path: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_whose_sender_hangs_up_is_logged() {
+async fn a_write_of_a_disconnected_client_is_logged() {
     let place = Place::new();
     let commit = place.change("a", "content");
     let audit = place.folder.path().join("audit.jsonl");
@@ -226,7 +226,7 @@ async fn a_write_whose_sender_hangs_up_is_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_ends_what_is_under_way_before_it_stops() {
+async fn a_shutdown_waits_for_requests_in_progress() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", "content");
     let id = here.repo.store().packs()[0];

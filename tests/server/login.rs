@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
+async fn a_cookie_behind_a_tls_proxy_has_the_host_prefix() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let proxies = vec!["127.0.0.1".parse().unwrap()];
@@ -71,7 +71,7 @@ pub(crate) async fn send(request: RequestBuilder, fields: &[(&str, &str)]) -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
+async fn a_login_stores_the_token_in_a_cookie_for_pages_only() {
     let place = Place::new();
     place.change("a", "a confidential content");
     let secret = token(&place, "ada", Right::Read, None);
@@ -139,7 +139,7 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_show_what_a_token_may_read() {
+async fn pages_show_only_repositories_that_the_token_can_read() {
     let show = crate::showcase::make();
     let file = show.path().join(snap_server::access::tokens::FILE);
     let wanted = snap_server::access::tokens::NewToken {
@@ -171,7 +171,7 @@ async fn pages_show_what_a_token_may_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_tokens_there_is_nothing_to_log_in_to() {
+async fn a_server_without_tokens_has_no_login_page() {
     let place = Place::new();
     let serving = Serving::of(&place);
     let home = ask(&serving, "/").await;

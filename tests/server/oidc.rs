@@ -66,7 +66,7 @@ fn a_little_later(serving: &Serving) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_of_the_issuer_is_good_for_what_its_claims_are_mapped_to() {
+async fn an_oidc_token_grants_the_rights_of_its_mapped_claims() {
     let (here, there) = (Place::new(), Place::new());
     let (first, second) = (here.change("a", "first"), here.change("a", "second"));
     let signer = Signer::new(Algorithm::ES256, "k1");
@@ -114,7 +114,7 @@ async fn a_token_of_the_issuer_is_good_for_what_its_claims_are_mapped_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_kind_of_key_is_known() {
+async fn each_key_type_verifies_signatures() {
     let place = Place::new();
     for algorithm in [
         Algorithm::RS256,
@@ -224,7 +224,7 @@ fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_hold_is_refused() {
+async fn tokens_with_wrong_claims_or_signatures_are_refused() {
     let place = Place::new();
     let signer = Signer::new(Algorithm::ES256, "k1");
     // With two keys a token must name its key.
@@ -248,7 +248,7 @@ async fn what_does_not_hold_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
+async fn unknown_key_names_cause_few_fetches_and_block_no_client() {
     let place = Place::new();
     let signer = Signer::new(Algorithm::ES256, "k1");
     let issuer = Issuer::start(&[&signer]);
@@ -291,7 +291,7 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_key_is_known_at_once_and_an_old_one_not_any_more() {
+async fn a_new_key_is_used_at_once_and_a_removed_one_is_refused() {
     let place = Place::new();
     let [old, new] = ["k1", "k2"].map(|id| Signer::new(Algorithm::ES256, id));
     let issuer = Issuer::start(&[&old]);
@@ -324,7 +324,7 @@ async fn is_away(answer: Response) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_issuer_is_away_tokens_of_the_file_hold_and_its_own_are_told_to_wait() {
+async fn file_tokens_work_and_oidc_tokens_get_503_during_an_outage() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let signer = Signer::new(Algorithm::ES256, "k1");
@@ -356,7 +356,7 @@ fn says(issuer: &str, keys: &str) -> Mode {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_issuer_that_lies_or_stalls_is_as_good_as_away() {
+async fn a_faulty_or_stalled_issuer_counts_as_unavailable() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let signer = Signer::new(Algorithm::ES256, "k1");
@@ -400,7 +400,7 @@ async fn an_issuer_that_lies_or_stalls_is_as_good_as_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_one_line_in_the_log_of_writes() {
+async fn client_names_take_one_line_in_the_audit_log() {
     let place = Place::new();
     let signer = Signer::new(Algorithm::ES256, "k1");
     let issuer = Issuer::start(&[&signer]);
@@ -430,7 +430,7 @@ async fn a_name_is_one_line_in_the_log_of_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_logs_in_to_the_page_with_it_as_long_as_it_holds() {
+async fn an_oidc_token_logs_in_to_pages_until_it_expires() {
     let place = Place::new();
     place.change("a", "content");
     let signer = Signer::new(Algorithm::ES256, "k1");

@@ -62,7 +62,7 @@ fn operations(document: &Value) -> Vec<(String, String, Value)> {
 }
 
 #[test]
-fn the_document_has_the_routes_there_are_and_no_others() {
+fn the_openapi_document_lists_exactly_the_routes() {
     let document = document();
     let told: BTreeSet<(String, String)> =
         operations(&document).into_iter().map(|(path, method, _)| (path, method)).collect();
@@ -73,7 +73,7 @@ fn the_document_has_the_routes_there_are_and_no_others() {
 }
 
 #[test]
-fn what_needs_a_token_is_said() {
+fn the_openapi_document_states_which_routes_need_a_token() {
     let document = document();
     assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
     // A server may run without tokens.
@@ -135,7 +135,7 @@ write    POST   /v1/repos/{repo}/head
 ";
 
 #[test]
-fn every_route_needs_the_right_that_is_listed() {
+fn every_route_requires_its_documented_right() {
     let declared = snap_server::routes::routes();
     let lines = declared.declared().iter().map(|route| {
         let needs = match route.access {
@@ -210,7 +210,7 @@ fn plain(document: &Value, schema: &Value) -> Value {
 }
 
 #[test]
-fn records_are_those_of_the_command_line() {
+fn openapi_records_match_the_json_schemas_of_the_cli() {
     let document = document();
     for (place, name, only) in RECORDS {
         let told = document.pointer(&format!("/components/schemas/{place}")).unwrap();
@@ -335,7 +335,7 @@ fn requests(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_answered_is_what_the_document_says() {
+async fn responses_match_the_openapi_document() {
     let (place, new) = (Place::new(), Place::new());
     fs_err::create_dir(place.folder.path().join("files/sub")).unwrap();
     fs_err::os::unix::fs::symlink("sub/a", place.folder.path().join("files/link")).unwrap();
@@ -396,7 +396,7 @@ async fn what_is_answered_is_what_the_document_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_object_is_taken_if_it_is_what_it_says_and_complete() {
+async fn an_uploaded_object_must_match_its_id_and_be_complete() {
     let (here, there) = (Place::new(), Place::new());
     let id = here.change("a", "content");
     let serving = Serving::of(&there);

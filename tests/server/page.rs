@@ -46,7 +46,7 @@ pub(crate) async fn page(serving: &Serving, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_gets_from_the_repositories_to_a_file() {
+async fn links_lead_from_the_repository_list_to_a_file() {
     let place = Place::new();
     place.change("main.rs", "fn main() {}\n");
     let id = place.change("sub/notes & more.txt", "a < b\n");
@@ -71,7 +71,7 @@ async fn one_gets_from_the_repositories_to_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_stand_in_the_list_of_commits() {
+async fn the_list_of_commits_shows_labels() {
     let place = Place::new();
     place.change("a", "first");
     fs_err::write(place.folder.path().join("files/a"), "second").unwrap();
@@ -96,7 +96,7 @@ async fn labels_stand_in_the_list_of_commits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_is_saved_in_each_form() {
+async fn a_folder_can_be_downloaded_in_each_archive_format() {
     let place = Place::new();
     let id = place.change("sub/of it/a", "content");
     let serving = Serving::of(&place);
@@ -124,7 +124,7 @@ async fn a_folder_is_saved_in_each_form() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_text_is_shown_as_what_it_is() {
+async fn empty_binary_image_and_large_files_are_shown() {
     let place = Place::new();
     place.change("empty", "");
     place.change("core", [b"\0\x01ELF".as_slice(), &[7; 5000]].concat());
@@ -167,7 +167,7 @@ async fn lists_are_paged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_beyond_the_last_one_says_which_is_the_last() {
+async fn a_page_beyond_the_last_one_names_the_last_page() {
     let place = Place::new();
     for n in 0..52 {
         place.change("a", format!("{n}"));
@@ -192,7 +192,7 @@ async fn a_page_beyond_the_last_one_says_which_is_the_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_of_many_repositories_is_looked_at() {
+async fn damage_is_found_in_each_of_many_repositories() {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..103 {
         let dir = folder.path().join(format!("r{number:03}"));
@@ -217,7 +217,7 @@ async fn each_of_many_repositories_is_looked_at() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_show_the_public_address_and_nothing_that_a_request_makes_up() {
+async fn commands_show_the_public_address_or_a_valid_host() {
     let place = Place::new();
     let shown = async |serving: &Serving, host: &str| {
         let ask = serving.client.get(format!("{}/r/default", serving.origin()));
@@ -240,7 +240,7 @@ async fn commands_show_the_public_address_and_nothing_that_a_request_makes_up() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_place_says_what_to_do() {
+async fn an_empty_repository_shows_the_push_command() {
     let place = Place::new();
     let serving = Serving::of(&place);
     let shown = page(&serving, "/r/default").await;
@@ -258,7 +258,7 @@ fn point(place: &Place, name: &str, (from, to): (Option<CommitId>, Option<Commit
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_those_of_a_branch_that_was_pushed() {
+async fn pages_show_an_existing_branch_if_head_is_unborn() {
     let place = Place::new();
     let id = place.change("a", "content");
     point(&place, "refs/heads/trunk", (None, Some(id)));
@@ -283,7 +283,7 @@ fn escaped(name: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_names_and_contents_are_text() {
+async fn hostile_names_and_contents_are_escaped() {
     let place = Place::new();
     let before = place.change("a", "content");
     hostile::fill(&place);
@@ -341,7 +341,7 @@ async fn hostile_names_and_contents_are_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tag_called_as_a_branch_leads_to_the_tag() {
+async fn a_tag_named_like_a_branch_links_to_the_tag() {
     let place = Place::new();
     let tagged = place.change("a", "first");
     point(&place, "refs/tags/main", (None, Some(tagged)));
@@ -432,7 +432,7 @@ async fn paths_are_found_and_have_a_history() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn growth_is_counted_and_drawn() {
+async fn statistics_are_computed_and_drawn() {
     let place = Place::new();
     let noise: Vec<u8> =
         (0..40_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
@@ -458,7 +458,7 @@ async fn growth_is_counted_and_drawn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_are_bounded_whatever_was_pushed() {
+async fn page_sizes_are_bounded_for_any_content() {
     let place = Place::new();
     let odd = "\u{1}a".repeat(100_000);
     let before = place.change("lines", "\n".repeat(1 << 21));
@@ -502,7 +502,7 @@ pub(crate) fn damage(place: &Place, id: &PackId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_is_told_on_further_pages_too() {
+async fn damage_is_reported_on_every_page_of_a_list() {
     let place = Place::new();
     place.change("a", "first");
     let before = place.repo.store().packs();
@@ -527,7 +527,7 @@ async fn damage_is_told_on_further_pages_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn growth_that_cannot_be_counted_is_said_to_be() {
+async fn statistics_that_cannot_be_computed_are_reported() {
     let place = Place::new();
     place.change("a", "first");
     let before = place.repo.store().packs();

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_browses_to_a_file_compares_and_searches() {
+async fn a_browser_can_open_files_compare_and_search() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
     let show = showcase::make();
     let serving = Serving::over(show.path());
@@ -56,7 +56,7 @@ async fn one_browses_to_a_file_compares_and_searches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_was_pushed_runs() {
+async fn no_pushed_script_runs_in_a_browser() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
     let place = Place::new();
     let before = place.change("a", "content");

@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_are_pages_for_browsers_and_problems_for_programs() {
+async fn errors_are_html_for_browsers_and_json_for_programs() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);
@@ -34,7 +34,7 @@ async fn refusals_are_pages_for_browsers_and_problems_for_programs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_say_what_a_browser_may_do() {
+async fn pages_have_a_strict_content_security_policy() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);
@@ -70,7 +70,7 @@ async fn pages_say_what_a_browser_may_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_answer_says_who_may_use_it_and_keep_it() {
+async fn responses_have_cache_control_and_resource_policy_headers() {
     let place = Place::new();
     let id = place.change("a.js", "window.pwned = 1");
     let serving = Serving::of(&place);
@@ -107,7 +107,7 @@ async fn each_answer_says_who_may_use_it_and_keep_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_tables_however_they_are_laid_out() {
+async fn lists_are_marked_up_as_tables_with_roles() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);

@@ -60,7 +60,7 @@ async fn a_folder_shows_its_readme() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_of_the_commit_are_shown_and_others_linked() {
+async fn images_of_the_commit_are_embedded_and_others_linked() {
     let place = Place::new();
     place.change("pictures/dot.png", PNG);
     place.change("pictures/notes.txt", "text");

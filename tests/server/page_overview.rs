@@ -32,7 +32,7 @@ fn push(place: &Place, branch: &str, id: CommitId, secs: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_branch_says_when_it_was_pushed_and_by_whom() {
+async fn a_branch_shows_the_time_and_author_of_its_last_push() {
     let place = Place::new();
     let first = place.change("a", "first");
     let second = place.change("a", "second");
@@ -75,7 +75,7 @@ async fn a_client_without_a_token_has_no_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_branches_the_five_pushed_last_are_named() {
+async fn the_overview_lists_the_five_most_recently_pushed_branches() {
     let place = Place::new();
     let id = place.change("a", "content");
     let after = Time::now().secs + 1000;
@@ -124,7 +124,7 @@ async fn unverified_data_needs_attention() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_says_how_much_of_it_is_used() {
+async fn the_overview_shows_the_used_part_of_a_quota() {
     let place = Place::new();
     place.change("a", "content");
     let packs = place.repo.store().packs();
@@ -143,7 +143,7 @@ async fn a_quota_says_how_much_of_it_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_stands_above_the_list() {
+async fn damage_is_reported_above_the_repository_list() {
     let place = Place::new();
     place.change("a", "first");
     // The newest commit needs nothing of this pack.

@@ -46,7 +46,7 @@ impl Relayed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_asks_once_how_it_stands() {
+async fn a_page_sends_few_requests_to_the_upstream() {
     let show = showcase::make();
     let place = Relayed::new(Serving::over(show.path()));
     let site = "/r/team%2Fwebsite";
@@ -65,7 +65,7 @@ async fn a_page_asks_once_how_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_list_says_what_only_the_upstream_knows() {
+async fn the_list_marks_data_that_only_the_upstream_has() {
     let there = Place::new();
     there.change("a", "content");
     let place = Relayed::new(Serving::of(&there));
@@ -83,7 +83,7 @@ async fn the_list_says_what_only_the_upstream_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_commits_added_is_counted_for_those_who_ask_for_it() {
+async fn added_sizes_are_computed_only_for_the_statistics_page() {
     let there = Place::new();
     there.change("a", "content");
     let place = Relayed::new(Serving::of(&there));
@@ -100,7 +100,7 @@ async fn what_commits_added_is_counted_for_those_who_ask_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_says_that_what_lies_behind_is_away() {
+async fn an_error_page_reports_an_upstream_outage() {
     let there = Place::new();
     there.change("a", "content");
     let place = Relayed::new(Serving::of(&there));

@@ -7,7 +7,7 @@ use snap_server::settings::{ServerLimits, ServerSettings};
 use crate::place::{Place, Serving, json, refused};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_sent_counts_once_all_of_it_is_there() {
+async fn packs_are_published_once_they_are_complete() {
     let (here, there) = (Place::new(), Place::new());
     let first = here.change("a", "first");
     let serving = Serving::of(&there);
@@ -45,7 +45,7 @@ async fn what_is_sent_counts_once_all_of_it_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_is_read_in_parts() {
+async fn a_pack_supports_range_requests() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);
@@ -73,7 +73,7 @@ async fn told(request: RequestBuilder) -> (u16, Option<String>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_read_in_parts_has_the_same_conditions_everywhere() {
+async fn range_and_conditional_requests_work_on_all_resources() {
     let place = Place::new();
     let commit = place.change("a", "content");
     let serving = Serving::of(&place);
@@ -122,7 +122,7 @@ fn tag_of(answer: &reqwest::Response) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_that_a_newer_version_wrote_is_answered_and_not_moved() {
+async fn a_ref_of_a_newer_version_is_served_and_not_moved() {
     let place = Place::new();
     let first = place.change("a", "first");
     let second = place.change("a", "second");
@@ -139,7 +139,7 @@ async fn a_ref_that_a_newer_version_wrote_is_answered_and_not_moved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_moves_from_any_of_where_it_may_stand() {
+async fn if_match_accepts_a_list_of_etags_for_a_ref() {
     let place = Place::new();
     let first = place.change("a", "first");
     let second = place.change("a", "second");
@@ -190,7 +190,7 @@ async fn a_ref_moves_from_any_of_where_it_may_stand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_learn_how_much_may_be_sent() {
+async fn the_server_reports_its_limits() {
     let place = Place::new();
     let limits = ServerLimits {
         upload_bytes: 1,
@@ -209,7 +209,7 @@ async fn clients_learn_how_much_may_be_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_moves_from_where_it_stands_and_from_nowhere_else() {
+async fn a_ref_moves_only_under_a_matching_condition() {
     let place = Place::new();
     let first = place.change("a", "first");
     let second = place.change("a", "second");
@@ -236,7 +236,7 @@ async fn a_ref_moves_from_where_it_stands_and_from_nowhere_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_read_and_missing_ones_are_told() {
+async fn objects_are_served_and_missing_ones_listed() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);
@@ -259,7 +259,7 @@ async fn objects_are_read_and_missing_ones_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refs_that_have_not_moved_cost_little() {
+async fn unchanged_refs_get_304() {
     let place = Place::new();
     place.change("a", "first");
     let serving = Serving::of(&place);

@@ -112,7 +112,7 @@ fn little_more(bytes: usize) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_is_cut_again_and_again_sends_little_twice() {
+async fn a_repeatedly_interrupted_push_resends_few_bytes() {
     let content = random(1, LONG);
     let line = Line::new(ServerSettings::default(), &content);
     // More cuts than the client has attempts without progress.
@@ -137,7 +137,7 @@ async fn a_push_that_is_cut_again_and_again_sends_little_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_later_run_goes_on_with_it() {
+async fn a_later_push_resumes_an_upload() {
     let content = random(2, LONG);
     let line = Line::new(ServerSettings::default(), &content);
     line.cut(LONG as u64 / 2, 1);
@@ -157,7 +157,7 @@ async fn a_later_run_goes_on_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_else_left_there_does_no_harm() {
+async fn a_foreign_partial_upload_is_replaced() {
     let content = random(3, 8 << 20);
     let line = Line::new(ServerSettings::default(), &content);
     // Other bytes of the same length, then another length.
@@ -184,7 +184,7 @@ async fn what_somebody_else_left_there_does_no_harm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_knows_no_such_thing_gets_whole_packs() {
+async fn a_server_without_resumable_uploads_gets_whole_packs() {
     let content = random(4, 8 << 20);
     let limits = ServerLimits { unfinished_uploads: 0, ..ServerLimits::default() };
     let line = Line::new(ServerSettings { limits, ..ServerSettings::default() }, &content);
@@ -201,7 +201,7 @@ async fn a_server_that_knows_no_such_thing_gets_whole_packs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_short_push_asks_for_nothing_more() {
+async fn a_short_push_uses_no_resumable_upload() {
     let content = random(5, 3 << 20);
     let line = Line::new(ServerSettings::default(), &content);
     line.push().await.0.unwrap();
@@ -211,7 +211,7 @@ async fn a_short_push_asks_for_nothing_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_passes_it_on_in_the_same_way() {
+async fn a_relay_forwards_an_upload_with_resumption() {
     let content = random(6, 8 << 20);
     let line = Line::new(ServerSettings::default(), &content);
     let cache = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ async fn a_relay_passes_it_on_in_the_same_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_clears_up_what_one_that_was_killed_has_left() {
+async fn a_server_removes_files_of_a_killed_server() {
     let place = Place::new();
     place.change("a", "content");
     let tmp = place.store().join("tmp");
@@ -262,7 +262,7 @@ async fn a_server_clears_up_what_one_that_was_killed_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clone_begins_with_the_branch_that_was_pushed_first() {
+async fn the_first_pushed_branch_becomes_the_default_branch() {
     let (here, there) = (Place::new(), Place::new());
     let commit = here.change("a", "first");
     let serving = Serving::of(&there);
@@ -291,7 +291,7 @@ async fn a_clone_begins_with_the_branch_that_was_pushed_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_was_refused_is_not_sent_whole_before_there_is_room_for_it() {
+async fn a_refused_body_is_sent_whole_only_when_a_slot_is_free() {
     let content = random(3, 2 << 20);
     let limits = ServerLimits { uploads: 1, ..ServerLimits::default() };
     let line = Line::new(ServerSettings { limits, ..ServerSettings::default() }, &content);

@@ -26,7 +26,7 @@ fn is_clean(place: &Place) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_is_not_what_it_says_leaves_nothing() {
+async fn a_damaged_pack_is_refused_and_leaves_no_file() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", "content");
     let serving = Serving::of(&there);
@@ -131,14 +131,14 @@ async fn send_bombs() {
 }
 
 #[test]
-fn bombs_take_no_memory_and_leave_nothing() {
-    alone("refused::bombs_take_no_memory_and_leave_nothing", || {
+fn decompression_bombs_take_no_memory_and_leave_no_file() {
+    alone("refused::decompression_bombs_take_no_memory_and_leave_no_file", || {
         tokio::runtime::Runtime::new().unwrap().block_on(send_bombs());
     });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_complete_does_not_count() {
+async fn incomplete_pushes_are_not_published() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", "first");
     let before = here.repo.store().packs();
@@ -159,7 +159,7 @@ async fn what_is_not_complete_does_not_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_long_is_not_taken() {
+async fn bodies_above_the_limits_are_refused() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", vec![7; 100_000]);
     let limits = ServerLimits { upload_bytes: 100, missing_ids: 2, ..ServerLimits::default() };
@@ -181,7 +181,7 @@ async fn what_is_too_long_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_that_lead_nowhere_are_told_so() {
+async fn unknown_paths_are_refused() {
     let place = Place::new();
     let serving = Serving::of(&place);
     let origin = serving.base.trim_end_matches("/v1/repos/default").to_owned();
@@ -196,7 +196,7 @@ async fn paths_that_lead_nowhere_are_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_that_would_be_a_folder_of_another_is_refused_in_words() {
+async fn a_conflicting_ref_name_is_refused_with_an_explanation() {
     let place = Place::new();
     let commit = place.change("a", "content");
     let serving = Serving::of(&place);
@@ -228,7 +228,7 @@ fn two_packs(place: &Place) -> (Vec<PackId>, snap_core::base::id::CommitId) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_is_set_to_nothing_that_came_in_part() {
+async fn a_ref_is_not_set_to_an_incomplete_commit() {
     let (here, there) = (Place::new(), Place::new());
     let (packs, second) = two_packs(&here);
     there.steal(&here, &packs[1]);
@@ -241,7 +241,7 @@ async fn a_ref_is_set_to_nothing_that_came_in_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn packs_that_came_to_count_together_do_so_after_all() {
+async fn an_interrupted_publication_is_resumed_on_start() {
     let (here, there) = (Place::new(), Place::new());
     let (packs, second) = two_packs(&here);
     let serving = Serving::of(&there);
@@ -273,7 +273,7 @@ async fn there_packs(serving: &Serving) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_server_left_is_looked_at_again() {
+async fn staged_packs_of_another_server_are_verified_again() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", "content ".repeat(1000));
     let id = here.repo.store().packs()[0];
@@ -298,7 +298,7 @@ async fn what_another_server_left_is_looked_at_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_several_parts_tell_of_is_taken_once() {
+async fn a_pack_listed_in_several_parts_is_published_once() {
     let (here, there) = (Place::new(), Place::new());
     let (packs, _) = two_packs(&here);
     let serving = Serving::of(&there);
@@ -324,7 +324,7 @@ async fn a_pack_that_several_parts_tell_of_is_taken_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_refused_comes_to_read_why() {
+async fn a_client_with_a_refused_body_receives_the_reason() {
     let there = Place::new();
     let secret = crate::tokens::token(&there, "ada", Right::Read, None);
     let all = crate::tokens::token(&there, "root", Right::Admin, None);
@@ -349,7 +349,7 @@ async fn who_is_refused_comes_to_read_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_ref_has_no_name_that_steers_what_is_shown() {
+async fn new_refs_with_invisible_control_characters_are_refused() {
     let place = Place::new();
     let commit = place.change("a", "first");
     let serving = Serving::of(&place);

@@ -57,7 +57,7 @@ fn read_until(stream: &mut TcpStream, text: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
+async fn an_http2_client_that_reads_nothing_is_disconnected() {
     let place = Place::new();
     let bytes = random(1, 200 << 10);
     let commit = place.change("a", &bytes);
@@ -91,7 +91,7 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_sends_slowly_has_a_share_and_others_have_theirs() {
+async fn slow_requests_of_one_token_do_not_block_others() {
     let place = Place::new();
     let [greedy, other] =
         ["greedy", "other"].map(|name| token(&place, name, Right::Read, Some("default")));
@@ -119,7 +119,7 @@ async fn whoever_sends_slowly_has_a_share_and_others_have_theirs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_million_ids_are_one_question() {
+async fn a_million_ids_fit_in_one_request() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);
@@ -160,7 +160,7 @@ async fn a_million_ids_are_one_question() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_ends_the_own_half_in_the_midst_of_a_body_leaves_nothing() {
+async fn a_body_cut_by_a_half_closed_connection_leaves_no_file() {
     let place = Place::new();
     let serving = Serving::of(&place);
     let name = "5f".repeat(32);
@@ -186,7 +186,7 @@ async fn who_ends_the_own_half_in_the_midst_of_a_body_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_ends_the_own_half_while_an_answer_comes_gets_all_of_it() {
+async fn a_half_closed_client_receives_the_whole_response() {
     let place = Place::new();
     place.change("a", random(1, 32 << 20));
     let serving = Serving::start(&place, ServerSettings::default());

@@ -39,7 +39,7 @@ fn client(certificate: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_certificate_is_taken_and_a_broken_one_is_not() {
+async fn a_new_certificate_is_loaded_and_a_broken_one_is_not() {
     let place = Place::new();
     let (tls, first) = make(&place);
     let serving =

@@ -52,7 +52,7 @@ async fn status_after(serving: &Serving, delay_ms: u64, request: RequestBuilder)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_token_there_is_only_what_the_server_is() {
+async fn requests_without_a_token_see_only_the_server_info() {
     let place = Place::new();
     place.change("a", "content");
     let secret = token(&place, "ada", Right::Read, None);
@@ -78,7 +78,7 @@ async fn without_a_token_there_is_only_what_the_server_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_good_for_its_scope_and_no_more() {
+async fn a_token_grants_only_its_scope() {
     let (here, there) = (Place::new(), Place::new());
     let first = here.change("a", "first");
     let second = here.change("a", "second");
@@ -145,7 +145,7 @@ async fn a_token_is_good_for_its_scope_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_that_a_token_may_not_read_is_not_there() {
+async fn a_repository_without_read_permission_looks_absent() {
     let folder = tempfile::tempdir().unwrap();
     let secret = {
         let wanted = NewToken {
@@ -185,7 +185,7 @@ async fn a_repository_that_a_token_may_not_read_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_administers_a_repository_makes_it_and_nobody_else_does() {
+async fn only_an_admin_token_can_create_its_repository() {
     let folder = tempfile::tempdir().unwrap();
     let made = |(name, scope, of): (&str, Right, &str)| {
         let (name, repositories) = (name.to_owned(), Some(vec![of.to_owned()]));
@@ -218,7 +218,7 @@ async fn who_administers_a_repository_makes_it_and_nobody_else_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_come_and_go_while_it_runs() {
+async fn tokens_can_be_added_and_revoked_at_run_time() {
     let place = Place::new();
     let serving = Serving::of(&place);
     let ask = |secret: &str| serving.get("refs").bearer_auth(secret);
@@ -246,7 +246,7 @@ async fn tokens_come_and_go_while_it_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cookie_is_good_for_reading_only() {
+async fn a_cookie_grants_only_read_requests() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Admin, None);
     let serving = Serving::of(&place);
@@ -270,7 +270,7 @@ async fn a_cookie_is_good_for_reading_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_cookie_keeps_nobody_from_the_page_to_log_in() {
+async fn an_invalid_cookie_does_not_block_the_login_page() {
     let place = Place::new();
     token(&place, "ada", Right::Read, None);
     let serving = Serving::of(&place);
@@ -297,7 +297,7 @@ async fn an_old_cookie_keeps_nobody_from_the_page_to_log_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_guess_wait_and_others_do_not() {
+async fn failed_logins_are_delayed_and_valid_ones_are_not() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let serving = Serving::of(&place);
@@ -334,7 +334,7 @@ async fn those_who_guess_wait_and_others_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_show_nobody_what_is_not_theirs() {
+async fn pages_hide_repositories_without_permission() {
     let place = Place::new();
     place.change("a", "content");
     let secret = token(&place, "ada", Right::Read, Some("other"));
@@ -358,7 +358,7 @@ async fn pages_show_nobody_what_is_not_theirs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_elsewhere_cannot_use_an_open_server() {
+async fn cross_site_requests_to_an_open_server_are_refused() {
     let place = Place::new();
     place.change("a", "content");
     let serving = Serving::of(&place);
@@ -386,7 +386,7 @@ async fn a_page_elsewhere_cannot_use_an_open_server() {
 }
 
 #[tokio::test]
-async fn a_file_of_tokens_that_cannot_be_read_in_time_keeps_nobody_waiting() {
+async fn a_blocking_token_file_does_not_block_requests() {
     let place = Place::new();
     place.change("a", "content");
     let secret = token(&place, "ada", Right::Read, None);

@@ -114,7 +114,7 @@ fn limited(limits: ServerLimits) -> ServerSettings {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_comes_in_parts_and_is_seen_when_it_is_whole() {
+async fn a_pack_uploaded_in_parts_is_published_when_complete() {
     let ((here, pack), there) = (pack(1, 300_000), Place::new());
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     assert_eq!(pack.head(&serving).await.status(), 404);
@@ -136,7 +136,7 @@ async fn a_pack_comes_in_parts_and_is_seen_when_it_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_comes_in_parts_and_is_taken_in_when_it_is_whole() {
+async fn a_bundle_uploaded_in_parts_is_unpacked_when_complete() {
     let ((commit, bundle), there) = (bundle(31, 300_000).await, Place::new());
     let (serving, all) = (Serving::of(&there), bundle.bytes.len());
     assert_eq!(bundle.head(&serving).await.status(), 404);
@@ -162,7 +162,7 @@ async fn a_bundle_comes_in_parts_and_is_taken_in_when_it_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_waits_until_it_can_be_passed_on() {
+async fn a_bundle_upload_is_kept_while_the_bucket_is_unavailable() {
     let ((commit, bundle), bucket) = (bundle(32, 300_000).await, Bucket::new());
     let (serving, all) = (bucket.replica("one"), bundle.bytes.len());
     create(&serving).await;
@@ -178,7 +178,7 @@ async fn a_bundle_waits_until_it_can_be_passed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_go_on_where_it_ends_is_told_where_that_is() {
+async fn an_upload_at_the_wrong_offset_gets_the_right_offset() {
     let ((_here, pack), there) = (pack(2, 300_000), Place::new());
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     let offset = |answer: &Response| answer.headers()["upload-offset"].to_str().unwrap().to_owned();
@@ -195,7 +195,7 @@ async fn whoever_does_not_go_on_where_it_ends_is_told_where_that_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_lies_is_refused() {
+async fn an_upload_with_inconsistent_headers_is_refused() {
     let ((_here, pack), there) = (pack(3, 300_000), Place::new());
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     let url = pack.url(&serving);
@@ -229,12 +229,12 @@ async fn an_upload_that_lies_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_the_pack_leaves_nothing() {
+async fn a_damaged_pack_upload_leaves_no_file() {
     leaves_nothing_unless_it_is_right(pack(4, 300_000).1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_the_bundle_leaves_nothing() {
+async fn a_damaged_bundle_upload_leaves_no_file() {
     leaves_nothing_unless_it_is_right(bundle(4, 300_000).await.1).await;
 }
 
@@ -263,7 +263,7 @@ async fn leaves_nothing_unless_it_is_right(pack: Pack) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forgotten_begins_anew() {
+async fn a_deleted_upload_starts_again() {
     let ((_here, pack), there) = (pack(5, 100_000), Place::new());
     let serving = Serving::of(&there);
     let delete = || serving.client.delete(pack.url(&serving));
@@ -278,7 +278,7 @@ async fn what_is_forgotten_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_writes_at_a_time_and_the_next_takes_over_from_one_that_stands_still() {
+async fn an_upload_has_one_writer_until_it_stalls() {
     let ((_here, pack), there) = (pack(6, 300_000), Place::new());
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     let stuck = tokio::spawn(pack.stuck(&serving, 0, 1000).send());
@@ -301,7 +301,7 @@ async fn one_writes_at_a_time_and_the_next_takes_over_from_one_that_stands_still
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_before_a_connection_broke_stays() {
+async fn an_interrupted_upload_keeps_its_received_bytes() {
     let ((_here, pack), there) = (pack(7, 300_000), Place::new());
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     let broken = tokio::spawn(pack.stuck(&serving, 0, 70_000).send());
@@ -311,7 +311,7 @@ async fn what_came_before_a_connection_broke_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_server_of_the_store_goes_on_with_it() {
+async fn another_server_of_the_store_resumes_an_upload() {
     let ((_here, pack), there) = (pack(8, 300_000), Place::new());
     let (first, all) = (Serving::of(&there), pack.bytes.len());
     pack.part(&first, 0, 1000).send().await.unwrap();
@@ -326,7 +326,7 @@ async fn another_server_of_the_store_goes_on_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_are_bounded_and_the_oldest_go_first() {
+async fn unfinished_uploads_are_limited_and_the_oldest_removed() {
     let (there, packs) = (Place::new(), [11, 12, 13].map(|seed| pack(seed, 50_000).1));
     let limits = ServerLimits { unfinished_uploads: 2, ..ServerLimits::default() };
     let serving = Serving::start(&there, limited(limits));
@@ -359,7 +359,7 @@ fn aged(place: &Place, pack: &Pack, age: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_goes_on_with_for_a_day_is_swept() {
+async fn unfinished_uploads_are_removed_after_a_day() {
     let (there, packs) = (Place::new(), [21, 22].map(|seed| pack(seed, 50_000).1));
     let serving = Serving::of(&there);
     packs[0].part(&serving, 0, 1000).send().await.unwrap();
@@ -373,7 +373,7 @@ async fn what_nobody_goes_on_with_for_a_day_is_swept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_is_too_long_is_refused_before_it_comes() {
+async fn an_upload_above_the_limits_is_refused_at_its_first_part() {
     let ((_here, pack), there) = (pack(9, 100_000), Place::new());
     let limits = ServerLimits { upload_bytes: 1000, ..ServerLimits::default() };
     let serving = Serving::start(&there, limited(limits));

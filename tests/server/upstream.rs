@@ -155,7 +155,7 @@ pub(crate) async fn push(serving: &Serving, from: &Place, before: Option<CommitI
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_step_of_a_push_may_go_through_another_replica() {
+async fn a_push_can_use_several_replicas() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let first = place.change("a", "first");
     let (one, two) = (bucket.replica("one"), bucket.replica("two"));
@@ -187,7 +187,7 @@ async fn each_step_of_a_push_may_go_through_another_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_complete_counts_nowhere() {
+async fn replicas_do_not_publish_incomplete_packs() {
     let (bucket, place) = (Bucket::new(), Place::new());
     place.change("a", "first");
     let before = place.repo.store().packs();
@@ -205,7 +205,7 @@ async fn what_is_not_complete_counts_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() {
+async fn a_replica_is_read_only_while_the_bucket_is_unavailable() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let first = place.change("a", "first");
     let one = bucket.replica("one");
@@ -245,7 +245,7 @@ async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_was_emptied_or_put_back_gets_no_ref_to_what_it_lost() {
+async fn a_bucket_that_lost_objects_gets_no_ref_to_them() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let first = place.change("a", "first");
     let one = bucket.replica("one");
@@ -278,7 +278,7 @@ async fn a_bucket_that_was_emptied_or_put_back_gets_no_ref_to_what_it_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_is_there_in_part_gets_no_other_ref() {
+async fn no_ref_is_set_to_a_partly_lost_commit() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let first = place.change("a", "first");
     let one = bucket.replica("one");
@@ -299,7 +299,7 @@ async fn a_commit_that_is_there_in_part_gets_no_other_ref() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_is_fetched_once_however_many_ask() {
+async fn concurrent_requests_fetch_a_pack_once() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let content: Vec<u8> = (0..3_000_000_u64).flat_map(|n| (n * n).to_le_bytes()).collect();
     let first = place.change("a", content);
@@ -327,7 +327,7 @@ async fn a_pack_is_fetched_once_however_many_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_who_ask_where_refs_stand_share_the_answer() {
+async fn concurrent_ref_requests_share_one_query() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let first = place.change("a", "first");
     let one = bucket.replica("one");
@@ -356,7 +356,7 @@ async fn many_who_ask_where_refs_stand_share_the_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cache_that_is_full_makes_room_and_what_went_comes_again() {
+async fn a_full_cache_evicts_packs_and_fetches_them_again() {
     const ROOM: u64 = 3 << 20;
     let (bucket, place) = (Bucket::new(), Place::new());
     create(&bucket.replica("one")).await;
@@ -397,7 +397,7 @@ pub(crate) fn kept_bytes(folder: &std::path::Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bundles_go_through_replicas_as_pushes_do() {
+async fn bundles_are_served_and_accepted_by_replicas() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let first = place.change("a", "first");
     let (one, two) = (bucket.replica("one"), bucket.replica("two"));
@@ -420,7 +420,7 @@ async fn bundles_go_through_replicas_as_pushes_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_passes_pushes_on_and_keeps_what_was_read() {
+async fn a_relay_forwards_pushes_and_serves_current_refs() {
     let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
     let first = place.change("a", "first");
     let server = Serving::of(&there);
@@ -456,7 +456,7 @@ fn cached_store(below: &std::path::Path) -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_that_moved_upstream_has_moved_whatever_fails_in_the_relay() {
+async fn a_local_failure_does_not_undo_an_upstream_ref_move() {
     let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
     let server = Serving::of(&there);
     let relayed = relay(server.origin(), folder.path());
@@ -474,7 +474,7 @@ async fn a_ref_that_moved_upstream_has_moved_whatever_fails_in_the_relay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_reads_back_a_move_whose_answer_from_upstream_is_lost() {
+async fn a_relay_confirms_a_ref_move_after_a_lost_response() {
     let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
     let server = Serving::of(&there);
     let proxy = Proxy::start(server.origin());
@@ -491,7 +491,7 @@ async fn a_relay_reads_back_a_move_whose_answer_from_upstream_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_beside_another_is_refused_before_the_bucket_has_it() {
+async fn a_conflicting_ref_name_is_refused_before_the_bucket_write() {
     let bucket = Bucket::new();
     let [one, two] = ["one", "two"].map(|cache| bucket.replica(cache));
     create(&one).await;

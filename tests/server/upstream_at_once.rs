@@ -121,7 +121,7 @@ pub(crate) async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
+async fn concurrent_pushes_to_replicas_lose_no_ref() {
     let (bucket, replicas) = two_replicas().await;
     bucket.proxy.add(Rule::new(Fault::Reset).chance(0.03, 1));
     bucket.proxy.add(Rule::new(Fault::LoseReply).chance(0.03, 2));
@@ -130,7 +130,7 @@ async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobody() {
+async fn replicas_of_a_stalled_busy_bucket_lose_no_push() {
     const BURST: u64 = 60;
     let (bucket, replicas) = two_replicas().await;
     // A move of a ref stalls until the client of the bucket gives up, and then the bucket is

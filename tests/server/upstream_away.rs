@@ -48,7 +48,7 @@ impl Relayed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_cannot_be_seen_any_more_takes_nothing_with_it() {
+async fn a_relay_keeps_serving_a_store_that_disappeared_upstream() {
     let place = Relayed::new();
     let first = place.commit("first").await;
     // The token may have lost its rights, or the folder may not be mounted.
@@ -71,7 +71,7 @@ async fn a_store_that_cannot_be_seen_any_more_takes_nothing_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_cannot_be_had_for_a_moment_is_not_an_empty_one() {
+async fn a_temporary_404_is_not_an_empty_list() {
     let place = Relayed::new();
     let first = place.commit("first").await;
     place.proxy.add(Rule::new(Fault::status(404)).path("/refs").times(1));
@@ -84,7 +84,7 @@ async fn a_list_that_cannot_be_had_for_a_moment_is_not_an_empty_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_served_without_an_answer_is_said_to_be_old() {
+async fn responses_from_the_cache_are_marked_as_stale() {
     let place = Relayed::new();
     let first = place.commit("first").await;
     let page = format!("{}/r/default", place.relay.origin());
@@ -107,7 +107,7 @@ async fn what_is_served_without_an_answer_is_said_to_be_old() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_long_for_one_that_hangs() {
+async fn requests_to_a_stalled_upstream_time_out() {
     let place = Relayed::new();
     let first = place.commit("first").await;
     let second = place.there.change("b", "not here");
@@ -139,7 +139,7 @@ async fn nobody_waits_for_long_for_one_that_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_upstream_refuses_is_passed_on_and_keeps_nobody_from_others() {
+async fn upstream_refusals_are_forwarded_and_are_no_outage() {
     let place = Relayed::new();
     let first = place.commit("first").await;
     let own = Place::new();
@@ -159,7 +159,7 @@ async fn what_the_upstream_refuses_is_passed_on_and_keeps_nobody_from_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_folders_far_away_are_no_upstream_that_is_away() {
+async fn a_slow_scan_of_many_folders_is_no_outage() {
     const FOLDERS: usize = 60;
     const AT_ONCE: usize = 8;
     let bucket = Bucket::new();
@@ -199,7 +199,7 @@ async fn many_folders_far_away_are_no_upstream_that_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_does_not_wait_for_who_sends() {
+async fn reads_do_not_wait_for_uploads() {
     let bucket = Bucket::new();
     let one = bucket.replica("one");
     create(&one).await;
@@ -226,7 +226,7 @@ async fn who_reads_does_not_wait_for_who_sends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_refs_stand_is_one_question_to_a_server() {
+async fn refs_are_refreshed_with_few_requests() {
     let place = Relayed::new();
     let first = place.commit("first").await;
     for number in 0..8 {
@@ -242,7 +242,7 @@ async fn where_refs_stand_is_one_question_to_a_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_ready_while_its_upstream_answers_and_its_cache_can_be_written() {
+async fn readiness_requires_the_upstream_and_a_writable_cache() {
     let place = Relayed::new();
     let ready = format!("{}/ready", place.relay.origin());
     let ready = || place.relay.client.get(&ready);

@@ -211,7 +211,7 @@ async fn pack_again(relay: &Serving, id: &PackId) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_is_damaged_in_the_cache_is_read_upstream_again() {
+async fn a_pack_damaged_in_the_cache_is_fetched_again() {
     let place = Relayed::new();
     let content = random(7, 300_000);
     place.there.change("a", &content);
@@ -257,7 +257,7 @@ async fn a_pack_that_is_damaged_in_the_cache_is_read_upstream_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_damaged_in_a_cache_at_most_one_request_fails() {
+async fn any_cache_damage_fails_at_most_one_request() {
     let seed = std::env::var("SNAP_DAMAGE_SEED").ok().and_then(|seed| seed.parse().ok());
     let rounds = std::env::var("SNAP_DAMAGE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
     let mut numbers = Numbers(seed.unwrap_or(1));
@@ -290,7 +290,7 @@ async fn whatever_is_damaged_in_a_cache_at_most_one_request_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_through_a_cache_that_has_lost_a_pack_fails_once_at_most() {
+async fn a_lost_pack_in_the_cache_fails_at_most_one_push() {
     let (mut pushed, place) = pushed().await;
     let first = pushed.from.repo.store().packs()[0];
     pushed.push(&place.relay, random(2, 20_000)).await;
@@ -304,7 +304,7 @@ async fn a_push_through_a_cache_that_has_lost_a_pack_fails_once_at_most() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cache_that_is_damaged_all_the_time_costs_nothing_that_was_acknowledged() {
+async fn continuous_cache_damage_loses_no_acknowledged_push() {
     let (mut pushed, place) = pushed().await;
     let (mut numbers, folder) = (Numbers(2), place.cache.path().to_owned());
     let mut damage_one = || {
@@ -350,7 +350,7 @@ async fn a_cache_that_is_damaged_all_the_time_costs_nothing_that_was_acknowledge
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reply_that_comes_damaged_is_asked_for_again_and_never_kept() {
+async fn a_damaged_upstream_response_is_retried_and_not_cached() {
     let bucket = Bucket::new();
     let writer = bucket.replica("writer");
     create(&writer).await;

@@ -34,8 +34,8 @@ fn fill(disk: &Path, spare: usize) {
 }
 
 #[test]
-fn a_relay_whose_disk_is_full_makes_room_or_serves_without_keeping() {
-    let test = "upstream_full::a_relay_whose_disk_is_full_makes_room_or_serves_without_keeping";
+fn a_relay_with_a_full_disk_evicts_or_serves_uncached() {
+    let test = "upstream_full::a_relay_with_a_full_disk_evicts_or_serves_uncached";
     in_own_mounts(test, || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(fills_the_disk());

@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
+async fn a_store_never_read_from_the_upstream_is_not_shown_empty() {
     let Relayed { there, server: _server, proxy, relay: first, cache } = Relayed::new();
     let commit = there.change("a", "first");
     proxy.add(Rule::new(Fault::Stall).test(|seen| !seen.path.ends_with("/config")));
@@ -57,7 +57,7 @@ async fn file(serving: &Serving, commit: CommitId, name: &str) -> StatusCode {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_come_keeps_nobody_from_what_is_here() {
+async fn a_stalled_fetch_does_not_block_cached_data() {
     let place = Relayed::new();
     let first = place.commit("first").await;
     let second = place.there.change("b", "second");
@@ -88,7 +88,7 @@ async fn what_does_not_come_keeps_nobody_from_what_is_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_the_names_of_all_waits_for_no_other_and_is_told_that_they_may_be_old() {
+async fn a_stalled_repository_list_is_served_from_the_cache() {
     let place = Relayed::new();
     place.commit("first").await;
     place.proxy.add(Rule::new(Fault::Stall).test(|seen| seen.path.ends_with("/v1/repos")));
@@ -114,7 +114,7 @@ async fn who_asks_for_the_names_of_all_waits_for_no_other_and_is_told_that_they_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_that_comes_slowly_takes_no_room_from_what_others_read() {
+async fn a_slow_bundle_upload_does_not_evict_cached_packs() {
     const ROOM: u64 = 3 << 20;
     let (bucket, place, other) = (Bucket::new(), Place::new(), Place::new());
     let one = bucket.replica("one");

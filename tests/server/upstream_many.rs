@@ -124,7 +124,7 @@ impl Relay {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_of_many_repositories_shares_one_memory() {
+async fn repositories_share_one_prefetch_budget() {
     const ROOM: u64 = 4 << 20;
     let many = Many::new();
     let relay =
@@ -142,7 +142,7 @@ async fn what_comes_of_many_repositories_shares_one_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
+async fn idle_repositories_are_closed_and_reopened() {
     const OPEN: usize = 3;
     const ROOM: u64 = 4 << 20;
     let many = Many::new();
@@ -169,7 +169,7 @@ async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_into_which_something_comes_stays_open() {
+async fn a_repository_with_an_upload_in_progress_stays_open() {
     let many = Many::new();
     let limits = ServerLimits { open_repositories: 1, ..ServerLimits::default() };
     let relay = many.relay(1 << 30, limits);

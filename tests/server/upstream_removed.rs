@@ -33,7 +33,7 @@ fn kept(place: &Relayed) -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cache_that_is_removed_while_a_relay_runs_is_made_anew() {
+async fn a_cache_removed_at_run_time_is_rebuilt() {
     let place = Relayed::new();
     let commit = place.commit("first").await;
     let parts = ["", "store", "store/refs", "store/partial", "store/objects", "mirror", "asking"];
@@ -63,7 +63,7 @@ async fn a_cache_that_is_removed_while_a_relay_runs_is_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_without_its_cache_and_without_its_upstream_does_not_say_that_it_is_empty() {
+async fn a_relay_without_cache_and_upstream_is_not_shown_empty() {
     let place = Relayed::new();
     let commit = place.commit("first").await;
     place.proxy.add(snap_nettest::Rule::new(snap_nettest::Fault::Reset));
@@ -78,7 +78,7 @@ async fn a_relay_without_its_cache_and_without_its_upstream_does_not_say_that_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_removed_while_it_is_served_is_not_an_empty_one() {
+async fn a_store_removed_at_run_time_is_unavailable_not_empty() {
     let place = Place::new();
     let commit = place.change("a", "first");
     let serving = Serving::of(&place);
@@ -112,7 +112,7 @@ async fn a_store_that_is_removed_while_it_is_served_is_not_an_empty_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_that_upstream_has_lost_is_listed_as_it_is_served() {
+async fn a_repository_lost_upstream_is_listed_and_served() {
     let (folder, cache, place) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Place::new());
     let commit = place.change("a", "first");

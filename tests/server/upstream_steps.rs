@@ -51,7 +51,7 @@ fn folders(below: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_taken_and_not_passed_on_is_passed_on_before_it_is_known() {
+async fn a_retried_upload_is_published_before_it_is_confirmed() {
     let bucket = Bucket::new();
     let one = bucket.replica("one");
     create(&one).await;
@@ -66,7 +66,7 @@ async fn what_was_taken_and_not_passed_on_is_passed_on_before_it_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sends_what_another_has_just_sent_is_not_answered_before_it_is_passed_on() {
+async fn a_repeated_bundle_is_confirmed_only_after_publication() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let commit = place.change("a", "first");
     let bytes = bundle_of(&place, commit).await;
@@ -89,7 +89,7 @@ async fn who_sends_what_another_has_just_sent_is_not_answered_before_it_is_passe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ref_whose_commit_was_not_seen_is_looked_at_again() {
+async fn a_ref_to_an_unknown_commit_is_checked_again() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let first = place.change("a", "first");
     let one = bucket.replica("one");
@@ -106,7 +106,7 @@ async fn a_ref_whose_commit_was_not_seen_is_looked_at_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_that_belong_together_may_come_through_several_replicas() {
+async fn objects_of_a_commit_can_come_through_several_replicas() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let commit = place.change("a", "first");
     let (one, two) = (bucket.replica("one"), bucket.replica("two"));
@@ -141,7 +141,7 @@ async fn objects_that_belong_together_may_come_through_several_replicas() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_fails_while_a_push_is_checked_is_not_what_was_sent() {
+async fn a_bucket_failure_during_a_check_is_not_a_client_error() {
     let (bucket, place) = (Bucket::new(), Place::new());
     // The second version of this long content shares most chunks with the first.
     let mut content: Vec<u8> = (0..12).flat_map(noise).collect();
@@ -171,7 +171,7 @@ pub(crate) fn noise(seed: u64) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_is_longer_than_the_cache_can_be_had() {
+async fn a_pack_larger_than_the_cache_is_served() {
     let (bucket, place) = (Bucket::new(), Place::new());
     let commit = place.change("a", noise(1));
     let one = bucket.replica("one");
@@ -194,7 +194,7 @@ pub(crate) fn taken_bytes(below: &Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_read_in_part_counts_and_goes_as_well() {
+async fn partial_packs_count_towards_the_cache_and_are_evicted() {
     const ROOM: u64 = 3 << 20;
     let (bucket, place) = (Bucket::new(), Place::new());
     let one = bucket.replica("one");

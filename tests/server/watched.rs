@@ -45,7 +45,7 @@ pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_answer_has_an_id() {
+async fn each_response_has_a_request_id() {
     let place = Place::new();
     let serving = Serving::of(&place);
     let said = serving.get("refs").header("x-request-id", "mine-1").send().await.unwrap();
@@ -65,7 +65,7 @@ async fn each_answer_has_an_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_is_counted() {
+async fn metrics_count_requests_and_bytes() {
     let place = Place::new();
     let commit = place.change("a", "content");
     let read = token(&place, "ada", Right::Read, Some("default"));
@@ -121,7 +121,7 @@ async fn what_happens_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_counts_while_it_comes() {
+async fn metrics_count_uploads_in_progress() {
     let place = Place::new();
     let serving = Serving::of(&place);
     let (begun, never) = (futures::stream::iter([Ok("SNAP")]), futures::stream::pending());
@@ -137,7 +137,7 @@ async fn an_upload_counts_while_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_were_too_many_are_counted() {
+async fn refused_connections_are_counted() {
     let place = Place::new();
     let limits = ServerLimits { connections: 1, ..ServerLimits::default() };
     let serving = Serving::start(&place, ServerSettings { limits, ..ServerSettings::default() });
@@ -151,7 +151,7 @@ async fn connections_that_were_too_many_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_relay_looks_for_is_counted() {
+async fn metrics_count_cache_lookups_of_a_relay() {
     let (place, folder) = (Place::new(), tempfile::tempdir().unwrap());
     let commit = place.change("a", "content");
     let server = Serving::of(&place);
@@ -182,7 +182,7 @@ async fn what_a_relay_looks_for_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_write_is_logged_with_who_it_was() {
+async fn the_audit_log_names_the_client_of_each_write() {
     let (here, there) = (Place::new(), Place::new());
     let first = here.change("a", "first");
     let write = token(&there, "ada", Right::Write, None);
@@ -240,7 +240,7 @@ async fn each_write_is_logged_with_who_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_much_at_a_time_is_refused_or_waits() {
+async fn requests_and_uploads_above_the_rate_wait_or_are_refused() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", noise(40_000));
     let limits = ServerLimits {
@@ -319,7 +319,7 @@ impl Two {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_token_asks_at_its_own_rate() {
+async fn each_token_has_its_own_request_rate() {
     let two = Two::new(|_| ServerLimits { requests_per_sec: 1, ..ServerLimits::default() });
     let ask = |secret: &str| status(two.serving.get("refs").bearer_auth(secret));
     let asked = futures::future::join_all((0..20).map(|_| ask(&two.ada))).await;
@@ -330,7 +330,7 @@ async fn each_token_asks_at_its_own_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_token_has_its_own_uploads_and_questions_are_none() {
+async fn each_token_has_its_own_upload_limit() {
     let two = Two::new(|_| ServerLimits { uploads: 1, ..ServerLimits::default() });
     let bytes = two.here.pack_bytes(&two.pack);
     let first = stream::iter([Ok::<_, std::io::Error>(bytes[..8].to_vec())]);
@@ -349,7 +349,7 @@ async fn each_token_has_its_own_uploads_and_questions_are_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_of_each_token_come_at_their_own_pace_and_questions_at_once() {
+async fn each_token_has_its_own_upload_rate() {
     // The rate allows one pack every quarter of a second.
     let rate = |bytes: usize| ServerLimits {
         upload_bytes_per_sec: 4 * bytes as u64,
@@ -371,7 +371,7 @@ async fn bytes_of_each_token_come_at_their_own_pace_and_questions_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_holds_no_more_than_its_quota() {
+async fn writes_above_the_quota_are_refused() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", noise(40_000));
     let pack = here.repo.store().packs()[0];
@@ -410,7 +410,7 @@ async fn a_repository_holds_no_more_than_its_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refs_and_their_logs_count_for_the_quota_and_have_a_number() {
+async fn refs_and_logs_count_towards_the_quota_and_refs_are_limited() {
     const QUOTA: u64 = 200_000;
     let place = Place::new();
     let id = place.change("a", "first");

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_read_stays_and_the_limit_holds() {
+    fn a_recently_read_entry_stays_and_the_limit_holds() {
         let cache = cache(16 * ENTRY_BYTES, 2 * ENTRY_BYTES);
         for number in 0..1000 {
             cache.insert(number, number * 2, 100);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_unused_for_longest_goes_first() {
+    fn the_least_recently_used_entry_is_evicted_first() {
         let cache = cache(3 * ENTRY_BYTES, ENTRY_BYTES);
         (0..3).for_each(|number| cache.insert(number, number, 100));
         assert_eq!(cache.get(&0), Some(0));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_with_the_same_hash_are_told_apart() {
+    fn keys_with_the_same_hash_are_distinguished() {
         let cache = cache(2 * ENTRY_BYTES, ENTRY_BYTES);
         cache.insert(0, 0, 100);
         let hash = cache.hasher.hash_one(0_u32);

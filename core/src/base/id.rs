@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blob_id_is_what_b3sum_prints() {
+    fn a_blob_id_equals_the_b3sum_output() {
         let id = BlobId::of(b"");
         assert_eq!(
             id.to_string(),
@@ -189,20 +189,20 @@ mod tests {
     }
 
     #[test]
-    fn no_blob_can_pass_for_a_tree() {
+    fn blobs_trees_and_commits_of_equal_bytes_have_distinct_ids() {
         assert_ne!(BlobId::of(b"x").object(), TreeId::of(b"x").object());
         assert_ne!(TreeId::of(b"x").object(), CommitId::of(b"x").object());
     }
 
     #[test]
-    fn text_that_is_no_id_is_refused() {
+    fn malformed_ids_are_refused() {
         for bad in ["", "af13", &"AF".repeat(32), &"zz".repeat(32), &"a".repeat(65)] {
             assert!(bad.parse::<BlobId>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn a_prefix_spans_all_ids_that_start_with_it() {
+    fn the_bounds_of_a_prefix_span_its_ids() {
         let prefix = IdPrefix::parse("AB12c").unwrap();
         let (low, high) = prefix.bounds();
         assert_eq!((low[2], high[2]), (0xc0, 0xcf));

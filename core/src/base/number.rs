@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_counts_read_well() {
+    fn sizes_and_counts_are_formatted_with_units() {
         for (bytes, shown) in [
             (0, "0 B"),
             (1023, "1023 B"),

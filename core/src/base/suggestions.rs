@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_those_of_levenshtein() {
+    fn the_distance_is_that_of_levenshtein() {
         assert_eq!(distance("main", "main"), 0);
         assert_eq!(distance("mian", "main"), 2);
         assert_eq!(distance("", "abc"), 3);
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_close_and_another_word_is_not() {
+    fn a_similar_name_is_suggested_for_a_misspelled_one() {
         let names = ["commit.author", "commit.host", "ui.color"];
         assert_eq!(similar_names("commit.authr", names.into_iter()), ["commit.author"]);
         assert_eq!(similar_names("zebra", names.into_iter()), [""; 0]);

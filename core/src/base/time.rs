@@ -152,14 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nanoseconds_carry_and_go_negative() {
+    fn nanoseconds_carry_and_can_be_negative() {
         assert_eq!(Time { secs: 1, nanos: 999_999_999 }.successor(), Time { secs: 2, nanos: 0 });
         assert_eq!(Time { secs: -1, nanos: 500_000_000 }.as_nanos(), Some(-500_000_000));
         assert_eq!(Time { secs: i64::MAX, nanos: 0 }.as_nanos(), None);
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_are_converted_to_calendar_dates() {
         for (secs, nanos, told) in [
             (0, 0, "1970-01-01T00:00:00Z"),
             (-1, 500_000_000, "1969-12-31T23:59:59.5Z"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_told_in_the_largest_unit_that_fits() {
+    fn ages_are_formatted_in_the_largest_unit_that_fits() {
         let now = Time { secs: 1_000_000_000, nanos: 0 };
         let of = |secs: i64| Time { secs: now.secs - secs, nanos: 0 }.ago(now);
         assert_eq!(of(-5), "in the future");

@@ -253,7 +253,7 @@ mod tests {
     /// The search that skips zeros must find the same as a plain loop, also if the hash
     /// of zeros matches the mask.
     #[test]
-    fn every_mask_finds_in_zeros_what_the_plain_loop_finds() {
+    fn every_mask_finds_the_same_cut_in_zeros_as_a_plain_loop() {
         let table = gear::table();
         for bits in 1..24 {
             for len in [0, 1, 63, 64, 65, 127, 8191, 8192, 20_000] {
@@ -289,7 +289,7 @@ mod tests {
     ];
 
     #[test]
-    fn cuts_do_not_depend_on_how_the_data_arrives() {
+    fn cuts_do_not_depend_on_the_read_size() {
         let params = Params::new(2048, 8192, 32768).unwrap();
         let data = noise(300_000);
         let whole = cuts(&data, params);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn files_in_a_store_get_the_bits_of_its_objects() {
+    fn files_in_a_store_inherit_the_mode_of_its_objects() {
         let store = tempfile::tempdir().unwrap();
         let objects = store.path().join("objects");
         assert_eq!(CreateMode::of_store(store.path()), CreateMode::PRIVATE);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_appended_to_keeps_its_bits() {
+    fn appending_to_a_file_keeps_its_mode() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         fs_err::write(&path, "").unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_file_is_as_open_as_its_folder_and_private_in_one_for_everybody() {
+    fn scratch_files_inherit_folder_access_or_are_private() {
         let folder = tempfile::tempdir().unwrap();
         for (bits, expected) in [(0o750, 0o640), (0o700, 0o600), (0o1777, 0o600)] {
             fs_err::set_permissions(folder.path(), Permissions::from_mode(bits)).unwrap();

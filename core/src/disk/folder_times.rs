@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_unchanged_while_its_entries_stay() {
+    fn a_folder_is_unchanged_until_an_entry_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let (here, absent) = (dir.path(), dir.path().join("absent"));
         fs_err::write(here.join("file"), "one").unwrap();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_just_changed_proves_nothing() {
+    fn a_folder_that_just_changed_is_not_reported_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         fs_err::write(dir.path().join("file"), "one").unwrap();
         assert!(!times(&[dir.path()]).are_unchanged());

@@ -131,7 +131,7 @@ mod tests {
         LockTimeouts { quiet: Duration::from_millis(30), total: Duration::from_millis(120) };
 
     #[test]
-    fn a_lock_is_waited_for_until_it_is_free_or_for_as_long_as_there_is_patience() {
+    fn waiting_for_a_lock_ends_when_it_is_free_or_at_the_timeout() {
         let told = Cell::new(0);
         let tell = || told.set(told.get() + 1);
         let wait = |try_lock: &dyn Fn() -> Result<(), TryLockError>| {

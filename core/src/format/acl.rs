@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_list_a_file_gives_its_group_what_the_list_gave_it() {
+    fn the_mode_without_an_acl_grants_no_more_than_the_acl() {
         // The mask is rwx for a named user, and the owning group may read.
         let for_user = list(&[(1, 6), (2, 7), (4, 4), (16, 7), (32, 0)]);
         assert_eq!(mode_without(for_user, 0o670), 0o640);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn prerequisites_in_another_order_are_refused() {
+    fn unsorted_prerequisites_are_refused() {
         let head = BundleHead {
             commit: id(9),
             objects: 0,

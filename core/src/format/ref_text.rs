@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ref_has_three_lines_of_these_bytes() {
+    fn a_ref_is_encoded_as_three_lines() {
         let text = RefText { nonce: NONCE.parse().ok(), ..RefText::without_nonce(Some(commit())) };
         let bytes = format!("{}\n{NONCE}\n0\n", commit());
         assert_eq!(text.encode(), bytes);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_wrote_is_read_and_never_written_over() {
+    fn refs_of_a_newer_version_are_read_only() {
         let later = RefText::decode(format!("{}\n{NONCE}\n7\n", commit()).as_bytes()).unwrap();
         assert_eq!((later.commit, later.epoch, later.is_writable()), (Some(commit()), 7, false));
         let tips = format!("{0}\n{NONCE}\n0\n{0} 1795248000\n", commit());
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_refs_are_refused() {
         let commit = commit();
         for text in [
             String::new(),

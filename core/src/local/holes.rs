@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_holes_is_told_from_one_without() {
+    fn files_with_and_without_holes_are_distinguished() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(5 << 20).unwrap();
         file.as_file().write_all_at(b"start", 0).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_holes_reads_like_any_other() {
+    fn a_sparse_reader_returns_the_same_bytes_as_a_plain_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(9 << 20).unwrap();
         // The data is not synced, so it is only in the page cache.
@@ -288,7 +288,7 @@ mod tests {
 
     /// Data must be read even if the system reports a hole there.
     #[test]
-    fn data_in_what_is_taken_for_a_hole_is_read() {
+    fn data_in_a_reported_hole_is_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let data: Vec<u8> = (0..4 << 20).map(|at| (at % 251) as u8).collect();
         file.as_file().write_all_at(&data, 0).unwrap();

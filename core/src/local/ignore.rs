@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_ignore_file_decides() {
+    fn the_nearest_ignore_file_takes_precedence() {
         let rules = rules(&[]);
         let file = stat(FileKind::File, 1);
         let top = IgnoreScope::default().with_file(b"*.log\n/build\n# comment\n\n", b"").0;
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn case_is_ignored_only_by_patterns_that_say_so() {
+    fn case_is_ignored_only_by_ignore_case_patterns() {
         let options = Options {
             patterns: vec!["*.o".into()],
             ignore_case_patterns: vec!["*.JPG".into(), "!Keep.jpg".into()],
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn only_spaces_are_dropped_from_the_end_of_a_pattern_as_git_does() {
+    fn only_trailing_spaces_are_trimmed_as_in_git() {
         // Each pattern excludes the first name and keeps the second.
         for (pattern, out, kept) in [
             ("a ", "a", "a "),
@@ -436,13 +436,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_as_in_git_and_those_that_are_no_text_are_left_out() {
+    fn lines_end_as_in_git_and_lines_that_are_not_utf_8_are_skipped() {
         let text = b"\xef\xbb\xbfa\r\nb\t\n\xff.log\nc\r";
         assert_eq!(lines(text).collect::<Vec<_>>(), ["a", "b\t", "c"]);
     }
 
     #[test]
-    fn an_ignore_file_that_is_too_long_is_refused_whole() {
+    fn an_ignore_file_above_the_size_limit_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let text = "#".repeat(limits::IGNORE_FILE_BYTES as usize);
         fs_err::write(dir.path().join("whole"), &text).unwrap();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn costly_lines_of_an_ignore_file_are_named_and_the_others_apply() {
+    fn costly_ignore_lines_are_reported_and_the_others_apply() {
         let text =
             ["\u{feff}*.log", "[z-a]", &"[".repeat(1_000_000), "*.tmp", &"**/".repeat(20_000)]
                 .join("\n");
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignore_file_with_too_many_wildcards_is_named_and_its_first_lines_apply() {
+    fn ignore_lines_above_the_wildcard_limit_are_reported() {
         let count = limits::IGNORE_FILE_WILDCARDS + 10;
         let text = (1..=count).map(|n| format!("*.e{n}\n")).collect::<String>() + "plain\n";
         let (scope, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ignore_file_with_patterns_that_do_not_fit_in_a_matcher_is_named() {
+    fn an_ignore_file_too_large_to_compile_is_reported() {
         let text = (0..270).map(|n| format!("*{n:0>3800}a*b?c*\n")).collect::<String>();
         assert!(text.len() as u64 <= limits::IGNORE_FILE_BYTES);
         let (_, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn own_patterns_are_stronger_than_files() {
+    fn patterns_of_options_override_ignore_files() {
         let rules = rules(&["!important.log", "*.tmp"]);
         let scope = IgnoreScope::default().with_file(b"*.log\n!x.tmp\n", b"").0;
         assert!(!rules.excludes_path(&scope, b"important.log", false));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_never_part_of_a_snapshot_and_another_folder_of_its_name_is() {
+    fn only_a_real_store_is_left_out_of_a_snapshot() {
         let dir = tempfile::tempdir().unwrap();
         let fd = fs_err::File::open(dir.path()).unwrap();
         let excluded = |kind| {
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_pattern_is_named() {
+    fn an_error_of_an_invalid_pattern_names_it() {
         let options = Options { patterns: vec!["ok".into(), "[z".into()], ..Options::default() };
         let error = IgnoreRules::new(options, None).unwrap_err();
         assert_eq!(error.to_string(), "`[z` is not a valid pattern");

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_systems_of_the_kernel_are_known_by_their_types() {
+    fn kernel_file_systems_are_recognised_by_their_types() {
         let proc = "23 28 0:21 / /proc rw,nosuid shared:12 - proc proc rw";
         assert_eq!(kernel_device(proc), Some(rustix::fs::makedev(0, 21)));
         let disk = "28 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw";

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_and_files_of_one_file_system_leave_no_mount() {
+    fn entries_of_one_file_system_share_a_mount() {
         let dir = tempfile::tempdir().unwrap();
         fs_err::create_dir(dir.path().join("sub")).unwrap();
         fs_err::write(dir.path().join("file"), "").unwrap();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_id_decides_where_the_device_is_the_same() {
+    fn mount_ids_distinguish_mounts_of_one_device() {
         let on = |device, id| Mount { device: Some(device), id };
         assert!(on(1, Some(1)).is_left_by(&on(1, Some(2))), "a bind mount");
         assert!(!on(1, Some(1)).is_left_by(&on(1, Some(1))));

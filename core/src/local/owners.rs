@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_pair_of_numbers_is_one_owner() {
+    fn owners_are_cached_by_uid_and_gid() {
         let owners = Owners::default();
         let root = owners.of(0, 0);
         assert_eq!((&*root.user, &*root.group), (&b"root"[..], &b"root"[..]));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_wins_over_a_number_unless_told_otherwise() {
+    fn an_owner_name_wins_over_its_number_by_default() {
         let owner =
             Owner { uid: 4242, gid: 4343, user: (*b"root").into(), group: (*b"no such").into() };
         assert_eq!(Owners::default().resolve(&owner), (0, 4343));

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_and_brackets_mean_what_they_mean_in_git() {
+    fn braces_and_brackets_match_as_in_git() {
         // The expected answers come from `git check-ignore` of git 2.39.
         for (pattern, path, ignored) in [
             ("*.{jpg,png}", "a.jpg", false),

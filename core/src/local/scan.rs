@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_folder_is_listed_whole() {
+    fn a_large_folder_is_listed_completely() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..5000 {
             fs_err::write(dir.path().join(format!("{n:05}")), "").unwrap();

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_being_made_is_recognised() {
+    fn a_store_under_construction_is_recognised() {
         assert!(check(".snap", &[("lock", FILE)]));
         assert!(check(".snap", &[(".gitignore", FILE), ("lock", FILE)]));
         assert!(check("bare", &[("lock", FILE), ("objects", FOLDER)]));

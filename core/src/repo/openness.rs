@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_too_open_where_users_reach_it_but_not_a_file() {
+    fn a_store_more_open_than_a_file_is_reported() {
         let project = tempfile::tempdir().unwrap();
         let store = project.path().join(STORE_FOLDER);
         fs_err::create_dir_all(store.join("objects")).unwrap();

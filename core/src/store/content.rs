@@ -133,7 +133,7 @@ mod tests {
     use crate::base::{id::BlobId, limits};
 
     #[test]
-    fn of_a_long_list_one_part_is_in_memory_at_a_time() {
+    fn a_long_chunk_list_is_walked_one_part_at_a_time() {
         let chunk = BlobRef { id: BlobId::of(b"x"), bytes: 1 };
         let part = chunk_list::encode_part(&vec![chunk; limits::CHUNK_LIST_ENTRIES]);
         let named = BlobRef { id: BlobId::of(&part), bytes: part.len() as u32 };

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_taken_in_order_and_whoever_leaves_is_not_waited_for() {
+    fn permits_are_granted_in_order_and_cancelled_waiters_leave() {
         let turns = FifoSemaphore::default();
         let left = CancelFlag(AtomicBool::new(false));
         let first = turns.take(1, &Silent).unwrap();

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pack_is_full_however_well_its_frames_compress() {
+    fn the_pack_size_limit_holds_for_any_compression_ratio() {
         let folder = tempfile::tempdir().unwrap();
         let mut pack = PackWriter::create(&Disk::scratch(), folder.path()).unwrap();
         let raw_bytes = limits::FRAME_RAW_BYTES as u32;

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_owner_goes_at_once_and_nothing_else() {
+    fn a_sweep_removes_only_files_without_an_owner() {
         let tmp = tempfile::tempdir().unwrap();
         let names = [scratch::PREFIX, INCOMING_PREFIX, INCOMING_PREFIX].map(unique_name);
         let [left, incoming, beginning] = names.map(|name| tmp.path().join(name));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_that_a_sweep_holds_or_removed_is_made_again() {
+    fn a_new_file_that_a_sweep_locked_or_removed_is_lost() {
         let tmp = tempfile::tempdir().unwrap();
         let path = tmp.path().join("pack");
         fs_err::write(&path, "").unwrap();

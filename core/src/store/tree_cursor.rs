@@ -475,7 +475,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nodes_out_of_place_are_refused_and_named() {
+    fn misplaced_tree_nodes_are_refused_and_named() {
         let mut trees = Trees::default();
         let (ab, cd, empty) =
             (trees.leaf(&["a", "b"], &[]), trees.leaf(&["c", "d"], &[]), trees.leaf(&[], &[]));
@@ -502,7 +502,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_cursor_goes_on_after_a_damaged_node() {
+    fn a_cursor_continues_after_a_damaged_node() {
         let mut trees = Trees::default();
         let tree = split(&mut trees);
         let lost = trees.leaf(&["c", "d"], &[]);
@@ -564,7 +564,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_cursor_announces_what_it_is_told_to() {
+    fn a_cursor_prefetches_the_requested_objects() {
         let mut trees = Trees::default();
         let below = trees.leaf(&["x"], &[]);
         let leaves = [trees.leaf(&["a", "b/"], &[below]), trees.leaf(&["c"], &[])];

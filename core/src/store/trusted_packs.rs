@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn packs_that_another_process_merges_are_not_lost() {
+    fn packs_that_another_process_merges_are_not_reported_lost() {
         let scratch = tempfile::tempdir().unwrap();
         let early = with_small_packs(scratch.path());
         // Opened before the merge; the list is read after it.

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_whose_request_failed_is_not_contained() {
+    fn a_block_whose_request_failed_is_not_cached() {
         let mut cache = BlockCache::new(1000);
         let request: SharedRequest = std::future::ready(Err(ReadError::Stopped)).boxed().shared();
         cache.begin(0, RequestedBlock { request: request.clone(), place: 0..1 });

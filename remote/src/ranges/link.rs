@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_near_and_slow_service_is_asked_more_often_than_a_far_and_fast_one() {
+    fn the_gap_limit_grows_with_latency_and_bandwidth() {
         let near = after(&[(4 << 10, 1), (1 << 20, 101)]);
         assert!(near.latency() < Duration::from_millis(2));
         assert_eq!(near.gap_bytes(), LEAST_GAP_BYTES);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_measured_leads_beyond_the_limits() {
+    fn extreme_measurements_stay_within_the_limits() {
         for (bytes, millis) in [(0, 0), (u64::MAX, 0), (0, u64::MAX), (u64::MAX, u64::MAX)] {
             let link = after(&[(bytes, millis)]);
             assert!((LEAST_GAP_BYTES..=LARGEST_GAP_BYTES).contains(&link.gap_bytes()));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_that_waited_changes_little() {
+    fn one_slow_request_changes_the_latency_little() {
         let link = after(&[(4 << 10, 20)]);
         link.record(4 << 10, Duration::from_millis(120));
         assert!(link.latency() < Duration::from_millis(35));

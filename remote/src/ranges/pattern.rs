@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_much_is_read_ahead_as_was_read_in_sequence() {
+    fn read_ahead_grows_with_the_length_of_the_sequence() {
         let mut pattern = AccessPattern::default();
         let ahead: Vec<u64> =
             (0..6).map(|n| pattern.note(&(n * 10..n * 10 + 10), 10, 45)).collect();
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_reads_read_nothing_ahead() {
+    fn scattered_reads_cause_no_read_ahead() {
         let mut pattern = AccessPattern::default();
         for n in 0..100_u64 {
             let start = (n * 7919) % 100_000 * 1000;
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sequences_are_followed_at_once() {
+    fn two_interleaved_sequences_are_recognised() {
         let mut pattern = AccessPattern::default();
         for n in 0..5 {
             let near = pattern.note(&(n * 10..n * 10 + 10), 10, 1000);

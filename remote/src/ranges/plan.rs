@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one_request_and_objects_stay_apart() {
+    fn adjacent_ranges_are_merged_within_an_object() {
         let plan =
             plan(&[("b", 50..60), ("a", 20..30), ("a", 0..10), ("a", 5..12), ("a", 7..7)], &RULES);
         assert_eq!(ranges(&plan), [0..30, 50..60]);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn half_as_much_again_is_read_for_nothing_at_most() {
+    fn unneeded_bytes_are_at_most_half_of_the_needed_ones() {
         let gap = 40_u64 << 10;
         let each = 32_u64 << 10;
         let list: Vec<_> =
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_becomes_several_requests_of_one_length() {
+    fn a_long_range_is_split_into_requests_of_equal_length() {
         let plan = plan(&[("a", 100..100 + (5 << 19))], &RULES);
         assert_eq!(plan.requests.len(), 3);
         assert_eq!(plan.parts[0], 0..3);
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_much_later_gets_a_request_of_its_own() {
+    fn ranges_far_apart_in_order_are_not_merged() {
         let near = PlanLimits { window_bytes: 100, ..RULES };
         assert_eq!(ranges(&plan(&[("a", 0..10), ("b", 0..200), ("a", 10..20)], &near)).len(), 3);
         assert_eq!(ranges(&plan(&[("a", 0..10), ("b", 0..50), ("a", 10..20)], &near)).len(), 2);
     }
 
     #[test]
-    fn ranges_at_the_end_of_numbers_are_planned() {
+    fn ranges_near_the_maximum_offset_are_planned() {
         let plan = plan(&[("a", u64::MAX - 10..u64::MAX), ("a", 0..u64::MAX >> 30)], &RULES);
         assert_eq!(plan.parts[0].len(), 1);
     }

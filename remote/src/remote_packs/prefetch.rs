@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn more_is_asked_for_when_there_is_room_for_a_long_request() {
+    fn more_ranges_are_requested_once_a_long_request_fits() {
         let mut held = held(40);
         let first = held.next_batch(u64::MAX);
         assert_eq!(first.len(), 16);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_goes_alone() {
+    fn a_range_longer_than_the_limit_is_requested_alone() {
         let mut held = PrefetchState::new(MIB, &PrefetchBudget::new(u64::MAX));
         let long = PackRange { pack: PackId::from_bytes([1; 32]), start: 0, end: 30 * MIB };
         held.announce(long);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_makes_room_for_what_somebody_does() {
+    fn unread_ranges_are_dropped_for_reads_out_of_order() {
         let mut held = held(60);
         let first = held.next_batch(u64::MAX);
         come(&mut held, &first);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_to_those_who_waited_and_then_forgotten() {
+    fn all_waiting_reads_get_the_error_and_later_ones_retry() {
         let mut held = held(1);
         held.next_batch(u64::MAX);
         assert!(matches!(held.next_step(key(0), false), ReadStep::InFlight));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_let_go_unless_somebody_waits_for_it() {
+    fn a_read_range_is_evicted_once_no_thread_waits_for_it() {
         let mut held = held(1);
         let batch = held.next_batch(u64::MAX);
         assert!(matches!(held.next_step(key(0), false), ReadStep::InFlight));
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_range_is_asked_for_anew_by_one_of_those_who_wait() {
+    fn one_waiting_read_requests_a_damaged_range_again() {
         let mut held = held(1);
         let batch = held.next_batch(u64::MAX);
         assert!(matches!(held.next_step(key(0), false), ReadStep::InFlight));
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_stays_for_a_while() {
+    fn read_ranges_stay_cached_within_a_limit() {
         let mut held = held(16);
         let batch = held.next_batch(u64::MAX);
         come(&mut held, &batch);
@@ -499,7 +499,7 @@ mod tests {
         assert!(held.spent_bytes.bytes <= SPENT_BYTES);
     }
     #[test]
-    fn what_others_need_is_let_go_but_for_what_somebody_comes_for() {
+    fn make_room_keeps_only_ranges_that_a_thread_waits_for() {
         let budget = PrefetchBudget::new(u64::MAX);
         let mut held = PrefetchState::new(4 * MIB, &budget);
         (0..6).for_each(|number| held.announce(key(number)));

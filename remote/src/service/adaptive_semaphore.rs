@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_limit_falls_by_half_and_grows_by_one() {
+    async fn the_limit_halves_on_throttling_and_grows_by_one() {
         let gauge = AdaptiveSemaphore::new(8);
         let first = gauge.acquire().await;
         first.throttled();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_than_the_limit_are_under_way() {
+    async fn concurrency_never_exceeds_the_limit() {
         let gauge = std::sync::Arc::new(AdaptiveSemaphore::new(3));
         let most = std::sync::Arc::new(Mutex::new((0, 0)));
         let tasks: Vec<_> = (0..20)

@@ -515,7 +515,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_killed_pushes_left_goes_with_the_next_one() {
+    fn a_write_removes_temporary_files_of_killed_pushes() {
         let place = tempfile::tempdir().unwrap();
         let tmp = place.path().join(TEMPORARY);
         fs_err::create_dir(&tmp).unwrap();

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_an_option_is_said() {
+    async fn errors_of_invalid_options_name_the_problem() {
         let error = opened("s3://b", &[("path-style", "maybe")]).unwrap_err();
         assert!(error.to_string().contains("`maybe` is neither true nor false"), "{error}");
         let error = opened("sftp://nas/x", &[("known-hosts", "maybe")]).unwrap_err();

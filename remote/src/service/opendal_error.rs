@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_without_words_is_told_by_its_status() {
+    fn an_error_without_a_message_is_described_by_its_status() {
         let told =
             |message: &str| service_message(&Error::new(ErrorKind::Unexpected, message), Some(502));
         let empty = r#"S3Error { code: "", message: "", resource: "", request_id: "" }"#;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_called_like_a_code_means_nothing() {
+    fn an_object_key_is_not_parsed_as_an_error_code() {
         let said = |text: &str| code(text);
         let shown = r#"S3Error { code: "NoSuchKey", resource: "/b/refs/heads/NoSuchBucket" }"#;
         assert_eq!(said(shown), None);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_not_trusted_is_no_matter_of_names() {
+    fn certificate_errors_are_distinguished() {
         let problem = |refused: CertificateError| {
             // As hyper reports a failed handshake: one I/O error in another.
             let refused = rustls::Error::InvalidCertificate(refused);

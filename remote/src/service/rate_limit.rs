@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_take_their_time_for_all_together() {
+    async fn the_rate_limit_is_shared() {
         let throttle = RateLimit::new(Some(1000));
         let began = Instant::now();
         for _ in 0..4 {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_attempt_knows_the_limits_of_its_client_only() {
+    async fn bandwidth_limits_apply_per_client() {
         let piece = || BandwidthLimits::now().and_then(|pace| pace.up.piece());
         let of = |up| Some(Arc::new(BandwidthLimits::new((up, None))));
         assert_eq!(

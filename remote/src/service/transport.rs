@@ -598,7 +598,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redirection_is_told_without_what_may_be_a_secret() {
+    fn redirections_are_reported_without_secrets() {
         let to = |status: u16, location: &str| {
             let response = Response::builder().status(status).header("location", location);
             redirection(&response.body(()).unwrap())
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_says_in_seconds_or_by_a_date_how_long_it_wants_to_be_left_alone() {
+    fn retry_after_is_parsed_as_seconds_or_as_a_date() {
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";
         let later = "Sun, 06 Nov 1994 08:50:07 GMT";
         let secs = Duration::from_secs;

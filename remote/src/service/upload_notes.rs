@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_left_by_a_process_that_is_gone_alone() {
+    fn only_uploads_of_ended_processes_are_listed_as_abandoned() {
         let cache = tempfile::tempdir().unwrap();
         fs_err::create_dir(cache.path().join("tmp")).unwrap();
         let notes = UploadNotes::of(cache.path());

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_on_while_the_machine_is_suspended() {
+    fn the_clock_includes_time_in_suspension() {
         let now = BootInstant::now();
         assert!(now.elapsed() < HALF);
         // A clock that stops during suspension would report that no time has passed.

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_few_and_written_few_times() {
+    fn merging_keeps_index_files_few_at_little_rewriting() {
         for bytes in [500, 5_000, 40_000, 300_000] {
             let (files, written) = after(std::iter::repeat_n(bytes, 5_000));
             let done = files.iter().filter(|bytes| **bytes >= DONE_BYTES).count();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_left_alone() {
+    fn large_index_files_are_not_merged() {
         let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
         let large: Vec<_> = names.iter().map(|name| (name, DONE_BYTES)).collect();
         assert_eq!(to_merge(&large, 100), Vec::<String>::new());

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_may_lead_anywhere_are_not_answered_to() {
+    fn only_local_host_names_are_accepted() {
         for host in ["localhost", "LOCALHOST:7627", "a.localhost:1", "127.0.0.1:7627", "[::1]:80"] {
             assert!(is_here(host), "{host}");
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_one_host() {
+    fn a_request_has_one_well_formed_host_header() {
         let of = |hosts: &[&str]| {
             let mut headers = HeaderMap::new();
             for host in hosts {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_change_nothing() {
+    fn cross_site_requests_cannot_change_data() {
         let of = |method: &Method, header_text: &[(&str, &str)]| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, "127.0.0.1:7627".parse().unwrap());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_take_nothing_for_their_own() {
+    fn cross_site_requests_cannot_embed_resources() {
         let of = |site: &'static str, mode: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, "127.0.0.1:7627".parse().unwrap());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_was_pushed_is_a_script() {
+    fn pushed_files_are_not_served_as_scripts() {
         let of = |path: &str, dest: &'static str| {
             let headers = HeaderMap::from_iter([(DEST, HeaderValue::from_static(dest))]);
             runs(path, &headers).is_some()

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_counts_under_its_own_name_only() {
+    fn a_cookie_is_read_only_under_its_exact_name() {
         let mut headers = HeaderMap::new();
         headers.append(header::COOKIE, "a=b; snap_tokens=x; snap_form=y".parse().unwrap());
         assert_eq!(Cookie::Token.of(&headers, false), None);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_browser_wants_of_such_a_name_is_said() {
+    fn cookies_have_the_attributes_that_their_prefix_requires() {
         let set = |is_encrypted| Cookie::Form.set("1", is_encrypted, Some(60)).unwrap();
         let plain = "snap_form=1; Path=/; HttpOnly; SameSite=Strict; Max-Age=60";
         assert_eq!(set(false), plain);

@@ -207,7 +207,7 @@ mod tests {
     use crate::{clock::Clock, settings::ServerSettings};
 
     #[test]
-    fn only_a_proxy_of_ours_says_for_whom_it_asks() {
+    fn only_trusted_proxies_set_the_client_address() {
         let proxies = vec!["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
         let settings = ServerSettings { proxies, ..ServerSettings::default() };
         let access = AccessControl::new(None, &settings, Clock::default());

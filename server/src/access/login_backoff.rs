@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wrong_token_waits_longer_and_other_addresses_do_not() {
+    fn failed_logins_of_an_address_back_off_separately() {
         let patience = LoginBackoff::default();
         let (one, other) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let now = Instant::now();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_remembered_addresses_is_bounded() {
         let patience = LoginBackoff::default();
         let now = Instant::now();
         for number in 0..ADDRESSES as u32 + 100 {

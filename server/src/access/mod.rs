@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_taken_from_where_it_may_be() {
+    fn a_token_is_read_from_the_bearer_header_only() {
         let mut headers = HeaderMap::new();
         assert_eq!(from_header(&headers), None);
         headers.insert(header::AUTHORIZATION, "bearer  abc".parse().unwrap());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_is_ours_only_for_its_token() {
+    fn a_form_is_valid_only_for_its_token() {
         assert!(is_ours("one", &csrf("one")));
         assert!(!is_ours("one", &csrf("two")));
         assert!(!is_ours("one", ""));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_right_holds_where_it_was_given_and_no_further() {
+    fn a_right_applies_only_to_its_repositories() {
         let some =
             |right, name: &str| Grant { right, repositories: Some([name.to_owned()].into()) };
         let who = Principal::new("ci", vec![some(Right::Append, "a"), some(Right::Read, "b")]);

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_grow_back() {
+    fn the_token_bucket_refills() {
         let now = Instant::now();
         let mut bucket = TokenBucket { left: 2.0, at: now };
         assert!(bucket.take(2.0, now) && bucket.take(2.0, now) && !bucket.take(2.0, now));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn uploads_end_and_those_who_are_known_are_few() {
+    fn upload_permits_are_released_and_clients_are_bounded() {
         let limits = ServerLimits { uploads: 1, requests_per_sec: 1, ..ServerLimits::default() };
         let pace = RateLimits::new(&limits, Clock::manual());
         let address = "192.0.2.1".parse().unwrap();

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_holds_until_it_expires_or_is_revoked() {
+    fn a_token_is_valid_until_it_expires_or_is_revoked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
         assert!(Tokens::read(&path).unwrap().is_none());
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_files_that_are_none_are_refused() {
+    fn invalid_token_names_and_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
         for name in ["", "a b", "-x", "a\nb", "ä", &"a".repeat(65)] {

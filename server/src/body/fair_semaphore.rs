@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_much_keeps_those_who_want_little_for_a_moment_only() {
+    async fn a_large_request_delays_small_ones_only_briefly() {
         let fair = fair(4);
         let take = |name: &'static str, amount| take_for(&fair, name, amount);
         let (most, some) = (take("a", 4).await.unwrap(), take("b", 1).await.unwrap());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_a_share_waits_a_while_and_keeps_nobody() {
+    async fn a_client_above_its_share_does_not_block_others() {
         let fair = fair(2);
         let take = |name: &'static str, amount| take_for(&fair, name, amount);
         let first = take("greedy", 1).await.unwrap();

@@ -186,7 +186,7 @@ mod tests {
     use crate::{body::client_key::ClientKey, clock::Clock};
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_is_held_than_there_is() {
+    async fn memory_reservations_stay_within_the_limits() {
         let resources = BodyResources::new(Duration::from_secs(60), Clock::default());
         let hold = |name: &'static str, bytes| {
             let mut memory = MemoryReservation::new(&resources);

@@ -220,7 +220,7 @@ mod tests {
     use crate::{body::resources::MAX_WAITING_PER_CLIENT, clock::Clock};
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_thread_sees_that_its_sender_has_left_and_has_its_turn_until_it_ends() {
+    async fn a_thread_keeps_its_permit_after_its_client_disconnects() {
         let sharer = ClientKey::new("who leaves");
         let (begun, begins) = tokio::sync::oneshot::channel();
         let (go_on, goes_on) = std::sync::mpsc::channel::<()>();

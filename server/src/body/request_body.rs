@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_pauses_is_told_at_once_why_a_body_is_refused() {
+    async fn a_refused_body_is_drained_only_briefly() {
         for (every, longest) in [(Duration::from_secs(60), 1), (DRAIN_PAUSE / 2, 5)] {
             let (clock, headers) = (Clock::default(), HeaderMap::new());
             let began = clock.now();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_byte_now_and_then_is_no_body() {
+    async fn a_trickling_body_times_out() {
         let resources = BodyResources::new(Duration::from_secs(60), Clock::default());
         let accept = BodyLimits { most_bytes: 1 << 20, resources, drain_on_refusal: true };
         let read = |body| read_whole(body, accept.clone());

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_part_is_not_taken_for_the_whole() {
+    async fn a_truncated_response_ends_with_an_error() {
         let resources = resources();
         let good = stream_from_thread(&resources, |out| out.write_all(&[7; 3 * PIECE_BYTES]));
         let good = good.await.unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_fails_at_its_beginning_is_refused() {
+    async fn a_response_that_fails_at_its_start_is_an_error() {
         let resources = resources();
         let work = |bytes: usize, kind: Option<io::ErrorKind>| {
             stream_after_first_piece(&resources, move |out| {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_has_its_length_and_no_more_than_that() {
+    async fn a_whole_body_has_its_length_and_holds_no_more_memory() {
         for bytes in [3, PIECE_BYTES, PIECE_BYTES + 1] {
             let frame = Bytes::from(vec![7; 2 * PIECE_BYTES]);
             let memory = MemoryReservation::new(&resources());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_nothing_is_given_up_after_the_time_for_that() {
+    async fn a_response_that_the_client_does_not_read_times_out() {
         let (told, tell) = tokio::sync::oneshot::channel();
         let clock = Clock::manual();
         let resources = BodyResources::new(STALL, clock.clone());

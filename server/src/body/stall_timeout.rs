@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_takes_goes_and_its_connection_with_it() {
+    async fn an_unread_response_and_its_connection_are_closed() {
         let address: SocketAddr = "192.0.2.1:1".parse().unwrap();
         for proxies in [vec![], vec![address.ip()]] {
             let is_shared = !proxies.is_empty();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_taken_slowly_comes_whole() {
+    async fn a_slowly_read_response_completes() {
         for bytes in [1, PIECE_BYTES, PIECE_BYTES + 1, 1 << 20] {
             let (body, gone) = body(2, bytes);
             let mut answer =

@@ -283,7 +283,7 @@ mod tests {
     use crate::upstream::tests::in_folder;
 
     #[test]
-    fn nobody_waits_while_stores_are_measured() {
+    fn measuring_stores_blocks_no_other_request() {
         let metrics = Metrics::new(Clock::manual());
         let size = |packs| Sizes::from([("a".to_owned(), MeasuredSize { packs, bytes: 7 })]);
         metrics.measure(|before| {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_is_not_opened_to_be_measured_again() {
+    fn closed_repositories_are_not_reopened_for_metrics() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let hub = Hub::behind(in_folder(folder.path(), runtime.handle()));

@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_taken_if_it_makes_sense() {
+    fn a_valid_request_id_is_kept() {
         let of = |text: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_bytes(text).unwrap());

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_stand_at_numbers_that_read_well() {
+    fn grid_lines_are_at_round_numbers() {
         for (top, shown) in [
             (0, "1 B"),
             (5, "1 B"),
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn an_area_stays_within_its_axes() {
+    fn a_chart_area_stays_within_its_axes() {
         let at = |changed| Point { changed, ..Point::default() };
         let path = area(&[at(0), at(50), at(100)], 100, |point| point.changed);
         assert_eq!(path, "M0 300L0.0 300.0L480.0 150.0L960.0 0.0L960 300Z");
     }
 
     #[test]
-    fn sums_that_saturate_are_drawn() {
+    fn saturated_sums_are_drawn() {
         let points = [Point::default(), Point { changed: u64::MAX, ..Point::default() }];
         let html = view(&points, 2).into_string();
         assert!(html.contains("<li>16 EiB</li>"), "{html}");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn work_ends_in_time_and_when_nobody_waits() {
+    fn a_deadline_ends_work_on_timeout_or_disconnect() {
         let clock = Clock::manual();
         let deadline = Deadline::usual(&clock, &Silent);
         clock.advance(TIME_LIMIT - Duration::from_millis(1));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_why_it_ends() {
+    fn a_page_reports_why_it_ends() {
         let list = |late: Option<usize>| {
             (0..5).map(move |at| match Some(at) == late {
                 true => Err(PastError::Interrupted),

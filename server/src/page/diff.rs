@@ -366,7 +366,7 @@ mod tests {
     use crate::clock::Clock;
 
     #[test]
-    fn what_takes_too_long_ends_and_says_so() {
+    fn work_beyond_the_deadline_ends_and_is_reported() {
         let (_folder, repository, named) = two_commits();
         let clock = Clock::manual();
         let of = |time| {

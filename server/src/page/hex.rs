@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_as_long_as_each_other() {
+    fn rows_of_a_hex_dump_have_equal_length() {
         let html = dump(b"0123456789abcdef<\0");
         let rows: Vec<&str> = html.lines().collect();
         assert!(rows[0].contains("30 31 32 33 34 35 36 37  38 39"), "{html}");

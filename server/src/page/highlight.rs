@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_shown_plain() {
+    fn highlighting_stops_at_its_deadline() {
         let clock = Clock::manual();
         let syntax = syntax("", b"main.rs").unwrap();
         let (state, stack) = (ParseState::new(syntax), ScopeStack::new());
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_coloured_and_stays_what_it_is() {
+    fn highlighted_code_is_escaped_and_unchanged() {
         let html = view("/* a\n<script> */\nfn main() { \"x\" }\n", b"main.rs").html.into_string();
         assert!(html.contains("<span class=\"hc\">&lt;script&gt; </span>"), "{html}");
         assert!(html.contains("<span class=\"hk\">fn</span>"), "{html}");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_shown_plain() {
+    fn very_long_lines_and_binary_text_are_not_highlighted() {
         let long = format!("var a = \"{}\";\n", "x".repeat(5000));
         assert!(!view(&long, b"a.js").html.into_string().contains("class=\"hs\""));
         let odd = plain(b"a\xff\xe2\x80\xae\n\n").html.into_string();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_bounded_whatever_it_is_made_of() {
+    fn the_page_size_is_bounded_for_any_content() {
         for text in ["\n".repeat(2 << 20), "\u{1}a".repeat(1 << 20), "\u{1}a\"\n".repeat(1 << 19)] {
             for name in [b"a.txt", b"main.c".as_slice()] {
                 let Sheet { html, is_whole } = view(&text, name);

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_bounded_whatever_it_is_made_of() {
+    fn the_page_size_is_bounded_for_any_content() {
         let mut room = DiffBudget::default();
         let length = |text: String, room: &mut DiffBudget| {
             let RenderedDiff { html, is_whole } =
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_too_long_the_beginning_is_shown() {
+    fn a_diff_above_the_limit_is_truncated() {
         let text =
             |lines: usize| (0..lines).map(|line| format!("line {line}\n")).collect::<String>();
         let new = SideContent::Bytes(text(12_000).into());

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_hold_any_name() {
+    fn links_encode_names_of_any_bytes() {
         let links = Links::new("team/app");
         assert_eq!(links.entry("main", b""), "/r/team%2Fapp/c/main");
         assert_eq!(

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_sent_elsewhere() {
+    fn a_login_redirects_only_to_local_paths() {
         let to = |path: &str| go(path).headers()[header::LOCATION].to_str().unwrap().to_owned();
         assert_eq!(to("/r/a%2Fb?rev=main&page=2"), "/r/a%2Fb?rev=main&page=2");
         for path in ["", "https://example.org", "//example.org", "/\\example.org", "/a\r\nb: c"] {

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_documents_become_elements() {
+    fn markdown_is_rendered_to_html_elements() {
         for (text, html) in [
             (
                 "a *b* **c** ~~d~~ `e<f`",
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_fit_below_those_of_the_page() {
+    fn headings_are_nested_below_the_page_headings() {
         let headings = of("# A\n## B\n### C\n#### D\n##### E\n# A\n### F `g`");
         let wanted = [
             "<h3 id=\"text-a\">A</h3>",
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_of_the_author_is_text() {
+    fn html_and_unsafe_links_in_markdown_become_text() {
         for (text, html) in [
             ("a <b onclick=x> c", "<p>a &lt;b onclick=x&gt; c</p>"),
             ("&lt;script&gt; &#60;b&#62;", "<p>&lt;script&gt; &lt;b&gt;</p>"),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn markers_of_quotes_and_lists_are_counted() {
+    fn quote_and_list_markers_are_counted() {
         for (line, count) in [
             ("> a > b", 1),
             (">>- 1. + a", 5),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_bounded_whatever_it_is_made_of() {
+    fn the_document_size_is_bounded_for_any_content() {
         assert!(rendered(&">".repeat(DEPTH)).is_some());
         assert!(rendered(&"-".repeat(10 * DEPTH)).is_some());
         let deeper: String = (0..DEPTH).map(|depth| "  ".repeat(depth) + "- a\n").collect();

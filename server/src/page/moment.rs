@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_what_they_say() {
+    fn times_are_formatted_in_utc() {
         let time = Time { secs: 951_827_696, nanos: 5 };
         assert_eq!(datetime(time), "2000-02-29T12:34:56Z");
         assert_eq!(exact(time), "2000-02-29 12:34:56 UTC");

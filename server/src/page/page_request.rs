@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_bytes() {
+    fn query_parameters_are_decoded_to_bytes() {
         let pairs = query("q=a+b%20c&path=%ff%2F&x&=y&&");
         let pair = |a: &[u8], b: &[u8]| (a.to_vec(), b.to_vec());
         assert_eq!(

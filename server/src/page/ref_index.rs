@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_told_from_a_branch_of_the_same_name() {
+    fn a_tag_and_a_branch_of_the_same_name_are_distinguished() {
         let (branch, tag) = (RefName::branch("v1").unwrap(), RefName::tag("v1").unwrap());
         let id = CommitId::of(b"a commit");
         let names = RefIndex::new(vec![(tag.clone(), id), (branch.clone(), id)], None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn people_begin_with_the_default_branch_if_it_is_there() {
+    fn the_default_branch_is_shown_first() {
         let [first, main] = ["first", "main"].map(|name| RefName::branch(name).unwrap());
         let id = CommitId::of(b"a commit");
         let of = |all: &[&RefName]| {

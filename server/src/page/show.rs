@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_a_name_is_markup_or_hidden() {
+    fn markup_and_control_characters_in_names_are_escaped() {
         let shown = text(b"<script>\"'&\n\x1b\xff\xe2\x80\xae.txt").into_string();
         let wanted = [
             "&lt;script&gt;&quot;&#39;&amp;",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn html_is_bounded_whatever_it_is_made_of() {
+    fn the_html_size_is_bounded_for_any_content() {
         let odd = "\u{1}a".repeat(1 << 20);
         for shown in [text(odd.as_bytes()), name(odd.as_bytes()), brief(&odd)] {
             let shown = shown.into_string();

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_read_well() {
+    fn shares_are_formatted_as_percentages() {
         assert_eq!(
             (percent(1, 3), percent(1, 40), percent(1, 0)),
             ("33 %".into(), "2.5 %".into(), "0 %".into())

@@ -264,7 +264,7 @@ mod tests {
     use super::{super::two_commits::two_commits, *};
 
     #[test]
-    fn what_nobody_waits_for_is_not_computed() {
+    fn statistics_are_computed_only_for_waiting_requests() {
         let (_folder, repository, [_, named]) = two_commits();
         let (growth, repository) = (StatsCache::new(Clock::manual()), Arc::new(repository));
         assert!(growth.of(&repository, vec![named.id], None).is_none());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_breaks_off_is_known_to_have_failed() {
+    fn a_panicking_computation_is_recorded_as_failed() {
         let clock = Clock::manual();
         let growth = StatsCache::new(clock.clone());
         let counting = growth.begins("a", &[]).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn where_refs_move_all_the_time_it_is_counted_now_and_then() {
+    fn statistics_of_moving_refs_are_recomputed_rarely() {
         let clock = Clock::manual();
         let growth = StatsCache::new(clock.clone());
         let took = Duration::from_secs(6);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_too_long_rests_as_long_as_others() {
+    fn a_slow_failed_computation_is_not_retried_early() {
         let clock = Clock::manual();
         let growth = StatsCache::new(clock.clone());
         growth.compute(Err(StatsFailure::TooLarge), LONGEST);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn not_too_many_are_counted_at_a_time() {
+    fn concurrent_computations_are_limited() {
         let growth = StatsCache::new(Clock::manual());
         let first = growth.begins("a", &[]).unwrap();
         let _second = growth.begins("b", &[]).unwrap();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_was_made_anew_is_another_one() {
+    fn a_recreated_folder_is_detected() {
         let above = tempfile::tempdir().unwrap();
         let (folder, file) = (above.path().join("a"), above.path().join("a/b"));
         let make = || {

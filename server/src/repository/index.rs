@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_damaged_is_not_told_and_is_made_anew() {
+    fn a_damaged_index_file_is_rebuilt() {
         let folder = tempfile::tempdir().unwrap();
         let repo = repo(folder.path(), 2);
         let store = repo.store();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn packs_that_were_merged_away_just_now_are_in_nobodys_way() {
+    fn packs_merged_by_another_process_are_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let repo = repo(folder.path(), 3);
         let store = repo.store();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_merged_goes_only_where_others_tell_all_of_it() {
+    fn an_index_file_stays_until_others_list_all_its_packs() {
         let folder = tempfile::tempdir().unwrap();
         let repo = repo(folder.path(), 2);
         let store = repo.store();

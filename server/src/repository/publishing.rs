@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_ends_with_the_server() {
+    fn a_check_is_cancelled_when_the_server_stops() {
         let (checks, waiting) = (checks(), ClientWaiting::default());
         let ids = BTreeSet::new();
         let runtime = tokio::runtime::Runtime::new().unwrap();

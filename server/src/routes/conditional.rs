@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_found_among_others() {
+    fn an_etag_is_found_in_an_if_none_match_list() {
         let tag = HeaderValue::from_static("\"a\"");
         for (text, known) in [
             ("\"a\"", true),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_for_what_it_was_asked_of() {
+    fn a_range_applies_only_if_the_etag_matches() {
         let tag = HeaderValue::from_static("\"a\"");
         let mut headers = HeaderMap::new();
         headers.insert(header::RANGE, HeaderValue::from_static("bytes=2-5"));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_harmless_is_shown() {
+    fn only_harmless_content_types_are_shown_inline() {
         let of = |name: &str, content: &[u8]| {
             let (kind, shown_as) = content_type(name.as_bytes(), Some(content));
             (kind.to_str().unwrap().to_owned(), shown_as)

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_that_is_none_ends_it() {
+    fn malformed_id_lists_are_refused() {
         let id = "5f".repeat(32);
         let read =
             |text: &str| serde_json::from_str::<IdListBody<ObjectId>>(text).map(|ids| ids.0.len());

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_those_of_the_standard() {
+    fn range_headers_are_parsed_as_in_the_standard() {
         for (text, range) in [
             ("bytes=0-0", 0..1),
             ("bytes=2-5", 2..6),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_which_bytes_it_has() {
+    fn a_response_states_its_byte_range() {
         for (wanted, status, bytes, part) in [
             (RequestedRange::All, 200, "10", None),
             (RequestedRange::Part(2..6), 206, "4", Some("bytes 2-5/10")),

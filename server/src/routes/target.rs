@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_a_path_are_bytes() {
+    fn commit_paths_are_split_before_they_are_decoded() {
         let of = |path: &str| {
             let CommitPath { repo, rev, path } = CommitPath::of(path)?;
             Some((repo, rev, path))

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_where_nobody_can_change_what_it_says() {
+    fn an_issuer_has_an_https_or_loopback_url() {
         for issuer in
             ["https://a.example", "http://127.0.0.1:1/x", "http://[::1]", "http://localhost"]
         {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_named() {
+    fn empty_oidc_settings_are_named() {
         let mapping = |change: fn(&mut Mapping)| {
             let mut oidc = good();
             change(&mut oidc.scopes[0]);

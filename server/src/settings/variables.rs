@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_says_what_holds_without_it_and_all_there_is() {
+    fn the_example_file_shows_every_setting_and_its_default() {
         let read: ServerSettings = toml_edit::de::from_str(&example()).unwrap();
         assert_eq!(read, ServerSettings::default());
         let all = example().replace("# ", "");

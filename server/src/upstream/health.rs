@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_full_here_is_not_an_upstream_that_is_away() {
+    fn a_full_local_disk_is_not_an_upstream_outage() {
         let contact = UpstreamHealth::new(Clock::manual());
         let full = |kind: std::io::ErrorKind| PathError {
             action: "write",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_answered_others_meanwhile_is_not_away() {
+    fn a_stall_before_the_last_response_is_no_outage() {
         let clock = Clock::manual();
         let (contact, since) = (UpstreamHealth::new(clock.clone()), clock.now());
         contact.record_success();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_away_until_it_answers() {
+    fn an_outage_lasts_until_the_upstream_responds() {
         let clock = Clock::manual();
         let contact = UpstreamHealth::new(clock.clone());
         assert_eq!(contact.outage(), None);

@@ -309,7 +309,7 @@ pub(crate) mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_not_taken_for_settings() {
+    fn an_html_page_is_not_parsed_as_settings() {
         let are =
             |text: &'static str| are_settings(&StoredObject { bytes: text.into(), version: None });
         assert!(are("version = 2\n") && are("version = 99\nlater = true\n"));

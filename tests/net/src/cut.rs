@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_cut_until_it_becomes_sound() {
+    fn connections_are_cut_until_the_fault_is_cleared() {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let proxy = CutProxy::start(server.local_addr().unwrap().port());
         std::thread::spawn(move || {

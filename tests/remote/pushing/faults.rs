@@ -40,7 +40,7 @@ fn says(error: &RemoteError, kind: ErrorKind, words: &str) {
 }
 
 #[test]
-fn who_may_not_is_told_so() {
+fn permission_errors_are_reported_with_their_cause() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let ask = || bucket(&proxy.endpoint(), &server, &Arc::default());
@@ -74,7 +74,7 @@ fn who_may_not_is_told_so() {
 }
 
 #[test]
-fn where_nobody_answers_that_is_said() {
+fn an_unreachable_service_is_reported() {
     let server = S3Server::start(S3Options::default());
     let nobody = {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -95,7 +95,7 @@ fn where_nobody_answers_that_is_said() {
 }
 
 #[test]
-fn what_is_no_store_is_left_alone() {
+fn a_bucket_that_is_no_store_is_not_changed() {
     let server = S3Server::start(S3Options::default());
     let ask = || bucket(&server.endpoint(), &server, &Arc::default());
     server.put("some/prefix/holiday.jpg", "picture");
@@ -113,7 +113,7 @@ fn what_is_no_store_is_left_alone() {
 }
 
 #[test]
-fn a_full_bucket_is_said_to_be_full_and_filled_later() {
+fn a_full_bucket_is_reported_and_a_later_push_succeeds() {
     let server = S3Server::start(S3Options::default());
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
     let here = Place::new();
@@ -132,7 +132,7 @@ fn a_full_bucket_is_said_to_be_full_and_filled_later() {
 
 /// A bit that flips in transit would be found only by a later reader, which is too late.
 #[test]
-fn what_arrives_damaged_is_sent_again() {
+fn data_damaged_in_transit_is_sent_again() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let traffic = Arc::new(Traffic::default());
@@ -176,7 +176,7 @@ fn a_ref_that_is_damaged_is_named() {
 }
 
 #[test]
-fn a_pack_that_is_cut_short_or_gone_is_named() {
+fn a_damaged_truncated_or_lost_pack_is_named() {
     let server = S3Server::start(S3Options::default());
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
     let here = Place::new();
@@ -200,7 +200,7 @@ fn a_pack_that_is_cut_short_or_gone_is_named() {
 }
 
 #[test]
-fn what_fails_for_a_while_is_tried_again_after_the_time_asked_for() {
+fn temporary_failures_are_retried_after_the_requested_delay() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let traffic = Arc::new(Traffic::default());
@@ -224,7 +224,7 @@ fn what_fails_for_a_while_is_tried_again_after_the_time_asked_for() {
 }
 
 #[test]
-fn silence_has_an_end() {
+fn a_stalled_request_times_out() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let here = Place::new();
@@ -250,7 +250,7 @@ fn silence_has_an_end() {
 }
 
 #[test]
-fn an_answer_of_something_else_is_not_taken_for_that_of_the_service() {
+fn a_response_of_a_proxy_does_not_confirm_a_write() {
     for part in ["refs/heads/main", "/objects/", "/index/"] {
         let server = S3Server::start(S3Options::default());
         let proxy = Proxy::start(&server.endpoint());
@@ -271,7 +271,7 @@ fn an_answer_of_something_else_is_not_taken_for_that_of_the_service() {
 }
 
 #[test]
-fn a_write_that_is_redirected_says_where_to() {
+fn the_error_of_a_redirected_write_names_the_target() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let here = Place::new();
@@ -284,7 +284,7 @@ fn a_write_that_is_redirected_says_where_to() {
 }
 
 #[test]
-fn a_move_whose_every_answer_is_lost_is_read_back() {
+fn a_ref_move_with_lost_responses_is_confirmed_by_a_read() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let ask = || bucket(&proxy.endpoint(), &server, &Arc::default());

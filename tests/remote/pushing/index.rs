@@ -12,7 +12,7 @@ use snap_remote::{
 use crate::place::{Place, Wrapped, bucket, complete};
 
 #[test]
-fn after_many_pushes_the_index_is_one_page_and_few_files() {
+fn the_index_stays_one_page_and_few_files_after_many_pushes() {
     let traffic = Arc::new(Traffic::default());
     let memory = || Arc::new(MemoryService::named("many_pushes", Arc::clone(&traffic)));
     let here = Place::new();
@@ -46,7 +46,7 @@ fn after_many_pushes_the_index_is_one_page_and_few_files() {
 }
 
 #[test]
-fn in_a_bucket_merging_costs_no_more_than_seven_requests() {
+fn merging_in_a_bucket_takes_at_most_seven_requests() {
     let server = S3Server::start(S3Options::default());
     let traffic = Arc::new(Traffic::default());
     let here = Place::new();
@@ -78,7 +78,7 @@ fn in_a_bucket_merging_costs_no_more_than_seven_requests() {
 }
 
 #[test]
-fn two_who_merge_at_once_lose_nothing() {
+fn concurrent_index_merges_lose_no_pack() {
     let memory = || Arc::new(MemoryService::named("two_merge", Arc::default()));
     let places: Vec<Place> = (0..3).map(|_| Place::new()).collect();
     let mut lasts = Vec::new();
@@ -107,7 +107,7 @@ fn two_who_merge_at_once_lose_nothing() {
 }
 
 #[test]
-fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
+fn an_index_file_merged_during_a_read_is_tolerated() {
     let memory = || Arc::new(MemoryService::named("merged_away", Arc::default()));
     let here = Place::new();
     let mut remote = here.remote(memory(), "remote");
@@ -149,7 +149,7 @@ fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
 }
 
 #[test]
-fn a_bucket_that_forgets_or_damages_a_file_of_its_index_is_named() {
+fn lost_and_damaged_index_files_are_named() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
@@ -179,7 +179,7 @@ fn a_bucket_that_forgets_or_damages_a_file_of_its_index_is_named() {
 }
 
 #[test]
-fn an_index_in_several_files_counts_all_at_once() {
+fn an_index_of_several_files_takes_effect_atomically() {
     let memory = || Arc::new(MemoryService::named("several_files", Arc::default()));
     let here = Place::new();
     for number in 0..5 {
@@ -215,7 +215,7 @@ fn an_index_in_several_files_counts_all_at_once() {
 }
 
 #[test]
-fn a_stub_that_no_file_of_the_index_told_of_is_not_believed() {
+fn a_stub_without_an_index_file_is_not_trusted() {
     let memory = || Arc::new(MemoryService::named("stubs", Arc::default()));
     let here = Place::new();
     let first = here.change("a", "first");
@@ -236,7 +236,7 @@ fn a_stub_that_no_file_of_the_index_told_of_is_not_believed() {
 }
 
 #[test]
-fn what_another_process_read_is_not_forgotten() {
+fn mirrors_keep_the_index_read_by_another_process() {
     let memory = || Arc::new(MemoryService::named("two_processes", Arc::default()));
     let here = Place::new();
     let first = here.change("a", "first");
@@ -252,7 +252,7 @@ fn what_another_process_read_is_not_forgotten() {
 }
 
 #[test]
-fn a_store_of_version_1_becomes_one_of_version_2_before_a_ref_of_three_lines_is_written() {
+fn a_push_upgrades_a_version_1_store_before_writing_refs() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
@@ -282,7 +282,7 @@ fn a_store_of_version_1_becomes_one_of_version_2_before_a_ref_of_three_lines_is_
 }
 
 #[test]
-fn what_a_newer_program_wrote_is_left_alone() {
+fn files_of_a_newer_version_are_not_overwritten() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
@@ -314,7 +314,7 @@ fn what_a_newer_program_wrote_is_left_alone() {
 }
 
 #[test]
-fn a_listing_that_is_out_of_date_costs_bytes_and_nothing_else() {
+fn stale_listings_lose_no_push() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();
     let service = || bucket(&server.endpoint(), &server, &Arc::default());

@@ -22,7 +22,7 @@ fn history(here: &Place) -> Vec<CommitId> {
 }
 
 #[test]
-fn what_arrived_is_not_sent_again() {
+fn a_retried_push_does_not_resend_uploaded_packs() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let here = Place::new();
@@ -69,7 +69,7 @@ fn what_arrived_is_not_sent_again() {
 }
 
 #[test]
-fn what_is_gathered_comes_out_the_same() {
+fn an_assembled_pack_is_reproducible() {
     let here = Place::new();
     for number in 0..400_u64 {
         here.write(&format!("{}/{number}", number % 5), Draw(number).bytes(3_000));
@@ -153,22 +153,22 @@ fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
 }
 
 #[test]
-fn a_service_may_break_at_any_call() {
+fn a_push_survives_a_failure_at_each_service_call() {
     breaks_everywhere("breaks", true, 4 << 20);
 }
 
 #[test]
-fn a_share_may_break_at_any_call() {
+fn a_push_to_a_share_survives_a_failure_at_each_call() {
     breaks_everywhere("breaks_share", false, 4 << 20);
 }
 
 #[test]
-fn an_index_in_several_files_may_break_off_at_any_call() {
+fn pushing_a_split_index_survives_a_failure_at_each_call() {
     breaks_everywhere("breaks_parts", true, 1);
 }
 
 #[test]
-fn replies_may_be_lost_at_any_request() {
+fn a_push_survives_the_loss_of_any_response() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let here = Place::new();

@@ -76,17 +76,17 @@ fn clients_push(count: usize, rounds: usize) {
 }
 
 #[test]
-fn two_clients_push_at_once() {
+fn two_clients_push_concurrently() {
     clients_push(2, 10);
 }
 
 #[test]
-fn eight_clients_push_at_once() {
+fn eight_clients_push_concurrently() {
     clients_push(8, 4);
 }
 
 #[test]
-fn the_one_who_loses_is_told_where_the_ref_stands() {
+fn a_push_that_loses_a_race_reports_the_current_ref() {
     let memory = || Arc::new(MemoryService::named("loses", Arc::default()));
     let (here, there) = (Place::new(), Place::new());
     let base = here.change("a", "base");
@@ -204,7 +204,7 @@ fn end_of_chain(moved: &[(Option<CommitId>, CommitId)], seed: u64) -> Option<Com
 }
 
 #[test]
-fn clients_that_claim_and_clients_that_rely_on_conditions_overwrite_no_move() {
+fn mixed_claims_and_conditional_writes_lose_no_ref_move() {
     let mut all = 0;
     for seed in 0..40 {
         let name = format!("mixed_{seed}");
@@ -225,7 +225,7 @@ fn clients_that_claim_and_clients_that_rely_on_conditions_overwrite_no_move() {
 }
 
 #[test]
-fn one_wrong_answer_to_the_trial_does_not_end_the_use_of_conditions() {
+fn one_failed_trial_does_not_disable_conditional_writes() {
     let server = S3Server::start(S3Options::default());
     for (number, fault) in [Fault::error(501, ""), Fault::error(400, "Odd"), Fault::status(200)]
         .into_iter()
@@ -249,7 +249,7 @@ fn one_wrong_answer_to_the_trial_does_not_end_the_use_of_conditions() {
 }
 
 #[test]
-fn that_conditions_are_ignored_is_believed_for_a_day() {
+fn unsupported_conditional_writes_are_remembered_for_a_day() {
     let place = Place::new();
     let remote = place.remote(Arc::new(MemoryService::named("a_day", Arc::default())), "remote");
     let mirror = remote.mirror();
@@ -271,7 +271,7 @@ fn that_conditions_are_ignored_is_believed_for_a_day() {
 }
 
 #[test]
-fn without_conditions_no_two_move_a_ref_from_the_same_place() {
+fn claims_prevent_lost_ref_moves_without_conditional_writes() {
     let mut all = 0;
     for seed in 0..40 {
         let name = format!("claims_{seed}");
@@ -291,7 +291,7 @@ fn without_conditions_no_two_move_a_ref_from_the_same_place() {
 }
 
 #[test]
-fn the_claim_of_a_client_that_died_is_waited_for_and_taken_away() {
+fn the_claim_of_a_dead_client_expires_and_is_removed() {
     let memory = Arc::new(MemoryService::named("dead_claim", Arc::default()).with_conditions(NONE));
     let place = Place::new();
     let remote = place.remote(memory.clone(), "remote");
@@ -385,7 +385,7 @@ impl Service for Late {
 }
 
 #[test]
-fn a_write_that_arrives_seconds_late_overwrites_no_move_of_others() {
+fn a_delayed_write_overwrites_no_later_ref_move() {
     for by in [1, 10, 50] {
         let name = format!("late_{by}");
         let memory = Arc::new(MemoryService::named(&name, Arc::default()).with_conditions(NONE));
@@ -409,7 +409,7 @@ fn a_write_that_arrives_seconds_late_overwrites_no_move_of_others() {
 }
 
 #[test]
-fn who_was_held_up_for_too_long_does_not_write() {
+fn a_ref_write_is_refused_after_its_claim_expired() {
     let memory = Arc::new(MemoryService::named("held_up", Arc::default()).with_conditions(NONE));
     let place = Place::new();
     // A delay before the write, within the timeout of each request; and one in the write itself.
@@ -470,7 +470,7 @@ fn one_of_two_pushes_wins(conditions: snap_nettest::Conditions) {
 
 /// A bucket accepts both names. Each push sees the refs that existed before its own write.
 #[test]
-fn of_two_names_of_which_one_is_a_folder_of_the_other_one_stands() {
+fn of_two_conflicting_ref_names_only_one_is_created() {
     let service =
         || -> Arc<dyn Service> { Arc::new(MemoryService::named("beside", Arc::default())) };
     let (here, there) = (Place::new(), Place::new());

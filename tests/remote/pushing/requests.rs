@@ -14,7 +14,7 @@ use tokio::sync::Barrier;
 use crate::place::{Draw, Place, Wrapped, branch, bucket, complete};
 
 #[test]
-fn a_plan_is_what_a_push_then_does() {
+fn a_push_sends_exactly_the_planned_requests() {
     let server = S3Server::start(S3Options::default());
     let traffic = Arc::new(Traffic::default());
     let here = Place::new();
@@ -95,7 +95,7 @@ fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
 }
 
 #[test]
-fn round_trips_are_few() {
+fn a_push_takes_few_round_trips() {
     let memory = || Arc::new(MemoryService::named("waves", Arc::default()));
     let here = Place::new();
     let push = |commit, waves: &'static [Wave]| {
@@ -133,7 +133,7 @@ fn round_trips_are_few() {
 }
 
 #[test]
-fn many_refs_share_a_push_and_have_fates_of_their_own() {
+fn refs_of_one_push_succeed_or_fail_independently() {
     let service = || Arc::new(MemoryService::named("many_refs", Arc::default()));
     let (here, there) = (Place::new(), Place::new());
     let mut remote = here.remote(service(), "remote");
@@ -163,7 +163,7 @@ fn many_refs_share_a_push_and_have_fates_of_their_own() {
 }
 
 #[test]
-fn a_ref_that_is_deleted_can_be_made_again() {
+fn a_deleted_ref_can_be_created_again() {
     let service = || Arc::new(MemoryService::named("deleted", Arc::default()));
     let here = Place::new();
     let mut remote = here.remote(service(), "remote");
@@ -185,7 +185,7 @@ fn a_ref_that_is_deleted_can_be_made_again() {
 }
 
 #[test]
-fn a_place_that_was_emptied_is_filled_again_if_that_is_meant() {
+fn an_emptied_remote_is_refilled_only_by_force() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
@@ -218,7 +218,7 @@ fn a_place_that_was_emptied_is_filled_again_if_that_is_meant() {
 }
 
 #[test]
-fn a_part_that_fails_is_sent_again_alone() {
+fn only_failed_parts_of_an_upload_are_sent_again() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let here = Place::new();
@@ -240,7 +240,7 @@ fn a_part_that_fails_is_sent_again_alone() {
 }
 
 #[test]
-fn an_upload_that_fails_leaves_nothing_half_written() {
+fn a_failed_upload_leaves_no_unfinished_upload() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let here = Place::new();
@@ -259,7 +259,7 @@ fn an_upload_that_fails_leaves_nothing_half_written() {
 }
 
 #[test]
-fn what_is_refused_sends_little_or_nothing() {
+fn a_rejected_push_writes_no_object() {
     let memory = || Arc::new(MemoryService::named("refused", Arc::default()));
     let (here, there) = (Place::new(), Place::new());
     let theirs = there.change("x", "theirs");
@@ -277,7 +277,7 @@ fn what_is_refused_sends_little_or_nothing() {
 }
 
 #[test]
-fn of_a_commit_that_is_here_nothing_comes() {
+fn pulling_an_existing_commit_fetches_no_pack() {
     let server = S3Server::start(S3Options::default());
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
     let (here, there) = (Place::new(), Place::new());

@@ -64,7 +64,7 @@ async fn five_hundred_scattered_ranges_take_four_round_trips() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forty_fragments_are_read_six_times_faster_when_all_are_asked_for_at_once() {
+async fn eager_requests_read_forty_fragments_six_times_faster() {
     let page = |fragment: u64, page: u64| {
         let start = page * (2 << 20);
         wanted(&format!("fragment {fragment}"), start..start + (16 << 10))
@@ -86,7 +86,7 @@ async fn forty_fragments_are_read_six_times_faster_when_all_are_asked_for_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_under_way_before_the_first_is_awaited() {
+async fn requests_start_before_the_first_is_awaited() {
     let far = Arc::new(Far::new(100));
     let wanted = scattered(50, 4 << 10);
     let mut job = start(&far, &wanted, JobOptions::default());
@@ -98,7 +98,7 @@ async fn requests_are_under_way_before_the_first_is_awaited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_needed_first_is_asked_for_first() {
+async fn requests_are_sent_in_order_of_need() {
     let far = Arc::new(Far::new(10));
     let wanted: Vec<NeededRange> =
         [5_u64, 1, 4, 2, 3].map(|at| wanted("a", (at << 24)..(at << 24) + 9)).into();
@@ -111,7 +111,7 @@ async fn what_is_needed_first_is_asked_for_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn neighbours_are_slices_of_one_answer() {
+async fn adjacent_ranges_are_slices_of_one_response() {
     let far = Arc::new(Far::new(10));
     let wanted: Vec<NeededRange> =
         (0..100).map(|at| wanted("a", at * 100..at * 100 + 100)).collect();
@@ -123,7 +123,7 @@ async fn neighbours_are_slices_of_one_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_range_is_read_by_several_requests_at_once() {
+async fn a_long_range_is_read_by_concurrent_requests() {
     let far = Arc::new(Far::new(100));
     let wanted = [wanted("a", 1000..1000 + (40 << 20))];
     let begin = Instant::now();
@@ -133,7 +133,7 @@ async fn a_long_range_is_read_by_several_requests_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_budget_is_too_small() {
+async fn a_budget_of_zero_still_makes_progress() {
     for submission in [Submission::Eager, Submission::Lazy] {
         let far = Arc::new(Far::new(10));
         let wanted = scattered(20, 4 << 10);
@@ -144,7 +144,7 @@ async fn no_budget_is_too_small() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_taken_keeps_others_from_being_asked_for() {
+async fn unread_pieces_hold_back_further_requests() {
     let far = Arc::new(Far::new(10));
     let each = 1_u64 << 20;
     let wanted: Vec<NeededRange> =
@@ -167,7 +167,7 @@ async fn read_rest(mut job: RangeJob) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_comes_at_the_piece_that_it_concerns() {
+async fn an_error_is_returned_for_the_affected_piece_only() {
     let far = Arc::new(Far::new(10));
     far.bad.lock().push((5 << 20) + 7);
     let wanted: Vec<NeededRange> =
@@ -188,7 +188,7 @@ async fn an_error_comes_at_the_piece_that_it_concerns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_piece_that_has_failed_is_not_read_on() {
+async fn a_failed_long_piece_is_not_read_further() {
     let far = Arc::new(Far::new(10));
     far.bad.lock().push(5);
     let wanted = [wanted("a", 0..1000), wanted("b", 20..30)];
@@ -201,7 +201,7 @@ async fn a_long_piece_that_has_failed_is_not_read_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_job_stops_what_is_under_way() {
+async fn dropping_a_job_cancels_its_requests() {
     let far = Arc::new(Far::new(100));
     let wanted = scattered(300, 4 << 10);
     let mut job = start(&far, &wanted, JobOptions { requests: 10, ..JobOptions::default() });
@@ -215,7 +215,7 @@ async fn dropping_a_job_stops_what_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_given_up_loses_nothing() {
+async fn an_abandoned_wait_loses_no_piece() {
     let far = Arc::new(Far::new(100));
     let wanted = scattered(30, 4 << 10);
     let mut job = start(&far, &wanted, JobOptions { requests: 3, ..JobOptions::default() });
@@ -245,7 +245,7 @@ impl FetchRange for Wrong {
 }
 
 #[tokio::test]
-async fn wrong_answers_are_errors_and_nothing_hangs() {
+async fn wrong_responses_and_panics_are_errors() {
     let planner = RangePlanner::new(
         Arc::new(Wrong),
         Arc::new(LinkEstimate::default()),

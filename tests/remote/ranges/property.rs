@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn errors_come_at_the_pieces_that_they_concern(
+    fn errors_are_returned_for_the_affected_pieces_only(
         wanted in any_wanted(),
         options in any_options(),
         taking in any_taking(),
@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_hangs_or_is_lost_on_several_threads() {
+async fn no_piece_is_lost_on_several_threads() {
     let wanted: Vec<NeededRange> =
         (0..60_u64).map(|at| wanted("a", at * 37 % 60 * 900..at * 37 % 60 * 900 + 1000)).collect();
     for round in 0..300_usize {

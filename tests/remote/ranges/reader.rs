@@ -62,7 +62,7 @@ async fn six_hundred_columns_of_a_small_object_take_four_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn six_hundred_columns_fetched_group_by_group_take_one_request() {
+async fn six_hundred_columns_fetched_by_group_take_one_request() {
     let far = Arc::new(Far::new(10));
     let content = content(&far, 800 * KIB, RangeReaderOptions::default());
     for group in columns().chunks(12) {
@@ -100,7 +100,7 @@ async fn reading_from_start_to_end_reads_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reading_here_and_there_reads_nothing_ahead() {
+async fn random_reads_cause_no_read_ahead() {
     let far = Arc::new(Far::new(10));
     let content = content(&far, 1 << 30, RangeReaderOptions::default());
     let mut rng = Rng::new(5);
@@ -112,7 +112,7 @@ async fn reading_here_and_there_reads_nothing_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_of_one_block_share_one_request() {
+async fn concurrent_reads_of_a_block_share_one_request() {
     let far = Arc::new(Far::new(10));
     let content = content(&far, 64 * MIB, RangeReaderOptions::default());
     let readers = (0..50_u64).map(|at| content.read_at(at * 100, 100));
@@ -126,7 +126,7 @@ async fn readers_of_one_block_share_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_read_survives_a_seek_until_there_is_no_room() {
+async fn read_blocks_stay_cached_until_eviction() {
     let far = Arc::new(Far::new(10));
     let options = RangeReaderOptions { cache_bytes: MIB, ..RangeReaderOptions::default() };
     let mut reader = SeekableReader::of(content(&far, 64 * MIB, options));
@@ -146,7 +146,7 @@ async fn what_was_read_survives_a_seek_until_there_is_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ranges_that_are_known_are_merged_and_under_way_at_once() {
+async fn fetched_ranges_are_merged_and_requested_at_once() {
     let far = Arc::new(Far::new(100));
     let content = content(&far, 1 << 30, RangeReaderOptions::default());
     let near = |at: u64| (100 << 20) + at * 2000..(100 << 20) + at * 2000 + 1500;
@@ -172,7 +172,7 @@ async fn a_read_longer_than_the_cache_takes_one_round_trip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_failed_may_be_tried_again() {
+async fn a_failed_read_can_be_retried() {
     let far = Arc::new(Far::new(10));
     far.bad.lock().push(70);
     let mut reader = SeekableReader::of(content(&far, 64 * MIB, RangeReaderOptions::default()));
@@ -186,7 +186,7 @@ async fn a_read_that_failed_may_be_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lies_outside_is_refused_before_anything_is_read() {
+async fn ranges_outside_the_content_are_refused_without_a_request() {
     let far = Arc::new(Far::new(10));
     let mut reader = SeekableReader::of(content(&far, 64 * MIB, RangeReaderOptions::default()));
     let error = reader.content().fetch(&[0..10, MIB..64 * MIB + 1]).await.unwrap_err();
@@ -203,7 +203,7 @@ async fn what_lies_outside_is_refused_before_anything_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_last_reader_stops_what_is_under_way() {
+async fn dropping_the_last_reader_cancels_its_requests() {
     let far = Arc::new(Far::new(100));
     let content = content(&far, 64 * MIB, RangeReaderOptions::default());
     let (reading, fetching) =

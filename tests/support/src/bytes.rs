@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_corpus_has_the_length_asked_for_and_repeats_itself() {
+    fn a_corpus_has_the_requested_length_and_is_deterministic() {
         for corpus in Corpus::ALL {
             for len in [0, 1, 4096, 100_001] {
                 let made = corpus.make(len);
@@ -199,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn seeds_give_different_bytes() {
+    fn different_seeds_give_different_bytes() {
         for corpus in [Corpus::Random, Corpus::Text, Corpus::Source] {
             assert_ne!(corpus.make_seeded(500, 1), corpus.make_seeded(500, 2), "{corpus}");
         }
     }
 
     #[test]
-    fn text_is_words_and_frequent_words_lead() {
+    fn text_is_made_of_words_of_uneven_frequency() {
         let text = String::from_utf8(Corpus::Text.make(200_000)).unwrap().to_lowercase();
         let count = |word: &str| text.split([' ', ',', '.', '\n']).filter(|w| *w == word).count();
         let vocabulary = &*VOCABULARY;

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_below_their_bound_and_reach_it() {
+    fn random_indexes_cover_the_whole_range() {
         let mut rng = Rng::new(7);
         let mut seen = [false; 5];
         for _ in 0..200 {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_gives_one_sequence() {
+    fn a_seed_determines_the_sequence() {
         let bytes = |seed| {
             let mut out = [0; 21];
             Rng::new(seed).fill(&mut out);

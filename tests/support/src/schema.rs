@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_know_is_no_schema() {
+    fn unsupported_schemas_are_refused() {
         for bad in [
             json!({ "type": "string", "patern": "x" }),
             json!({ "type": "string", "pattern": "^x$" }),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_all_their_parts() {
+    fn only_complete_utc_times_are_valid() {
         for good in [
             "2026-11-01T10:00:00Z",
             "-009999-01-02T01:59:59.000000001Z",

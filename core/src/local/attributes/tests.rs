@@ -96,7 +96,7 @@ fn a_symlink_is_not_followed() {
 }
 
 #[test]
-fn all_twelve_mode_bits_survive_a_change_of_owner() {
+fn twelve_mode_bits_survive_a_change_of_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     fs_err::write(&path, "x").unwrap();

@@ -47,7 +47,7 @@ fn a_link_to_a_folder_is_not_followed() {
 }
 
 #[test]
-fn the_target_itself_may_be_a_link() {
+fn the_target_can_be_a_symlink() {
     let dir = tempfile::tempdir().unwrap();
     fs_err::create_dir_all(dir.path().join("real/x")).unwrap();
     symlink("real", dir.path().join("link")).unwrap();

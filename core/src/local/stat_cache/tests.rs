@@ -51,7 +51,7 @@ fn a_file_is_known_until_its_stat_changes() {
 }
 
 #[test]
-fn a_file_that_was_just_written_is_not_remembered() {
+fn a_file_that_was_just_written_is_not_cached() {
     let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
     let soon = Time { secs: 1000, nanos: 15_000_000 };
     let later = Time { secs: 1000, nanos: 21_000_000 };

@@ -40,7 +40,7 @@ fn no_refusal() -> impl FnMut(&'static str, io::Error) {
 }
 
 #[test]
-fn a_file_appears_whole_with_its_attributes() {
+fn a_file_appears_complete_with_its_attributes() {
     with_folder(|dir, folder| {
         let inherited = Inherited::probe(folder).unwrap();
         assert_eq!(fs_err::read_dir(dir).unwrap().count(), 0, "the probe is gone");
@@ -62,7 +62,7 @@ fn a_file_appears_whole_with_its_attributes() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_left_alone_unless_it_may_be_replaced() {
+fn an_existing_name_is_replaced_only_on_request() {
     with_folder(|dir, folder| {
         fs_err::write(dir.join("secret"), "mine").unwrap();
         symlink("secret", dir.join("f")).unwrap();
@@ -82,7 +82,7 @@ fn a_name_that_is_taken_is_left_alone_unless_it_may_be_replaced() {
 }
 
 #[test]
-fn zeros_become_holes_however_they_are_cut() {
+fn zeros_become_holes_for_any_write_size() {
     with_folder(|dir, folder| {
         let mut content = vec![0; 1 << 20];
         content[4096..4100].copy_from_slice(b"data");
@@ -101,7 +101,7 @@ fn zeros_become_holes_however_they_are_cut() {
 }
 
 #[test]
-fn a_draft_that_is_dropped_is_gone() {
+fn a_dropped_draft_is_removed() {
     with_folder(|dir, folder| {
         let f = name("f");
         let mut draft = spec(&f).start(folder).unwrap();
@@ -113,7 +113,7 @@ fn a_draft_that_is_dropped_is_gone() {
 }
 
 #[test]
-fn a_draft_that_was_cleared_starts_again() {
+fn a_cleared_draft_starts_from_scratch() {
     with_folder(|dir, folder| {
         let f = name("f");
         let mut draft = spec(&f).start(folder).unwrap();
@@ -126,7 +126,7 @@ fn a_draft_that_was_cleared_starts_again() {
 }
 
 #[test]
-fn drafts_of_a_killed_run_are_swept_and_nothing_else() {
+fn only_drafts_of_a_killed_run_are_swept() {
     with_folder(|dir, folder| {
         let left = temporary_name();
         let mut other = left.as_bytes().to_vec();

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_a_path_and_what_is_below() {
+    fn a_limit_covers_a_path_and_everything_below_it() {
         let limit = Limit::to(vec![b"a/b".to_vec(), b"c".to_vec()]);
         for (path, included, reached) in [
             ("a", false, true),

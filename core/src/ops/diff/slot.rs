@@ -72,7 +72,7 @@ mod tests {
     use super::TaskSlot;
 
     #[test]
-    fn a_result_is_not_lost_to_those_who_ask_for_the_work() {
+    fn polling_a_task_slot_does_not_lose_its_result() {
         const ROUNDS: usize = 20_000;
         let slots: Vec<TaskSlot<usize, usize>> = (0..ROUNDS).map(TaskSlot::new).collect();
         let together = Barrier::new(2);

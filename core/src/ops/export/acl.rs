@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_becomes_text() {
+    fn an_acl_is_formatted_as_text() {
         let all = u32::MAX.to_le_bytes();
         let mut value = 2_u32.to_le_bytes().to_vec();
         for (tag, may, number) in

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_that_do_not_shrink_may_come_one_after_the_other() {
+    fn incompressible_contents_are_stored_uncompressed() {
         for len in [1_000, 10_000, 100_000].repeat(30) {
             let packed = StoredContent::new(&noise(len), 6);
             assert!(packed.method == Method::Stored && packed.bytes.len() == len);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_kind_make_one_stream() {
+    fn deflated_pieces_form_one_stream() {
         let raws = [
             b"words and words ".repeat(60_000),
             noise(PIECE_BYTES),

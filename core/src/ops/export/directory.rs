@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_directory_comes_back_in_order() {
+    fn a_large_directory_is_spilled_to_disk_and_keeps_its_order() {
         let folder = tempfile::tempdir().unwrap();
         let mut directory = Directory::new(folder.path(), u64::MAX);
         let mut all = Vec::new();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_ends_where_its_file_would_be_too_long() {
+    fn a_directory_stops_at_its_file_size_limit() {
         let folder = tempfile::tempdir().unwrap();
         let mut directory = Directory::new(folder.path(), 10 << 20);
         let failed = (0..100).find_map(|_| directory.push(&[7; 1 << 20]).err()).unwrap();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_counts_its_own_digits() {
+    fn a_pax_record_length_includes_its_own_digits() {
         let mut records = PaxRecords::default();
         records.push(b"a", b"bcd");
         assert_eq!(records.as_bytes(), b"8 a=bcd\n");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_one_equals_sign() {
+    fn equals_signs_in_xattr_keys_are_escaped() {
         assert_eq!(xattr_key(b"user.a=b%c"), b"SCHILY.xattr.user.a%3Db%25c");
     }
 }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_found_however_the_bytes_come() {
+    fn holes_are_found_for_every_read_size() {
         let mut file = vec![0; 100_000];
         file[5000] = 1;
         file[20_480..50_000].fill(2);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_very_many_holes_takes_bounded_memory() {
+    fn a_file_with_very_many_holes_takes_bounded_memory() {
         let mut extents = Extents::new();
         let mut block = [0; 2 * HOLE_BYTES];
         block[0] = 1;

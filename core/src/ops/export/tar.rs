@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_cut_where_both_parts_fit() {
+    fn a_tar_path_is_split_into_prefix_and_name() {
         let fits = |path: &[u8]| HeaderBlock::new(b'0').path(path);
         let long = |count: usize| vec![b'n'; count];
         assert!(fits(&long(100)) && !fits(&long(101)));

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_windows_would_resolve_is_rewritten() {
+    fn names_special_on_windows_are_escaped() {
         for (name, written) in [
             ("..\\..\\evil.txt", "..%5C..%5Cevil.txt"),
             ("C:\\x", "C%3A%5Cx"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn rewritten_names_are_not_rewritten_into_each_other() {
+    fn escaped_names_stay_distinct() {
         let names = ["a:b", "a%3Ab", "a%253Ab", "a%25253Ab", "a.", "a%2E", "con", "%63on", "CON"];
         let written: BTreeSet<String> = names.iter().map(|name| shown(name.as_bytes())).collect();
         assert_eq!(written.len(), names.len(), "{written:?}");
@@ -138,7 +138,7 @@ mod tests {
         #![proptest_config(snap_testkit::property::cases(256))]
 
         #[test]
-        fn no_two_names_become_one_and_none_is_resolved(
+        fn escaping_is_injective_and_leaves_no_special_name(
             a in "[ab.: %\\\\2E5C3con]{1,8}",
             b in "[ab.: %\\\\2E5C3con]{1,8}",
         ) {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_are_converted_to_calendar_dates() {
         let date = |secs| {
             let (time, date) = dos_time(Time { secs, nanos: 0 });
             let (year, month, day) = (1980 + (date >> 9), date >> 5 & 15, date & 31);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_32_bits_are_in_a_field_of_their_own() {
+    fn lengths_beyond_32_bits_use_the_zip64_field() {
         let few = header(FULL_32 - 1, 0).central();
         assert!(!few.windows(4).any(|bytes| bytes == b"\x01\0\x10\0"));
         let many = header(FULL_32, FULL_32 + 1).central();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_long_when_it_must_be() {
+    fn a_large_archive_ends_with_a_zip64_record() {
         assert_eq!(end(65_534, 10, 10).len(), 22);
         assert_eq!(end(65_535, 10, 10).len(), 98);
         assert_eq!(end(1, 10, FULL_32).len(), 98);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn names_match_anywhere_and_paths_from_the_top() {
+    fn names_match_at_any_depth_and_paths_from_the_root() {
         for (pattern, path, wanted) in [
             ("main.rs", "main.rs", true),
             ("main.rs", "src/main.rs", true),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn case_is_ignored_when_asked() {
+    fn case_is_ignored_on_request() {
         for (pattern, path) in [("readme", "README"), ("*.RS", "a/b.rs"), ("SRC/*", "src/x")] {
             assert!(!hits(pattern, Case::Exact, path), "{pattern}");
             assert!(hits(pattern, Case::Ignored, path), "{pattern}");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_hold_a_match_is_known() {
+    fn folders_that_cannot_contain_a_match_are_pruned() {
         let pattern = NamePattern::new(b"src/*.rs", Case::Exact).unwrap();
         assert_eq!(pattern.step(pattern.start(), b"docs").below, 0);
         let inside = pattern.step(pattern.start(), b"src").below;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_patterns_are_refused() {
         let long = ["a"; PARTS + 1].join("/");
         for text in ["", "/", ".", "a/../b", "{a", "[", "a/{b/c}", &long] {
             assert!(NamePattern::new(text.as_bytes(), Case::Exact).is_err(), "{text}");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_an_included_folder_is_included() {
+    fn an_included_folder_includes_its_entries() {
         let filter = filter(&["src/", "*.md"], &["*.o"]);
         assert!(!filter.wants_top());
         for (path, is_folder, inside, choice) in [
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_can_match_no_path_is_named() {
+    fn an_error_names_the_invalid_pattern() {
         let options =
             RestoreOptions { include: vec!["[z".to_owned()], ..RestoreOptions::default() };
         let error = Filter::new(&options).unwrap_err();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_comes_again_adds_what_it_added_the_first_time() {
+    fn a_repeated_folder_adds_its_cached_sums() {
         let mut compared = FolderSums::new(10);
         let file = Sums { files: 1, bytes: 5 };
         assert!(!compared.enter(1, &key("a")));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_may_be() {
+    fn folder_sums_are_bounded_and_saturate() {
         let mut compared = FolderSums::new(2);
         for name in ["a", "b", "c"] {
             assert!(!compared.enter(1, &key(name)));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_stay_in_order() {
+    fn the_largest_files_are_kept_in_order() {
         let mut largest = Largest::new(2);
         let commit = CommitId::of(b"");
         for (bytes, path) in [(3, "c"), (1, "a"), (9, "z"), (3, "b"), (0, "x")] {

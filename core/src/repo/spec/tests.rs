@@ -120,7 +120,7 @@ fn diamond() -> (Fixture, [CommitId; 4]) {
 }
 
 #[test]
-fn every_way_to_name_a_commit_finds_it() {
+fn each_form_of_revision_resolves_to_its_commit() {
     let (fixture, [one, two, three, four]) = diamond();
     let whole = three.to_string();
     for (rev, id) in [
@@ -221,7 +221,7 @@ fn an_ambiguous_prefix_lists_its_candidates() {
 }
 
 #[test]
-fn a_date_may_contain_colons_and_so_may_a_path() {
+fn dates_and_paths_in_revisions_can_contain_colons() {
     let fixture = Fixture::new();
     let split = |spec| fixture.split(spec);
     let path = |rev: &str, path: &str| (rev.to_owned(), Some(path.to_owned()));
@@ -326,7 +326,7 @@ fn a_tree_nested_too_deep_is_refused() {
 }
 
 #[test]
-fn content_is_printed_whole_and_checked() {
+fn printed_content_is_verified_against_its_id() {
     use crate::format::chunk_list::{BlobRef, ChunkList, ChunkListEntries};
     let fixture = Fixture::new();
     let store = fixture.repo.store();

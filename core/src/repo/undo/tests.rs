@@ -176,7 +176,7 @@ fn undo_skips_a_change_that_a_crash_prevented() {
 }
 
 #[test]
-fn an_undo_that_a_crash_prevented_can_be_done_again() {
+fn an_undo_that_a_crash_prevented_can_be_repeated() {
     let fixture = Fixture::new();
     let main = branch("main");
     (1..=3).for_each(|to| fixture.set(&main, Some(to)));
@@ -232,7 +232,7 @@ fn a_ref_that_moved_since_the_plan_is_not_moved() {
 }
 
 #[test]
-fn the_order_survives_a_lost_lock_file() {
+fn the_undo_order_survives_a_lost_lock_file() {
     let fixture = Fixture::new();
     for (name, to) in [("a", 1), ("b", 2), ("a", 3), ("b", 4)] {
         fixture.set(&branch(name), Some(to));

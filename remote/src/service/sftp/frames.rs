@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_frames_of_sftp_pass() {
+    fn only_well_formed_sftp_frames_are_accepted() {
         let version = [0, 0, 0, 5, 2, 0, 0, 0, 3];
         let status = [0, 0, 0, 9, 101, 0, 0, 0, 7, 0, 0, 0, 0];
         assert!(passes(&version));

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_is_given_a_port_and_a_user_only_where_there_are() {
+    fn ssh_gets_a_port_and_a_user_only_if_specified() {
         for (authority, end) in [
             ("nas", " -s -- nas sftp"),
             ("nas:2222", " -p 2222 -s -- nas sftp"),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn no_master_is_started_and_that_of_another_key_is_not_used() {
+    fn ssh_starts_no_master_and_reuses_none_of_another_key() {
         let host = SshHost::parse("nas");
         let with_key = SshHost {
             key: Some("~/.ssh/backup".to_owned()),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_is_worth_another_try() {
+    fn ssh_messages_are_classified_by_failure_reason() {
         for (message, what) in [
             ("ada@nas: Permission denied (publickey).", FailureReason::Unauthenticated),
             ("Host key verification failed.", FailureReason::HostKey),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_told() {
+    fn the_last_lines_of_ssh_are_reported() {
         let said = SshStderr::default();
         said.add(&[b'x'; 2 * SAID_BYTES]);
         said.add(b"\r\nNo key is known for nas.\r\n\x1b[1mHost key verification failed.\r\n\r\n");

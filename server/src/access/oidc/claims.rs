@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_fits_a_value_or_one_of_several() {
+    fn a_mapping_matches_a_claim_or_one_of_its_values() {
         let claims = map(json!({
             "repository": "team/project",
             "groups": ["dev", "ops", 7],
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_add_up() {
+    fn granted_rights_add_up() {
         let mapping = |value: &str, scope, repository: Option<&str>| Mapping {
             claim: "groups".into(),
             value: value.into(),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_line_of_plain_letters_and_stays_one_of_its_own() {
+    fn client_names_are_sanitised_and_stay_distinct() {
         let of = |value: Value| name(&map(json!({"email": value, "sub": "s-1"})), "email");
         assert_eq!(of(json!("ada@example.org")), "oidc:ada@example.org");
         assert_eq!(of(json!(7)), "oidc:7");

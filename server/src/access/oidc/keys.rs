@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_are_fetched_once_and_again_when_they_are_old() {
+    async fn keys_are_fetched_once_and_again_after_they_expire() {
         let (issuer, clock) = (CountingIssuer::start(Answer::NoKeys).await, Clock::manual());
         let keys = KeyCache::new(&issuer.base, clock.clone());
         let all = futures::future::join_all((0..20).map(|_| keys.current())).await;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_that_are_made_up_do_not_have_it_asked_for_ever() {
+    async fn unknown_key_names_fetch_keys_at_a_limited_rate() {
         let (issuer, clock) = (CountingIssuer::start(Answer::NoKeys).await, Clock::manual());
         let keys = KeyCache::new(&issuer.base, clock.clone());
         let mut known = keys.current().await.unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn old_keys_count_while_the_issuer_is_away_but_not_for_ever() {
+    async fn cached_keys_stay_valid_for_a_time_during_an_outage() {
         let (issuer, clock) = (CountingIssuer::start(Answer::HangUp).await, Clock::manual());
         let keys = KeyCache::new(&issuer.base, clock.clone());
         assert!(keys.current().await.is_err());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_issuer_that_stalls_holds_up_none_whose_keys_are_known() {
+    async fn a_stalled_issuer_does_not_block_cached_keys() {
         let (issuer, clock) = (CountingIssuer::start(Answer::Never).await, Clock::manual());
         let keys = KeyCache::new(&issuer.base, clock.clone());
         let known = with(&keys);

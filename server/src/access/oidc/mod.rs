@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_jwt_is_known_by_its_form() {
+    fn a_jwt_is_recognised_by_its_form() {
         for text in ["e30.e30.c2ln", "a-_.b.c", "e30.e30."] {
             assert!(is_jwt(text), "{text}");
         }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_is_for_follows_from_its_kind() {
+    fn the_algorithm_of_a_key_follows_from_its_type() {
         let point = "A".repeat(43);
         assert_eq!(is(rsa(256, json!({}))), Some(Algorithm::RS256));
         assert_eq!(is(rsa(256, json!({"use": "sig", "alg": "RS512"}))), Some(Algorithm::RS512));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_safe_or_not_for_this_are_left_out() {
+    fn unsafe_and_unsuitable_keys_are_skipped() {
         let point = "A".repeat(43);
         for key in [
             json!(null),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_means_one_key() {
+    fn a_token_matches_exactly_one_key() {
         let keys = vec![
             rsa(256, json!({"kid": "a"})),
             rsa(256, json!({"kid": "b"})),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_expires() {
+    fn remembered_tokens_are_bounded_and_expire() {
         let published = Published::new(Vec::new(), Instant::now());
         let (hash, who) =
             (|n: usize| blake3::hash(&(n as u64).to_le_bytes()), Principal::anonymous());

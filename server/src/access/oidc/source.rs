@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_over_no_worse_way_than_what_says_where_they_are() {
+    fn keys_are_not_fetched_over_a_weaker_scheme() {
         let may = |keys, about| may_be_at(&parse(keys).unwrap(), &parse(about).unwrap());
         let (there, here) = ("https://a.example", "http://127.0.0.1:1");
         assert!(may("https://keys.example/x", there) && may("https://keys.example/x", here));

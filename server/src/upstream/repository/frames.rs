@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_one_that_hangs_few_wait_until_something_comes() {
+    fn few_reads_wait_for_a_stalled_upstream() {
         let now = Instant::now();
         let mut state = ProgressState::new(0, now);
         state.waiting = 10 * PROBES;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_alone_waits_from_when_they_came() {
+    fn the_stall_timer_of_a_single_read_starts_with_it() {
         let long_ago = Instant::now();
         let mut state = ProgressState::new(0, long_ago);
         let now = long_ago + Duration::from_secs(60);

@@ -9,7 +9,7 @@ use super::UpstreamRepository;
 use crate::upstream::tests::in_folder;
 
 #[test]
-fn of_a_pack_that_somebody_else_has_brought_upstream_is_told() {
+fn a_pack_published_by_another_request_is_listed() {
     let (folder, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
     let upstream = Arc::new(in_folder(folder.path(), runtime.handle()));
     upstream.create("a", &Config::default().to_text()).unwrap();

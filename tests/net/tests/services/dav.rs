@@ -33,7 +33,7 @@ async fn files_are_written_read_listed_and_removed() {
 }
 
 #[tokio::test]
-async fn only_who_knows_the_password_is_let_in() {
+async fn only_requests_with_the_password_are_accepted() {
     let user = Some(("ada".to_owned(), "lovelace".to_owned()));
     let server = DavServer::start(DavOptions { user, ..DavOptions::default() });
     client(&server, Some("lovelace")).write("file", "x").await.unwrap();

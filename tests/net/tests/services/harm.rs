@@ -74,7 +74,7 @@ async fn half_of_a_request_arrives_when_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_stale_reply_is_the_last_one_before_and_counts_where_it_differs() {
+async fn a_stale_response_is_the_previous_one_and_is_counted() {
     let setup = Setup::new().await;
     let is_on = Arc::new(AtomicBool::new(false));
     setup.proxy.add(Rule::new(Fault::Stale).kind(Kind::Get).during(Arc::clone(&is_on)));
@@ -90,7 +90,7 @@ async fn a_stale_reply_is_the_last_one_before_and_counts_where_it_differs() {
 }
 
 #[tokio::test]
-async fn a_reset_comes_before_anything_is_forwarded() {
+async fn a_reset_request_is_not_forwarded() {
     let setup = Setup::new().await;
     setup.proxy.add(Rule::new(Fault::Reset));
     assert_eq!(raw(&setup.proxy, "/file"), (Vec::new(), Some(ErrorKind::ConnectionReset)));
@@ -123,7 +123,7 @@ async fn a_lost_reply_to_a_conditional_write_conflicts_with_itself() {
 }
 
 #[tokio::test]
-async fn refusals_are_those_of_s3_and_are_not_forwarded() {
+async fn refused_requests_get_s3_errors_and_are_not_forwarded() {
     let setup = Setup::new().await;
     for status in [429, 500, 503] {
         setup.proxy.add(Rule::new(Fault::status(status)).times(1));
@@ -146,7 +146,7 @@ async fn refusals_are_those_of_s3_and_are_not_forwarded() {
 }
 
 #[tokio::test]
-async fn a_truncated_reply_announces_the_whole() {
+async fn a_truncated_response_states_the_full_length() {
     let setup = Setup::new().await;
     setup.proxy.add(Rule::new(Fault::Truncate).times(2));
     let reply = setup.get().await.unwrap();
@@ -159,7 +159,7 @@ async fn a_truncated_reply_announces_the_whole() {
 }
 
 #[tokio::test]
-async fn flipped_bits_are_one_each() {
+async fn a_flip_fault_changes_exactly_one_bit() {
     let setup = Setup::new().await;
     let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones()).sum::<u32>();
     setup.proxy.add(Rule::new(Fault::FlipReply).times(1));
@@ -176,7 +176,7 @@ async fn flipped_bits_are_one_each() {
 }
 
 #[tokio::test]
-async fn what_stalls_never_ends() {
+async fn a_stalled_response_never_ends() {
     let setup = Setup::new().await;
     let patience = Duration::from_millis(300);
     setup.proxy.add(Rule::new(Fault::Stall).times(1));
@@ -193,7 +193,7 @@ async fn what_stalls_never_ends() {
 }
 
 #[tokio::test]
-async fn a_delay_goes_together_with_another_fault() {
+async fn a_delay_combines_with_another_fault() {
     let setup = Setup::new().await;
     let delay = Duration::from_millis(50);
     setup.proxy.set_latency(delay);
@@ -206,7 +206,7 @@ async fn a_delay_goes_together_with_another_fault() {
 }
 
 #[tokio::test]
-async fn a_rule_strikes_where_it_says() {
+async fn a_rule_applies_only_to_matching_requests() {
     let setup = Setup::new().await;
     let statuses = async |rule: Rule, count: usize| {
         setup.proxy.clear_rules();
@@ -262,7 +262,7 @@ async fn a_request_with_a_stalled_reply_was_served() {
 }
 
 #[tokio::test]
-async fn requests_are_reset_while_there_is_no_target_and_then_go_to_the_next_one() {
+async fn requests_without_a_target_are_reset_until_one_is_set() {
     let setup = Setup::new().await;
     let next = DavServer::start(DavOptions::default());
     fs_err::write(next.folder().join("file"), "next").unwrap();

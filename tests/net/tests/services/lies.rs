@@ -57,7 +57,7 @@ async fn a_corrupted_object_differs_by_a_bit_and_keeps_its_tag() {
 }
 
 #[tokio::test]
-async fn what_is_denied_gets_403() {
+async fn denied_requests_get_403() {
     let (server, client) = start();
     server.put("pack", "x");
     server.deny(Denied::Writes);
@@ -87,7 +87,7 @@ async fn a_full_bucket_answers_507() {
 }
 
 #[tokio::test]
-async fn a_dump_brings_everything_back() {
+async fn a_dump_restores_all_objects() {
     let (server, client) = start();
     server.put("a", "1");
     server.put("b", "2");
@@ -104,7 +104,7 @@ async fn a_dump_brings_everything_back() {
 }
 
 #[test]
-fn a_dropped_server_is_gone() {
+fn a_dropped_server_stops_listening() {
     let server = S3Server::start(S3Options::default());
     let address = server.endpoint().replace("http://", "");
     std::net::TcpStream::connect(&address).unwrap();

@@ -8,7 +8,7 @@ use snap_nettest::{Counts, DavOptions, DavServer, Kind, Proxy, S3Options, S3Serv
 use crate::client::{plain, s3};
 
 #[tokio::test]
-async fn counts_are_exact() {
+async fn the_proxy_counts_requests_and_bytes_exactly() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let client = s3(&server, &proxy.endpoint());
@@ -54,7 +54,7 @@ async fn counts_are_exact() {
 }
 
 #[tokio::test]
-async fn each_request_is_on_record() {
+async fn each_request_is_recorded() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let client = s3(&server, &proxy.endpoint());
@@ -75,7 +75,7 @@ async fn each_request_is_on_record() {
 }
 
 #[tokio::test]
-async fn latency_is_added_to_each_request_at_once() {
+async fn latency_is_added_to_concurrent_requests_in_parallel() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let (client, url) = (plain(), format!("{}/file", proxy.endpoint()));
@@ -100,7 +100,7 @@ async fn latency_is_added_to_each_request_at_once() {
 }
 
 #[tokio::test]
-async fn the_rate_is_one_for_all_connections() {
+async fn the_rate_limit_is_shared_by_all_connections() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let (client, url) = (plain(), format!("{}/file", proxy.endpoint()));
@@ -118,7 +118,7 @@ async fn the_rate_is_one_for_all_connections() {
 }
 
 #[tokio::test]
-async fn no_service_behind_the_proxy_is_502() {
+async fn a_proxy_without_a_service_returns_502() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     drop(server);

@@ -50,7 +50,7 @@ fn only_winner<T>(outcomes: &[opendal::Result<T>]) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_racing_creators_one_wins() {
+async fn one_of_racing_creates_wins() {
     let (server, client) = start();
     for round in 0..ROUNDS {
         let key = format!("refs/{round}");
@@ -65,7 +65,7 @@ async fn of_racing_creators_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_racing_swappers_one_wins() {
+async fn one_of_racing_swaps_wins() {
     let (server, client) = start();
     server.put("refs/main", "first");
     for _ in 0..ROUNDS {
@@ -84,7 +84,7 @@ async fn of_racing_swappers_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_racing_uploads_in_parts_one_wins() {
+async fn one_of_racing_multipart_uploads_wins() {
     let server = S3Server::start(S3Options::default());
     let client = s3(&server, &server.endpoint());
     let content = bytes((5 << 20) + 1);
@@ -104,7 +104,7 @@ async fn of_racing_uploads_in_parts_one_wins() {
 }
 
 #[tokio::test]
-async fn a_swap_of_what_is_not_there_fails() {
+async fn a_swap_of_a_missing_object_fails() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
     let client = s3(&server, &proxy.endpoint());
@@ -115,7 +115,7 @@ async fn a_swap_of_what_is_not_there_fails() {
 }
 
 #[tokio::test]
-async fn ranges_are_what_was_asked_for() {
+async fn range_requests_return_the_requested_bytes() {
     let (server, client) = start();
     let content = bytes(100_000);
     server.put("pack", content.clone());
@@ -143,7 +143,7 @@ async fn a_read_of_another_version_fails() {
 }
 
 #[tokio::test]
-async fn a_listing_comes_in_pages() {
+async fn listings_are_paginated() {
     let server = S3Server::start(S3Options { page_entries: 7, ..S3Options::default() });
     let proxy = Proxy::start(&server.endpoint());
     let client = s3(&server, &proxy.endpoint());
@@ -170,7 +170,7 @@ async fn a_listing_comes_in_pages() {
 }
 
 #[tokio::test]
-async fn an_object_in_parts_is_whole() {
+async fn a_multipart_upload_creates_one_object() {
     let (server, client) = start();
     let content = bytes(12 << 20);
     let mut writer = client.writer_with("pack").chunk(5 << 20).concurrent(3).await.unwrap();
@@ -187,7 +187,7 @@ async fn an_object_in_parts_is_whole() {
 }
 
 #[tokio::test]
-async fn an_upload_in_parts_can_be_given_up() {
+async fn a_multipart_upload_can_be_aborted() {
     let (server, client) = start();
     let mut writer = client.writer_with("pack").chunk(5 << 20).await.unwrap();
     writer.write(bytes(11 << 20)).await.unwrap();
@@ -198,7 +198,7 @@ async fn an_upload_in_parts_can_be_given_up() {
 }
 
 #[tokio::test]
-async fn objects_are_removed_one_by_one_and_many_at_once() {
+async fn objects_are_removed_singly_and_in_batches() {
     let (server, client) = start();
     let keys: Vec<String> = (0..20).map(|number| format!("packs/{number}")).collect();
     for key in &keys {
@@ -211,7 +211,7 @@ async fn objects_are_removed_one_by_one_and_many_at_once() {
 }
 
 #[tokio::test]
-async fn wrong_keys_and_none_are_refused() {
+async fn wrong_and_missing_keys_are_refused() {
     let (server, _) = start();
     server.put("secret", "x");
     let proxy = Proxy::start(&server.endpoint());
@@ -228,7 +228,7 @@ async fn wrong_keys_and_none_are_refused() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_not_there_is_not_found() {
+async fn a_missing_bucket_is_not_found() {
     let (server, _) = start();
     let service = opendal::services::S3::default()
         .bucket("elsewhere")

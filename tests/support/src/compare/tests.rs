@@ -82,7 +82,7 @@ fn a_size_is_compared() {
 }
 
 #[test]
-fn a_missing_file_and_one_too_many_are_named() {
+fn missing_and_extra_files_are_named() {
     let pair = Pair::new();
     fs::rename(pair.spoil("folder/other"), pair.spoil("folder/another")).unwrap();
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_missing_file_and_one_too_many_are_named() {
 }
 
 #[test]
-fn a_kind_is_compared_and_nothing_below_is_forgotten() {
+fn file_types_and_entries_below_are_compared() {
     let pair = Pair::new();
     fs::remove_dir_all(pair.spoil("folder")).unwrap();
     fs::write(pair.spoil("folder"), "").unwrap();
@@ -102,7 +102,7 @@ fn a_kind_is_compared_and_nothing_below_is_forgotten() {
 }
 
 #[test]
-fn all_twelve_mode_bits_are_compared() {
+fn twelve_mode_bits_are_compared() {
     for mode in [0o4644, 0o2644, 0o1644, 0o645, 0o600] {
         let pair = Pair::new();
         fs::set_permissions(pair.spoil("folder/other"), PermissionsExt::from_mode(mode)).unwrap();
@@ -112,7 +112,7 @@ fn all_twelve_mode_bits_are_compared() {
 }
 
 #[test]
-fn times_are_compared_to_the_nanosecond_for_files_folders_and_links() {
+fn times_of_all_entries_are_compared_to_the_nanosecond() {
     for name in ["folder/other", "folder", "symlink", ""] {
         let pair = Pair::new();
         set_time(&pair.spoil(name), 6);
@@ -123,7 +123,7 @@ fn times_are_compared_to_the_nanosecond_for_files_folders_and_links() {
 }
 
 #[test]
-fn the_root_can_be_left_out() {
+fn the_root_can_be_excluded() {
     let pair = Pair::new();
     set_time(pair.b.path(), 6);
     let options = Options { root: false, ..Options::default() };
@@ -167,7 +167,7 @@ fn attributes_are_compared_with_their_values() {
 }
 
 #[test]
-fn names_that_are_no_longer_one_file_are_found() {
+fn lost_hard_links_are_found() {
     let pair = Pair::new();
     fs::remove_file(pair.spoil("name")).unwrap();
     fs::copy(pair.spoil("folder/file"), pair.spoil("name")).unwrap();
@@ -178,7 +178,7 @@ fn names_that_are_no_longer_one_file_are_found() {
 }
 
 #[test]
-fn names_that_became_one_file_are_found() {
+fn added_hard_links_are_found() {
     let pair = Pair::new();
     fs::remove_file(pair.spoil("folder/other")).unwrap();
     fs::hard_link(pair.spoil("folder/file"), pair.spoil("folder/other")).unwrap();
@@ -224,7 +224,7 @@ fn names_to_skip_are_skipped_at_any_depth() {
 }
 
 #[test]
-fn content_alone_passes_over_metadata_but_not_over_executability() {
+fn content_only_ignores_metadata_except_executability() {
     let pair = Pair::new();
     set_time(&pair.spoil("folder/other"), 9);
     fs::create_dir_all(pair.spoil("empty/folders")).unwrap();
@@ -236,13 +236,13 @@ fn content_alone_passes_over_metadata_but_not_over_executability() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_a_difference() {
+fn a_missing_folder_is_a_difference() {
     let pair = Pair::new();
     assert_eq!(compare(pair.a.path(), &pair.spoil("nowhere"), &Options::default()).len(), 1);
 }
 
 #[test]
-fn cp_copies_the_odd_tree_and_no_difference_is_imagined() {
+fn a_cp_copy_of_the_odd_tree_has_no_differences() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     trees::odd(a.path()).unwrap();
     let status = std::process::Command::new("cp")

@@ -149,7 +149,7 @@ mod tests {
     use crate::compare::{Options, compare};
 
     #[test]
-    fn text_files_come_in_folders_of_100_and_are_the_same_each_time() {
+    fn text_files_are_deterministic_and_in_folders_of_100() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for dir in [&a, &b] {
             text_files(dir.path(), 250, 64).unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_touches_every_so_many_files_and_depends_on_the_version() {
+    fn a_change_modifies_every_nth_file_by_version() {
         let dir = tempfile::tempdir().unwrap();
         text_files(dir.path(), 10, 64).unwrap();
         let read = |number| fs::read(text_file_path(dir.path(), number)).unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_has_its_length_and_repeats_itself() {
+    fn a_large_file_has_its_length_and_is_deterministic() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         for path in [&a, &b] {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn tiny_files_come_in_folders_of_1000() {
+    fn tiny_files_are_in_folders_of_1000() {
         let dir = tempfile::tempdir().unwrap();
         million(dir.path(), 1_500).unwrap();
         assert_eq!(fs::read_dir(dir.path().join("0001")).unwrap().count(), 500);

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_odd_tree_is_as_odd_as_it_says() {
+    fn the_odd_tree_has_its_odd_entries() {
         let dir = tempfile::tempdir().unwrap();
         odd(dir.path()).unwrap();
         let stat = |path: &str| fs::symlink_metadata(dir.path().join(path)).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_knows_what_may_be_in_it() {
+    fn a_key_window_limits_the_entries_to_search() {
         let name = |name: &str| EntryName::new(name.as_bytes()).unwrap();
         let mut window = KeyWindow::default();
         assert!(window.has_inside(b"") && window.has_all_inside(b"a\0"));
