@@ -1,4 +1,5 @@
-//! Blocks of a content: those that are cached, and those that are in flight.
+//! Blocks of a content, or other units of requests: those that are cached, and those that are
+//! in flight.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -9,24 +10,24 @@ use snap_core::base::byte_cache::{ByteCache, CacheLimits};
 use super::ReadError;
 
 /// A request in flight that several readers can await.
-pub(super) type SharedRequest = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
+pub(crate) type SharedRequest = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
 
 /// A block that is cached or in flight.
 #[derive(Clone, Debug)]
-pub(super) enum CachedBlock {
+pub(crate) enum CachedBlock {
     Ready(Bytes),
     InFlight(RequestedBlock),
 }
 
 /// A block in flight: the request, and the position of the block in its response.
 #[derive(Clone, Debug)]
-pub(super) struct RequestedBlock {
-    pub(super) request: SharedRequest,
-    pub(super) place: Range<usize>,
+pub(crate) struct RequestedBlock {
+    pub(crate) request: SharedRequest,
+    pub(crate) place: Range<usize>,
 }
 
 impl CachedBlock {
-    pub(super) async fn bytes(self) -> Result<Bytes, ReadError> {
+    pub(crate) async fn bytes(self) -> Result<Bytes, ReadError> {
         match self {
             Self::Ready(bytes) => Ok(bytes),
             Self::InFlight(block) => Ok(block.request.await?.slice(block.place)),
@@ -43,43 +44,43 @@ impl RequestedBlock {
 /// Blocks by number. The limit in bytes holds for finished blocks. Blocks in flight do not
 /// count, and are not evicted.
 #[derive(Debug)]
-pub(super) struct BlockCache {
+pub(crate) struct BlockCache {
     finished: ByteCache<u64, Bytes>,
     in_flight: HashMap<u64, RequestedBlock>,
 }
 
 impl BlockCache {
-    pub(super) fn new(most_bytes: u64) -> Self {
+    pub(crate) fn new(most_bytes: u64) -> Self {
         let total_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
         let limits = CacheLimits { total_bytes, entry_bytes: total_bytes };
         Self { finished: ByteCache::new(limits), in_flight: HashMap::new() }
     }
 
     /// Returns true if the block is cached or in flight.
-    pub(super) fn contains(&self, number: u64) -> bool {
+    pub(crate) fn contains(&self, number: u64) -> bool {
         let is_coming = self.in_flight.get(&number).is_some_and(|block| !block.has_failed());
         is_coming || self.finished.contains(&number)
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<CachedBlock> {
+    pub(crate) fn get(&self, number: u64) -> Option<CachedBlock> {
         let requested = || self.in_flight.get(&number).cloned().map(CachedBlock::InFlight);
         self.finished.get(&number).map(CachedBlock::Ready).or_else(requested)
     }
 
     /// Records that a block was requested.
-    pub(super) fn begin(&mut self, number: u64, block: RequestedBlock) {
+    pub(crate) fn begin(&mut self, number: u64, block: RequestedBlock) {
         self.in_flight.insert(number, block);
     }
 
     /// Stores a block that has arrived, and evicts others if there is no room.
-    pub(super) fn finish(&mut self, number: u64, bytes: Bytes) {
+    pub(crate) fn finish(&mut self, number: u64, bytes: Bytes) {
         self.in_flight.remove(&number);
         let length = bytes.len();
         self.finished.insert(number, bytes, length);
     }
 
     /// Forgets a block whose request failed.
-    pub(super) fn fail(&mut self, number: u64) {
+    pub(crate) fn fail(&mut self, number: u64) {
         self.in_flight.remove(&number);
     }
 }

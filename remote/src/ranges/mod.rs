@@ -26,6 +26,7 @@ use futures::future::BoxFuture;
 
 use crate::service::{ServiceError, client::Client};
 
+pub(crate) use cache::{BlockCache, CachedBlock, RequestedBlock};
 pub use error::ReadError;
 pub use job::{JobCounts, JobOptions, RangeJob, RangePlanner, RangeResult, Submission};
 pub use link::LinkEstimate;

@@ -3,18 +3,11 @@
 //! The unit of a request is a frame, or one part of a frame that is not compressed. A unit
 //! is fetched once for all concurrent readers, and then cached.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    ops::Range,
-    sync::Arc,
-};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Shared},
-};
-use parking_lot::{Mutex, MutexGuard};
+use futures::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
 use snap_core::{
     base::id::{BlobId, ObjectId},
     format::pack::{self, Codec, Frame, ObjectKind},
@@ -24,7 +17,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     ranges::{
-        FetchRange, JobOptions, LinkEstimate, NeededRange, RandomAccess, RangePlanner, ReadError,
+        BlockCache, CachedBlock, FetchRange, JobOptions, LinkEstimate, NeededRange, RandomAccess,
+        RangePlanner, ReadError, RequestedBlock,
     },
     store::{OBJECTS, place_of},
 };
@@ -68,8 +62,6 @@ struct FetchUnit {
     objects: Vec<(u32, u32, ObjectId)>,
 }
 
-type SharedFetch = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
-
 #[derive(Debug)]
 struct FileUnits {
     units: Vec<FetchUnit>,
@@ -79,16 +71,7 @@ struct FileUnits {
     location: String,
     /// One permit is one KiB of [`ROOM_KIB`].
     room: Arc<Semaphore>,
-    kept: Mutex<UnitCache>,
-}
-
-/// Units that are in flight or cached.
-#[derive(Debug, Default)]
-struct UnitCache {
-    loading: HashMap<usize, SharedFetch>,
-    /// Numbers of units, oldest first: the order of eviction.
-    order: VecDeque<usize>,
-    bytes: u64,
+    cache: Mutex<BlockCache>,
 }
 
 impl SnapshotFile {
@@ -122,8 +105,8 @@ impl SnapshotFile {
             start += u64::from(place.bytes);
         }
         let room = Arc::new(Semaphore::new(ROOM_KIB as usize));
-        let (location, kept) = (location.to_owned(), Mutex::default());
-        let shared = FileUnits { units, fetch, link, location, room, kept };
+        let (location, cache) = (location.to_owned(), Mutex::new(BlockCache::new(KEPT_BYTES)));
+        let shared = FileUnits { units, fetch, link, location, room, cache };
         Ok(Self { shared: Arc::new(shared), bytes: start, parts })
     }
 
@@ -150,7 +133,7 @@ impl RandomAccess for SnapshotFile {
             let mut bytes = BytesMut::with_capacity((range.end - range.start) as usize);
             for part in parts {
                 let loading = loading.get(&part.unit).cloned().ok_or(ReadError::Stopped)?;
-                let unit = loading.await?;
+                let unit = loading.bytes().await?;
                 let part_end = part.start + u64::from(part.bytes);
                 let from = range.start.max(part.start) - part.start + u64::from(part.offset);
                 let to = range.end.min(part_end) - part.start + u64::from(part.offset);
@@ -163,29 +146,23 @@ impl RandomAccess for SnapshotFile {
 }
 
 impl FileUnits {
-    fn lock(&self) -> MutexGuard<'_, UnitCache> {
-        self.kept.lock()
-    }
-
     /// Returns the units, and starts to fetch those that are neither cached nor in flight.
-    fn load(self: &Arc<Self>, numbers: &[usize]) -> HashMap<usize, SharedFetch> {
-        let mut kept = self.lock();
+    fn load(self: &Arc<Self>, numbers: &[usize]) -> HashMap<usize, CachedBlock> {
+        let mut cache = self.cache.lock();
         let (mut all, mut new) = (HashMap::new(), Vec::new());
         for number in numbers {
-            let failed = |loading: &SharedFetch| matches!(loading.peek(), Some(Err(_)));
-            let known = kept.loading.get(number).filter(|loading| !failed(loading)).cloned();
-            let loading = known.unwrap_or_else(|| {
+            let key = *number as u64;
+            if !cache.contains(key) {
                 let (answer, answered) = oneshot::channel();
                 let answered = answered.map(|result| result.unwrap_or(Err(ReadError::Stopped)));
                 new.push((*number, answer));
-                let loading: SharedFetch = answered.boxed().shared();
-                kept.keep(*number, loading.clone(), self.units[*number].memory());
-                loading
-            });
-            all.insert(*number, loading);
+                let place = 0..self.units[*number].expanded_bytes();
+                let request = answered.boxed().shared();
+                cache.begin(key, RequestedBlock { request, place });
+            }
+            all.extend(cache.get(key).map(|unit| (*number, unit)));
         }
-        kept.trim(self);
-        drop(kept);
+        drop(cache);
         if !new.is_empty() {
             tokio::spawn(Arc::clone(self).fetch(new));
         }
@@ -215,6 +192,10 @@ impl FileUnits {
                 }
                 done => done,
             };
+            match &done {
+                Ok(bytes) => self.cache.lock().finish(number as u64, bytes.clone()),
+                Err(_) => self.cache.lock().fail(number as u64),
+            }
             // All readers may have gone.
             let _ = answer.send(done);
         }
@@ -233,34 +214,6 @@ impl FileUnits {
 
 type FetchSender = oneshot::Sender<Result<Bytes, ReadError>>;
 
-impl UnitCache {
-    fn keep(&mut self, number: usize, loading: SharedFetch, bytes: u64) {
-        if self.loading.insert(number, loading).is_none() {
-            self.order.push_back(number);
-            self.bytes += bytes;
-        }
-    }
-
-    /// Evicts the oldest units. A reader that awaits a unit has its own handle to it.
-    fn trim(&mut self, units: &FileUnits) {
-        for _ in 0..self.order.len() {
-            if self.bytes <= KEPT_BYTES {
-                return;
-            }
-            let Some(number) = self.order.pop_front() else { return };
-            let is_here = self.loading.get(&number).is_some_and(|loading| loading.peek().is_some());
-            if is_here {
-                self.loading.remove(&number);
-                self.bytes -= units.units[number].memory();
-            } else {
-                // Still in flight: evicting it would let another reader fetch it a second
-                // time.
-                self.order.push_back(number);
-            }
-        }
-    }
-}
-
 impl FetchUnit {
     /// Returns the unit that contains an object, and the offset of the object in it.
     fn of(store: &Store, place: &ObjectLocation) -> Result<(Self, u32), StoreError> {
@@ -275,10 +228,15 @@ impl FetchUnit {
         Ok((unit(start..start + u64::from(place.bytes), None), 0))
     }
 
+    /// Returns the length of the expanded unit.
+    fn expanded_bytes(&self) -> usize {
+        let stored_bytes = (self.range.end - self.range.start) as usize;
+        self.frame.map_or(stored_bytes, |frame| frame.raw_bytes as usize)
+    }
+
     /// Returns the bytes that the unit takes in memory while it is expanded.
     fn memory(&self) -> u64 {
-        let stored = self.range.end - self.range.start;
-        stored.max(self.frame.map_or(0, |frame| u64::from(frame.raw_bytes)))
+        (self.range.end - self.range.start).max(self.expanded_bytes() as u64)
     }
 
     /// Expands the unit and checks every object in it that belongs to the file.
