@@ -179,6 +179,7 @@ impl<'s> ContentReader<'s> {
         each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, ContentError<E>> {
         let object = id.object();
+        let range = range.start..range.end.max(range.start);
         let mut each = |bytes: &[u8]| each(bytes).map_err(ContentError::Callback);
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
         let wanted = ObjectKind::Blob;
