@@ -12,6 +12,7 @@ mod base;
 mod base_sequences;
 mod branch;
 mod cat;
+mod chunk_settings;
 mod commit;
 mod completions;
 mod config;

@@ -17,7 +17,7 @@ use snap_core::{
     },
     disk::Disk,
     format::{
-        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+        chunk_list::{ChunkList, ChunkListEntries},
         tree::{Device, Entry, EntryKind, Metadata, Totals, split::FolderEncoder},
     },
     local::{
@@ -167,11 +167,7 @@ pub(crate) fn content(writer: &ObjectWriter<'_>, bytes: &[u8]) -> EntryKind {
         for group in bytes.chunks(4 << 20) {
             let mut cuts: Vec<usize> = (0..group.len()).step_by(1_000_003).skip(1).collect();
             cuts.push(group.len());
-            let (ids, _) = writer.add_chunks(group, &cuts).unwrap();
-            let starts = std::iter::once(0).chain(cuts.iter().copied());
-            for ((id, start), end) in ids.into_iter().zip(starts).zip(&cuts) {
-                pieces.push(BlobRef { id, bytes: (end - start) as u32 });
-            }
+            pieces.extend(writer.add_chunks(group, &cuts).unwrap().0);
         }
         let total_bytes = bytes.len() as u64;
         let list = ChunkList { total_bytes, pieces: ChunkListEntries::Chunks(pieces) };

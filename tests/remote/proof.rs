@@ -10,7 +10,7 @@ use snap_core::{
         observe::Silent,
     },
     disk::Disk,
-    format::chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+    format::chunk_list::{ChunkList, ChunkListEntries},
     repo::{RefName, Repo},
     store::ObjectWriter,
 };
@@ -45,8 +45,7 @@ fn push_wrong_list(service: &MakeService<'_>) -> CommitId {
     let attacker = Place::new();
     let other = Corpus::Random.make_seeded(4 * CHUNK, 2);
     let writer = ObjectWriter::new(attacker.repo.store(), 3, 1).unwrap();
-    let (ids, _) = writer.add_chunks(&other, &[CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK]).unwrap();
-    let chunks = ids.into_iter().map(|id| BlobRef { id, bytes: CHUNK as u32 }).collect();
+    let (chunks, _) = writer.add_chunks(&other, &[CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK]).unwrap();
     let pieces = ChunkListEntries::Chunks(chunks);
     let list = ChunkList { total_bytes: 4 * CHUNK as u64, pieces }.encode();
     writer.add_chunk_list(BlobId::of(&file()), &list).unwrap();

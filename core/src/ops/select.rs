@@ -62,8 +62,9 @@ impl PeerHas {
     }
 }
 
-/// Returns how much of an object the peer has.
-pub type Has<'a> = dyn Fn(&ObjectId) -> Result<PeerHas, StoreError> + 'a;
+/// Returns how much of an object the peer has. The peer may have a chunk list under the id of a
+/// blob: a content that was cut with other parameters.
+pub type Has<'a> = dyn Fn(&ObjectId, ObjectKind) -> Result<PeerHas, StoreError> + 'a;
 
 /// The selected packs.
 #[derive(Debug)]
@@ -166,7 +167,7 @@ impl SendSet {
         // Objects that the walk passes through although they are not wanted.
         let passed = Marks::new(store);
         let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-            let holding = has(id)?;
+            let holding = has(id, place.kind)?;
             match holding {
                 PeerHas::All => return Ok(false),
                 PeerHas::Alone => return passed.mark(id),

@@ -1,8 +1,8 @@
 //! Lookups: where an object is stored. The index may name several places of one object.
 //!
 //! Readers prefer a place that is not [shadowed](super::shadow), then one in a whole
-//! pack, and accept any other. They prefer a chunk list in a [proven](super::proof) pack, because
-//! its bytes do not prove it. Writers ignore shadowed places and partial packs, and hash what lies
+//! pack, and accept any other. They prefer a whole content to its chunk list, which has the same
+//! id, and a chunk list in a [proven](super::proof) pack, because its bytes do not prove it. Writers ignore shadowed places and partial packs, and hash what lies
 //! in unproven packs.
 
 use std::{
@@ -16,7 +16,7 @@ use crate::{
         limits,
     },
     disk::table::TableError,
-    format::pack::ObjectKind,
+    format::pack::{ObjectKind, PackedObject},
     store::{
         ObjectLocation, Store, StoreError,
         catalog::{Catalog, IndexMode},
@@ -44,13 +44,39 @@ impl Store {
     pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         self.query_index(|catalog| {
             let place = find(catalog, id)?;
-            match place.filter(|place| place.kind == ObjectKind::ChunkList) {
-                Some(list) if !catalog.is_proven_at(&list) => {
-                    let is_proven = |place: &ObjectLocation| is_proven_at(catalog, id, place);
-                    Ok(find_in(catalog, id, &[&is_proven])?.or(place))
-                }
-                _ => Ok(place),
+            if place.is_none_or(|place| place.kind != ObjectKind::ChunkList) {
+                return Ok(place);
             }
+            let is_whole = |place: &ObjectLocation| {
+                place.kind != ObjectKind::ChunkList && is_unshadowed(catalog, id, place)
+            };
+            let is_proven = |place: &ObjectLocation| is_proven_at(catalog, id, place);
+            Ok(find_in(catalog, id, &[&is_whole, &is_proven])?.or(place))
+        })
+    }
+
+    /// Returns true if the object is a blob and the store [has only a list](Store::has_only_list) of
+    /// that id.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub(super) fn lacks_blob(&self, object: &PackedObject) -> Result<bool, StoreError> {
+        Ok(object.kind == ObjectKind::Blob && self.has_only_list(&object.id)?)
+    }
+
+    /// Returns true if writers can rely on a chunk list under this id, but on no other object.
+    /// Then a chunk with the same bytes as that content is not stored.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn has_only_list(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        self.query_index(|catalog| {
+            let is_list = |place: &ObjectLocation| place.kind == ObjectKind::ChunkList;
+            let is_stored = |place: &ObjectLocation| is_stored_at(catalog, id, place);
+            let is_object = |place: &ObjectLocation| is_stored(place) && !is_list(place);
+            let stored = find_in(catalog, id, &[&is_stored])?;
+            Ok(stored.is_some_and(|place| is_list(&place))
+                && find_in(catalog, id, &[&is_object])?.is_none())
         })
     }
 

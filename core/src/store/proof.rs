@@ -40,7 +40,7 @@ use crate::{
     },
     disk::{made_here::birth_nanos, output::folder_of, regular::read_at_most},
     format::{
-        pack::ObjectKind,
+        pack::{ObjectKind, PackedObject},
         shadow::{Reason, ShadowedPart},
     },
     store::{
@@ -398,11 +398,11 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::locate`].
-    pub fn is_stored_or_partial(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        if self.is_stored(id)? {
-            return Ok(true);
+    pub fn is_stored_or_partial(&self, object: &PackedObject) -> Result<bool, StoreError> {
+        if self.is_stored(&object.id)? {
+            return Ok(!self.lacks_blob(object)?);
         }
-        let place = self.locate_unshadowed(id)?.filter(|_| self.has_partial());
+        let place = self.locate_unshadowed(&object.id)?.filter(|_| self.has_partial());
         let pack = place.and_then(|place| self.pack_id(place.pack));
         Ok(pack.is_some_and(|pack| self.is_partial(&pack)))
     }

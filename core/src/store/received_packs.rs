@@ -355,7 +355,9 @@ impl<'s> ReceivedPacks<'s> {
             let objects = pack.objects()?;
             let mut known = 0;
             for object in &objects {
-                known += usize::from(self.target.is_stored(&object.id)?);
+                let is_known =
+                    self.target.is_stored(&object.id)? && !self.target.lacks_blob(object)?;
+                known += usize::from(is_known);
             }
             if objects.iter().any(|object| self.wrong_lists.contains_key(&object.id)) {
                 mixed.push(pack);

@@ -51,7 +51,8 @@ const MAX_PACKS: u32 = 1 << 28;
 
 pub(super) type IndexRecord = [u8; RECORD_BYTES];
 
-/// Makes the records of a pack's objects, sorted, with one record for each id.
+/// Makes the records of a pack's objects, sorted, with one record for each id and kind: a content
+/// may be stored as a chunk list and, as the chunk of another content, as a blob.
 pub(super) fn records(pack: u32, frames: &[Frame], objects: &[PackedObject]) -> Vec<IndexRecord> {
     let mut records = Vec::with_capacity(objects.len());
     let mut rest = objects.iter();
@@ -63,7 +64,7 @@ pub(super) fn records(pack: u32, frames: &[Frame], objects: &[PackedObject]) -> 
         }
     }
     records.sort_unstable();
-    records.dedup_by(|a, b| a[..32] == b[..32]);
+    records.dedup_by(|a, b| a[..32] == b[..32] && kind_code(a) == kind_code(b));
     records
 }
 
@@ -76,6 +77,10 @@ fn record(pack: u32, frame: u32, offset: u32, object: &PackedObject) -> IndexRec
         record[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
     record
+}
+
+fn kind_code(record: &[u8]) -> u32 {
+    field(record, 32) >> 28
 }
 
 fn field(record: &[u8], at: usize) -> u32 {

@@ -17,7 +17,7 @@ impl ObjectWriter<'_> {
     /// [`StoreError`] when the index cannot be read.
     pub fn contains_content(&self, id: &BlobId) -> Result<bool, StoreError> {
         let id = id.object();
-        if self.is_claimed(&id) {
+        if self.is_claimed(&id, ObjectKind::Blob) || self.is_claimed(&id, ObjectKind::ChunkList) {
             return Ok(true);
         }
         if !self.is_stored(&id)? {
@@ -35,7 +35,12 @@ impl ObjectWriter<'_> {
                 ChunkVisit::Chunks(chunks) => chunks,
             };
             for piece in pieces {
-                all = all && self.contains(&piece.id.object())?;
+                let id = piece.id.object();
+                if self.store.has_only_list(&id)? {
+                    let (wanted, found) = (ObjectKind::Blob, ObjectKind::ChunkList);
+                    return Err(StoreError::WrongKind { id, wanted, found });
+                }
+                all = all && self.contains(&id)?;
             }
             Ok(())
         });

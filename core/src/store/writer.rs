@@ -23,7 +23,10 @@ use crate::{
         limits,
     },
     codec::Encoder,
-    format::pack::{ObjectClass, ObjectKind, PackedObject},
+    format::{
+        chunk_list::BlobRef,
+        pack::{ObjectClass, ObjectKind, PackedObject},
+    },
     store::{
         Store, StoreError,
         lane::FrameBuilder,
@@ -67,6 +70,15 @@ impl Hasher for IdHasher {
 }
 
 type IdSet = HashSet<ObjectId, BuildHasherDefault<IdHasher>>;
+
+/// Returns the key of a claimed object. The id of a chunk list is that of a content, which may be
+/// a chunk of another content, so the key of a list is the inverted id.
+fn claim_key(id: &ObjectId, kind: ObjectKind) -> ObjectId {
+    match kind {
+        ObjectKind::ChunkList => ObjectId::from_bytes(id.as_bytes().map(|byte| !byte)),
+        _ => *id,
+    }
+}
 
 /// Number of ids that a counting writer remembers in each of its [`SHARDS`]. When a
 /// shard is full it is cleared, so an object may be counted again.
@@ -221,29 +233,32 @@ impl<'s> ObjectWriter<'s> {
     }
 
     /// Returns true if this writer is about to store the object.
-    pub(super) fn is_claimed(&self, id: &ObjectId) -> bool {
-        self.shard(id).lock().contains(id)
+    pub(super) fn is_claimed(&self, id: &ObjectId, kind: ObjectKind) -> bool {
+        let key = claim_key(id, kind);
+        self.shard(&key).lock().contains(&key)
     }
 
-    /// Returns true if the object is [stored](Store::is_stored), or about to be.
+    /// Returns true if an object other than a chunk list is [stored](Store::is_stored), or about to
+    /// be.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.is_claimed(id) || self.is_stored(id)?)
+        Ok(self.is_claimed(id, ObjectKind::Blob) || self.is_stored(id)?)
     }
 
     /// Claims an object. Returns true if the object is new; the caller must then add
     /// it. Returns false in a writer that only counts.
     pub(super) fn claim(&self, object: &PackedObject) -> Result<bool, StoreError> {
-        if self.is_stored(&object.id)? {
+        if self.is_stored(&object.id)? && !self.store.lacks_blob(object)? {
             return Ok(false);
         }
-        let mut claimed = self.shard(&object.id).lock();
+        let key = claim_key(&object.id, object.kind);
+        let mut claimed = self.shard(&key).lock();
         if self.is_counting() && claimed.len() >= COUNTED {
             claimed.clear();
         }
-        let new = claimed.insert(object.id);
+        let new = claimed.insert(key);
         drop(claimed);
         if new {
             self.counts[OBJECTS].fetch_add(1, Ordering::Relaxed);
@@ -271,7 +286,10 @@ impl<'s> ObjectWriter<'s> {
     }
 
     /// Hashes the chunks of `raw` that end at `cuts`, and adds the new ones as one
-    /// frame. Returns the ids in order, and the number of new chunks.
+    /// frame. Returns the chunks in order, and the number of new ones.
+    ///
+    /// A chunk is cut in halves if its id names a chunk list: a content with the same bytes was cut
+    /// with other parameters. Other stores know that id as a content, and would not ask for a chunk.
     ///
     /// # Errors
     /// [`StoreError`]; the writer cannot be used any more then.
@@ -279,17 +297,23 @@ impl<'s> ObjectWriter<'s> {
         &self,
         raw: &[u8],
         cuts: &[usize],
-    ) -> Result<(Vec<BlobId>, usize), StoreError> {
-        let mut ids = Vec::with_capacity(cuts.len());
+    ) -> Result<(Vec<BlobRef>, usize), StoreError> {
+        let mut chunks = Vec::with_capacity(cuts.len());
         let mut objects = Vec::new();
         let mut fresh = Vec::new();
+        // The ends of the next chunks, the first one last.
+        let mut ends: Vec<usize> = cuts.iter().rev().copied().collect();
         let mut start = 0;
-        for &end in cuts {
+        while let Some(&end) = ends.last() {
             let chunk = &raw[start..end];
-            let id = BlobId::of(chunk);
-            ids.push(id);
-            let object =
-                PackedObject { id: id.object(), kind: ObjectKind::Blob, bytes: chunk.len() as u32 };
+            let (id, bytes) = (BlobId::of(chunk), chunk.len() as u32);
+            if bytes > 1 && self.store.has_only_list(&id.object())? {
+                ends.push(start + chunk.len() / 2);
+                continue;
+            }
+            ends.pop();
+            chunks.push(BlobRef { id, bytes });
+            let object = PackedObject { id: id.object(), kind: ObjectKind::Blob, bytes };
             if self.claim(&object)? {
                 objects.push(object);
                 fresh.push(start..end);
@@ -300,14 +324,14 @@ impl<'s> ObjectWriter<'s> {
         // If all chunks are new, the input is the frame and need not be copied.
         match fresh.as_slice() {
             [] => {}
-            _ if new == cuts.len() => self.encode_and_append(&raw[..start], objects)?,
+            _ if new == chunks.len() => self.encode_and_append(&raw[..start], objects)?,
             parts => {
                 let joined: Vec<u8> =
                     parts.iter().flat_map(|part| &raw[part.clone()]).copied().collect();
                 self.encode_and_append(&joined, objects)?;
             }
         }
-        Ok((ids, new))
+        Ok((chunks, new))
     }
 
     fn encode_and_append(&self, raw: &[u8], objects: Vec<PackedObject>) -> Result<(), StoreError> {
@@ -398,7 +422,8 @@ impl<'s> ObjectWriter<'s> {
     /// Claims an object that is copied out of a pack about to be removed, although the
     /// store has it. Returns false if it was claimed before.
     pub fn claim_anew(&self, object: &PackedObject) -> bool {
-        self.shard(&object.id).lock().insert(object.id)
+        let key = claim_key(&object.id, object.kind);
+        self.shard(&key).lock().insert(key)
     }
 
     /// Adds a claimed object to a lane or to the metadata, according to `class`.

@@ -38,6 +38,7 @@ use snap_core::{
     },
     format::{
         outline::PackOutline,
+        pack::ObjectKind,
         shadow::{Reason, ShadowTable},
     },
     ops::select::PeerHas,
@@ -489,13 +490,16 @@ pub struct MirrorHoldings<'m> {
 }
 
 impl MirrorHoldings<'_> {
-    /// Returns what the remote store has of an object. The object stands for everything that it
+    /// Returns what the remote store has of an object of this kind: a chunk list does not serve as a
+    /// blob. The object stands for everything that it
     /// refers to only if the store is not known to lack anything.
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
-    pub fn of(&self, id: &ObjectId) -> Result<PeerHas, StoreError> {
-        let is_known = self.store.locate(id)?.is_some();
+    pub fn of(&self, id: &ObjectId, kind: ObjectKind) -> Result<PeerHas, StoreError> {
+        let serves = |found: ObjectKind| kind != ObjectKind::Blob || found != ObjectKind::ChunkList;
+        let place = self.store.locate(id)?.filter(|place| serves(place.kind));
+        let is_known = place.is_some();
         if self.is_whole {
             return Ok(PeerHas::of(is_known));
         }

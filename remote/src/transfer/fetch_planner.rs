@@ -2,7 +2,7 @@
 
 use snap_core::{
     base::id::{ObjectId, PackId},
-    format::pack::Frame,
+    format::pack::{Frame, PackedObject},
     store::{FrameObjects, Store, StoreError},
 };
 
@@ -33,12 +33,16 @@ pub(super) struct FetchPlanner<'a> {
 impl FetchPlanner<'_> {
     /// Returns true if an object is missing locally, or not to be relied on: it is shadowed, or a
     /// chunk list that this machine has not proven.
-    pub(super) fn is_missing(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(!self.local.is_stored_or_partial(id)?)
+    pub(super) fn is_missing(&self, object: &PackedObject) -> Result<bool, StoreError> {
+        Ok(!self.local.is_stored_or_partial(object)?)
     }
 
-    pub(super) fn is_wanted(&self, id: &ObjectId, pack: &PackId) -> Result<bool, StoreError> {
-        Ok(self.is_missing(id)? && self.is_from(id, pack)?)
+    pub(super) fn is_wanted(
+        &self,
+        object: &PackedObject,
+        pack: &PackId,
+    ) -> Result<bool, StoreError> {
+        Ok(self.is_missing(object)? && self.is_from(&object.id, pack)?)
     }
 
     fn is_from(&self, id: &ObjectId, pack: &PackId) -> Result<bool, StoreError> {
@@ -67,7 +71,7 @@ impl FetchPlanner<'_> {
             let mut is_wanted = false;
             for object in objects {
                 match self.is_from(&object.id, &id)? {
-                    true => is_wanted = is_wanted || self.is_missing(&object.id)?,
+                    true => is_wanted = is_wanted || self.is_missing(object)?,
                     false => comes_twice = true,
                 }
             }

@@ -275,7 +275,7 @@ impl PullRun<'_> {
             self.check_frames(id, frames).map_err(|error| self.blame(id, error.into()))?;
             let pack = store.open_pack(id)?;
             let mut choose = |object: &PackedObject| {
-                Ok(self.lacking.is_wanted(&object.id, id)? && writer.claim_anew(object))
+                Ok(self.lacking.is_wanted(object, id)? && writer.claim_anew(object))
             };
             copy_pack(&writer, &pack, FrameMode::Keep, &mut choose)?;
         }

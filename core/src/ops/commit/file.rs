@@ -396,12 +396,8 @@ fn hand_over<'s>(
     }
     let add = move || {
         match job.writer.add_chunks(&buffer, &cuts) {
-            Ok((ids, _)) => {
-                let starts = std::iter::once(&0).chain(&cuts);
-                let lengths = cuts.iter().zip(starts).map(|(end, start)| (end - start) as u32);
-                let pieces = ids.into_iter().zip(lengths).map(|(id, bytes)| BlobRef { id, bytes });
-                let pieces: Vec<BlobRef> = pieces.collect();
-                if let (true, Some(zeros)) = (is_zeros, pieces.first()) {
+            Ok((pieces, _)) => {
+                if let (true, [zeros]) = (is_zeros, &pieces[..]) {
                     job.zeros.get_or_init(|| *zeros);
                 }
                 batches.lock()[place] = pieces;

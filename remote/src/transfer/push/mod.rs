@@ -587,7 +587,7 @@ impl<'a> PushRun<'a> {
             CompletenessProof::Index => remote.mirror().holdings(),
             CompletenessProof::None => remote.mirror().unproven_holdings(),
         };
-        let has = |id: &ObjectId| match holdings.of(id)? {
+        let has = |id: &ObjectId, kind| match holdings.of(id, kind)? {
             // An object that is missing locally cannot be uploaded again.
             PeerHas::Alone | PeerHas::Lost if !store.is_stored(id)? => Ok(PeerHas::All),
             holding => Ok(holding),

@@ -4,7 +4,7 @@ use fs_err as fs;
 use snap_core::{
     base::{id::BlobId, observe::Silent},
     disk::Disk,
-    format::chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+    format::chunk_list::{ChunkList, ChunkListEntries},
     repo::{Config, Repo},
     store::ObjectWriter,
 };
@@ -66,10 +66,8 @@ fn write_wrong_list(store: &std::path::Path, content: &[u8]) {
     let mut other = content.to_vec();
     other.reverse();
     let cuts = [other.len() / 2, other.len()];
-    let (ids, _) = writer.add_chunks(&other, &cuts).unwrap();
-    let lens = [cuts[0], cuts[1] - cuts[0]];
-    let chunks = ids.into_iter().zip(lens).map(|(id, len)| BlobRef { id, bytes: len as u32 });
-    let pieces = ChunkListEntries::Chunks(chunks.collect());
+    let (chunks, _) = writer.add_chunks(&other, &cuts).unwrap();
+    let pieces = ChunkListEntries::Chunks(chunks);
     let list = ChunkList { total_bytes: other.len() as u64, pieces }.encode();
     writer.add_chunk_list(BlobId::of(content), &list).unwrap();
     writer.finish().unwrap();
