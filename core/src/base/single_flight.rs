@@ -31,8 +31,8 @@ struct FlightSeries<V, S> {
     begun: u64,
     /// Number of flights that ended: `begun`, or one less while a flight is in progress.
     ended: u64,
-    /// The value of the flight that ended last.
-    value: Option<V>,
+    /// The value of the last flight that ended with one, and the number of that flight.
+    value: Option<(u64, V)>,
     /// The state of the flight in progress.
     state: Option<S>,
     /// Number of guards and handles.
@@ -76,10 +76,11 @@ impl<K: Clone + Eq + Hash, V, S: Clone> SingleFlight<K, V, S> {
     pub fn join_with_state(&self, key: K, new_state: impl FnOnce() -> S) -> (Flight<K, V, S>, S) {
         let mut keys = self.table.keys.lock();
         let series = keys.entry(key.clone()).or_default();
+        // First, since it may panic.
+        let state = series.state.get_or_insert_with(new_state).clone();
         series.members += 1;
         let is_leader = !series.is_in_progress();
         series.begun += u64::from(is_leader);
-        let state = series.state.get_or_insert_with(new_state).clone();
         let member = Member { flights: self.clone(), key, number: series.begun };
         (member.into_flight(is_leader), state)
     }
@@ -180,7 +181,9 @@ impl<K: Eq + Hash, V, S> Drop for LeaderGuard<K, V, S> {
         let mut keys = table.keys.lock();
         let series = self.member.series(&mut keys);
         series.ended = series.begun;
-        series.value = self.value.take();
+        if let Some(value) = self.value.take() {
+            series.value = Some((series.ended, value));
+        }
         series.state = None;
         table.flight_ended.notify_all();
     }
@@ -188,13 +191,17 @@ impl<K: Eq + Hash, V, S> Drop for LeaderGuard<K, V, S> {
 
 impl<K: Eq + Hash, V: Clone, S> FollowerHandle<K, V, S> {
     /// Waits until the flight ends. Returns its value, or that of a later flight; `None` if
-    /// it ended without one.
+    /// none of them has one.
     ///
     /// `next_wait` is called before each wait. It returns how long to wait until the next
     /// call, or `None` to give up; then this returns `None`, too. The table is locked
     /// meanwhile, so it must not join a flight.
     pub fn wait(&self, next_wait: impl FnMut() -> Option<Duration>) -> Option<V> {
-        self.at_end(next_wait, |series| series.value.clone())?
+        let number = self.member.number;
+        self.at_end(next_wait, |series| {
+            let value = series.value.as_ref().filter(|(of, _)| *of >= number);
+            value.map(|(_, value)| value.clone())
+        })?
     }
 
     /// Waits for the flight, and uses the series under the same lock.
@@ -314,6 +321,28 @@ mod tests {
         });
         assert_eq!(second.wait(|| panic!("the flight has ended")), Some(7));
         assert_eq!(lead(&flights).member.number, 2, "the next flight is a new one");
+    }
+
+    #[test]
+    fn a_follower_gets_no_value_of_an_earlier_flight() {
+        let flights = Flights::default();
+        let leader = lead(&flights);
+        let first = follow(&flights);
+        leader.finish(7);
+        let leader = lead(&flights);
+        let second = follow(&flights);
+        drop(leader);
+        assert_eq!(second.wait(forever), None);
+        assert_eq!(first.wait(forever), Some(7), "the later flight ended without a value");
+    }
+
+    #[test]
+    fn a_panic_while_a_state_is_made_leaves_no_flight_in_progress() {
+        let flights = SingleFlight::<&str, u32, u32>::default();
+        let join = || flights.join_with_state("a", || panic!("no state"));
+        assert!(catch_unwind(AssertUnwindSafe(join)).is_err());
+        assert!(!flights.is_in_progress(&"a"));
+        assert!(matches!(flights.join_with_state("a", || 1), (Flight::Leader(_), 1)));
     }
 
     #[test]
