@@ -1,9 +1,9 @@
 //! Walks commits and their ancestors: [`History`] newest first, [`ancestors`] and [`walk`] depth
 //! first.
 //!
-//! In a [`History`], a commit always comes before its parents, whatever their times. Among parallel
-//! lines of history the newest commit comes first. A wrong clock can therefore move a commit in the
-//! list, but never hide one.
+//! In a [`History`], a commit comes after at least one of its children. Among parallel lines of
+//! history the newest commit comes first. A wrong clock can therefore move a commit in the list,
+//! even before another of its children, but never hide one.
 //!
 //! A [`History`] sorts pending commits by time, so reading the first twenty commits reads little
 //! more than twenty. It keeps the set of visited commits only once there are several lines of

@@ -18,6 +18,7 @@ use std::{
         Arc,
         mpsc::{SyncSender, sync_channel},
     },
+    thread::{self, Builder},
 };
 
 use rayon::prelude::*;
@@ -27,7 +28,6 @@ use crate::{
     format::{
         chunk_list::{BlobRef, ChunkList},
         pack::ObjectKind,
-        wire::FormatError,
     },
     store::{
         ChunkVisit, ContentLayout, ObjectLocation, ReadObject, Store, StoreError,
@@ -74,8 +74,9 @@ impl<E> From<StoreError> for ContentError<E> {
 /// chunks are verified one by one, by `read`, but **not** whether they belong to `id`.
 ///
 /// # Errors
-/// [`StoreError::Content`] when the chunks are another content, errors of `read` and `each`,
-/// and [`StoreError::Object`] when the list is damaged.
+/// [`StoreError::Content`] when the chunks are another content, [`StoreError::Length`] when a chunk
+/// has another length than the list states, [`StoreError::Object`] when the list is damaged, and
+/// errors of `read` and `each`.
 pub fn read_chunks<E: From<StoreError>>(
     id: &BlobId,
     list: ChunkList,
@@ -98,9 +99,7 @@ pub fn read_chunks<E: From<StoreError>>(
             Some((_, bytes)) => bytes,
             None => read(&chunk.id.object(), ObjectKind::Blob)?,
         };
-        if bytes.len() as u64 != u64::from(chunk.bytes) {
-            return Err(wrong_list(id.object(), "chunk length").into());
-        }
+        check_bytes(&chunk.id, Some(chunk.bytes.into()), bytes.len() as u64)?;
         if let Some(whole) = &mut whole {
             whole.update(&bytes);
             if place.end == total_bytes {
@@ -138,12 +137,6 @@ fn check_bytes(id: &BlobId, stated: Option<u64>, found: u64) -> Result<(), Store
         Some(stated) if stated != found => Err(StoreError::Length { id: *id, stated, found }),
         _ => Ok(()),
     }
-}
-
-/// The error of a chunk list that breaks a rule.
-fn wrong_list(id: ObjectId, what: &'static str) -> StoreError {
-    let source = FormatError::Invalid { what, at: 0 };
-    StoreError::Object { id, kind: ObjectKind::ChunkList, source }
 }
 
 /// Reads the contents of a store.
@@ -251,10 +244,14 @@ impl<'s> ContentReader<'s> {
         if chunks.len() <= 1 {
             return self.take(id, (&chunks, total), runs, each);
         }
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let (sender, ahead) = sync_channel(FRAMES_AHEAD);
-            scope.spawn(|| send_all(runs, sender));
-            self.take(id, (&chunks, total), ahead.into_iter(), each)
+            let ahead_of_us = runs.clone();
+            match Builder::new().spawn_scoped(scope, || send_all(ahead_of_us, sender)) {
+                Ok(_) => self.take(id, (&chunks, total), ahead.into_iter(), each),
+                // No thread can be started, so nothing is read ahead.
+                Err(_) => self.take(id, (&chunks, total), runs, each),
+            }
         })
     }
 
@@ -307,6 +304,7 @@ struct ChunkRun {
 
 /// Iterates over the frames that hold the chunks of a content, in order. Ends after an
 /// error.
+#[derive(Clone)]
 struct ChunkRuns<'c> {
     store: &'c Store,
     rest: &'c [BlobRef],
@@ -329,30 +327,25 @@ impl ChunkRuns<'_> {
     fn run(&self, first: &BlobRef) -> Result<ChunkRun, StoreError> {
         let first_place = self.store.locate_chunk(first)?;
         let frame = match self.store.frame(&first_place) {
-            Err(error) if !error.is_elsewhere() || self.store.route_around_damage(&error) => {
-                // The frame is damaged, or was merged into another pack meanwhile. `object`
-                // tries every copy of the chunk.
-                let bytes = self.store.object(&first.id.object(), ObjectKind::Blob)?;
-                let pieces = std::iter::once(0..bytes.len()).collect();
-                return Ok(ChunkRun { frame: Arc::new(bytes), pieces });
+            Err(error) if error.is_elsewhere() && !self.store.route_around_damage(&error) => {
+                return Err(error);
             }
-            frame => frame?,
+            frame => frame.ok().filter(|frame| first_place.slice(frame).is_ok()),
         };
-        let (mut pieces, mut place) = (Vec::new(), first_place);
-        loop {
-            let range = place.range();
-            if range.end > frame.len() {
-                let pack =
-                    self.store.pack_id(place.pack).expect("a place has a pack of this store");
-                let source = FormatError::Invalid { what: "object place", at: range.start };
-                return Err(StoreError::Format { pack, source });
-            }
-            pieces.push(range);
-            let Some(next) = self.rest.get(pieces.len()) else { break };
-            place = self.store.locate_chunk(next)?;
-            if key(&place) != key(&first_place) {
+        let Some(frame) = frame else {
+            // The frame is damaged, was merged into another pack meanwhile, or is not the one that
+            // the index means. `object` tries every copy of the chunk.
+            let bytes = self.store.object(&first.id.object(), ObjectKind::Blob)?;
+            let pieces = std::iter::once(0..bytes.len()).collect();
+            return Ok(ChunkRun { frame: Arc::new(bytes), pieces });
+        };
+        let mut pieces = vec![first_place.range()];
+        while let Some(next) = self.rest.get(pieces.len()) {
+            let place = self.store.locate_chunk(next)?;
+            if key(&place) != key(&first_place) || place.slice(&frame).is_err() {
                 break;
             }
+            pieces.push(place.range());
         }
         Ok(ChunkRun { frame, pieces })
     }
@@ -372,7 +365,7 @@ impl Store {
             return Ok(None);
         }
         let (id, wanted) = (content.id.object(), ObjectKind::Blob);
-        let place = self.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
+        let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
         match place.kind {
             ObjectKind::Blob | ObjectKind::ChunkList => Ok(Some(place)),
             found => Err(StoreError::WrongKind { id, wanted, found }),
@@ -386,10 +379,12 @@ impl Store {
     /// [`StoreError`] when the chunk is missing or does not match the list.
     pub fn locate_chunk(&self, chunk: &BlobRef) -> Result<ObjectLocation, StoreError> {
         let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
-        let place = self.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
+        let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
         match place.kind {
-            ObjectKind::Blob if place.bytes == chunk.bytes => Ok(place),
-            ObjectKind::Blob => Err(wrong_list(id, "chunk length")),
+            ObjectKind::Blob => {
+                check_bytes(&chunk.id, Some(chunk.bytes.into()), place.bytes.into())?;
+                Ok(place)
+            }
             found => Err(StoreError::WrongKind { id, wanted, found }),
         }
     }
@@ -425,8 +420,8 @@ impl ContentReader<'_> {
     /// several threads. Decompresses each frame once, and only as far as necessary. A content
     /// whose frame is damaged is read by itself.
     ///
-    /// `begin` makes the state of a thread; `None` ends the batch early. The number passed to
-    /// `visit` is the position in the batch.
+    /// `begin` makes the state for a run of contents; `None` ends the batch early. It is also called
+    /// before each frame is read. The number passed to `visit` is the position in the batch.
     ///
     /// The last contents of the batch lie in `carry_over` frames or fewer. These frames stay in
     /// the cache of the store: the next batch may begin there.

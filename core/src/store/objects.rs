@@ -501,7 +501,8 @@ impl Store {
             StoreError::Distant { pack, source }
                 if matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) =>
             {
-                // Refreshing the catalog drops the shadows.
+                // The pack was found lost before. Shadow its objects again only if a refresh of the
+                // catalog has dropped the shadows.
                 if !fetcher.note_lost(*pack) && self.is_shadowed(pack) {
                     return true;
                 }

@@ -261,9 +261,10 @@ type OnWrongList<'a> = dyn Fn(ObjectId, StoreError) -> Result<(), StoreError> + 
 fn is_wrong_list(id: &ObjectId, error: &StoreError) -> bool {
     match error {
         StoreError::Content { id: content, .. } => content.object() == *id,
-        StoreError::Object { .. } | StoreError::Missing { .. } | StoreError::WrongKind { .. } => {
-            true
-        }
+        StoreError::Object { .. }
+        | StoreError::Missing { .. }
+        | StoreError::Length { .. }
+        | StoreError::WrongKind { .. } => true,
         _ => false,
     }
 }

@@ -11,6 +11,7 @@ use snap_core::{
     },
     format::{
         commit::Commit,
+        pack::ObjectKind,
         tree::{Entry, EntryKind},
     },
     ops::restore::RestoreSource,
@@ -18,7 +19,7 @@ use snap_core::{
         path::{ResolvedPath, components, resolve_path},
         spec::{Revisions, SpecError},
     },
-    store::{ContentError, ContentLayout, ContentReader, Store},
+    store::{ContentError, ContentReader, StatedContent, Store},
 };
 
 use super::Repository;
@@ -145,13 +146,12 @@ impl Repository {
             ResolvedPath::Root(_) => return Err(no_file("folder")),
         };
         let store = self.repo.store();
-        let place = match store.content(&id)? {
-            ContentLayout::Whole(place) => store.pack_id(place.pack).map(|pack| {
-                let (offset, bytes) = (place.offset, place.bytes);
-                InFrame { frame: (pack, place.frame), offset, bytes }
-            }),
-            ContentLayout::Chunks(_) => None,
-        };
+        let place = store.locate_content(&StatedContent { id, bytes: size })?;
+        let whole = place.filter(|place| place.kind == ObjectKind::Blob);
+        let place = whole.and_then(|place| {
+            let (pack, offset, bytes) = (store.pack_id(place.pack)?, place.offset, place.bytes);
+            Some(InFrame { frame: (pack, place.frame), offset, bytes })
+        });
         Ok(FoundFile { revision, id, size, place })
     }
 

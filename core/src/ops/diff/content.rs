@@ -84,7 +84,7 @@ impl<'a> SideReader<'a> {
             0,
             &|| Some(()),
             &|(), index, content| {
-                // The later read of a content that cannot be read returns the reason.
+                // A content that cannot be read is read again later, and the error returned then.
                 if let Ok(bytes) = content {
                     self.ahead.lock().insert(batch[index].id, bytes.to_vec());
                 }
