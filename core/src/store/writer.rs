@@ -480,7 +480,8 @@ impl<'s> ObjectWriter<'s> {
         // Claims are dropped after the index has the objects: `contains` checks the
         // claims first, so it finds an object in one of the two.
         for object in &sealed.objects {
-            self.shard(&object.id).lock().remove(&object.id);
+            let key = claim_key(&object.id, object.kind);
+            self.shard(&key).lock().remove(&key);
         }
         self.sealed.lock().push(sealed.id);
         self.counts[STORED_BYTES].fetch_add(bytes, Ordering::Relaxed);
