@@ -140,15 +140,34 @@ impl Decoder {
         stored: &[u8],
         raw_bytes: usize,
     ) -> Result<Vec<u8>, CodecError> {
-        debug_assert!(raw_bytes <= limits::FRAME_RAW_BYTES);
-        let raw = match codec {
-            Codec::Raw => stored.to_vec(),
-            Codec::Zstd => {
-                self.context.decompress(stored, raw_bytes).map_err(CodecError::Expand)?
+        let mut raw = Vec::new();
+        match codec {
+            Codec::Raw if stored.len() == raw_bytes => raw.extend_from_slice(stored),
+            Codec::Raw => {
+                return Err(CodecError::Length { expected: raw_bytes, actual: stored.len() });
             }
-        };
+            Codec::Zstd => self.decode_into(stored, raw_bytes, &mut raw)?,
+        }
+        Ok(raw)
+    }
+
+    /// Does the same as [`Decoder::decode`] for a zstd frame, with a reusable buffer. Its capacity
+    /// limits what is written.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`].
+    pub fn decode_into(
+        &mut self,
+        stored: &[u8],
+        raw_bytes: usize,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        debug_assert!(raw_bytes <= limits::FRAME_RAW_BYTES);
+        raw.clear();
+        raw.reserve_exact(raw_bytes);
+        self.context.decompress_to_buffer(stored, raw).map_err(CodecError::Expand)?;
         match raw.len() {
-            actual if actual == raw_bytes => Ok(raw),
+            actual if actual == raw_bytes => Ok(()),
             actual => Err(CodecError::Length { expected: raw_bytes, actual }),
         }
     }

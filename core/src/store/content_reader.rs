@@ -481,7 +481,7 @@ impl ContentReader<'_> {
     /// damaged, or was merged into another pack meanwhile.
     ///
     /// # Errors
-    /// Those of frames that lie elsewhere, if other places of the contents need not be tried.
+    /// A frame that lies elsewhere and cannot be fetched, if no other place need be tried.
     fn frame(&self, group: &FrameGroup<'_>) -> GroupFrame {
         let Some((Some(first), _)) = group.members.first() else { return Ok(None) };
         if let Some(frame) = self.store.frame_in_cache(first) {

@@ -548,7 +548,12 @@ impl PackFile {
             std::mem::swap(stored, raw);
             return Ok(());
         }
-        let bytes = bytes.min(frame.raw_bytes as usize);
+        if bytes >= frame.raw_bytes as usize {
+            // Needs less memory than the decoder of beginnings, which keeps a window.
+            let decoded =
+                with_decoder(|decoder| decoder.decode_into(stored, frame.raw_bytes as usize, raw));
+            return decoded.map_err(|source| self.expand_error(frame, source));
+        }
         let decoded = START_DECODER.with_borrow_mut(|slot| {
             let decoder = match slot {
                 Some(decoder) => decoder,
@@ -606,9 +611,15 @@ fn inode(stat: &fs::Metadata) -> (u64, u64) {
 }
 
 fn decode(frame: &Frame, stored: &[u8]) -> Result<Vec<u8>, CodecError> {
+    with_decoder(|decoder| decoder.decode(frame.codec, stored, frame.raw_bytes as usize))
+}
+
+/// Uses the decompression context of this thread.
+fn with_decoder<T>(
+    decode: impl FnOnce(&mut Decoder) -> Result<T, CodecError>,
+) -> Result<T, CodecError> {
     DECODER.with_borrow_mut(|slot| {
-        let decoder = if let Some(decoder) = slot { decoder } else { slot.insert(Decoder::new()?) };
-        decoder.decode(frame.codec, stored, frame.raw_bytes as usize)
+        decode(if let Some(decoder) = slot { decoder } else { slot.insert(Decoder::new()?) })
     })
 }
 
