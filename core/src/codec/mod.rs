@@ -11,8 +11,8 @@
 
 use zstd::{
     bulk::{Compressor, Decompressor},
-    stream::raw::Operation,
-    zstd_safe::CParameter,
+    stream::raw::{InBuffer, Operation, OutBuffer},
+    zstd_safe::{CParameter, DParameter},
 };
 
 use crate::{base::limits, format::pack::Codec};
@@ -173,7 +173,14 @@ impl Decoder {
     }
 }
 
+/// The number of compressed bytes that a [`StartDecoder`] passes to zstd at a time. What is
+/// decompressed beyond the beginning is wasted, at most this many bytes of input.
+const START_STEP_BYTES: usize = 16 << 10;
+
 /// Decompresses only the beginnings of frames, into reusable buffers.
+///
+/// zstd looks back into the output itself (`ZSTD_d_stableOutBuffer`), so that the context needs no
+/// window of its own, which would be up to 2 MiB for each thread.
 pub struct StartDecoder {
     context: zstd::stream::raw::Decoder<'static>,
 }
@@ -184,36 +191,38 @@ impl StartDecoder {
     /// # Errors
     /// [`CodecError::Expand`] when zstd cannot create the context.
     pub fn new() -> Result<Self, CodecError> {
-        Ok(Self { context: zstd::stream::raw::Decoder::new().map_err(CodecError::Expand)? })
+        let mut context = zstd::stream::raw::Decoder::new().map_err(CodecError::Expand)?;
+        context.set_parameter(DParameter::StableOutBuffer(true)).map_err(CodecError::Expand)?;
+        Ok(Self { context })
     }
 
-    /// Decompresses the first `bytes` bytes of the zstd frame `stored` into the start
-    /// of `raw`. Extends `raw` to this length if it is shorter.
+    /// Decompresses at least the first `bytes` bytes of the zstd frame `stored` into `raw`.
+    /// `raw_bytes` is the size of the whole frame, for which `raw` gets the capacity.
     ///
     /// # Errors
-    /// [`CodecError`] when the frame is invalid, or shorter than `bytes`.
+    /// [`CodecError`] when the frame is invalid, shorter than `bytes`, or longer than `raw_bytes`.
     pub fn decode(
         &mut self,
         stored: &[u8],
         bytes: usize,
+        raw_bytes: usize,
         raw: &mut Vec<u8>,
     ) -> Result<(), CodecError> {
-        debug_assert!(bytes <= limits::FRAME_RAW_BYTES);
-        if raw.len() < bytes {
-            raw.resize(bytes, 0);
-        }
+        debug_assert!(raw_bytes <= limits::FRAME_RAW_BYTES);
+        raw.clear();
+        raw.reserve_exact(raw_bytes);
         self.context.reinit().map_err(CodecError::Expand)?;
-        let (mut read, mut written) = (0, 0);
-        while written < bytes {
-            let (input, output) = (&stored[read..], &mut raw[written..bytes]);
-            let done = self.context.run_on_buffers(input, output).map_err(CodecError::Expand)?;
-            // Without progress the input is at its end.
-            if done.bytes_read == 0 && done.bytes_written == 0 {
-                return Err(CodecError::Length { expected: bytes, actual: written });
+        let mut output = OutBuffer::around(raw);
+        for input in stored.chunks(START_STEP_BYTES) {
+            let mut input = InBuffer::around(input);
+            while output.pos() < bytes && input.pos() < input.src.len() {
+                self.context.run(&mut input, &mut output).map_err(CodecError::Expand)?;
             }
-            (read, written) = (read + done.bytes_read, written + done.bytes_written);
         }
-        Ok(())
+        match output.pos() {
+            actual if actual < bytes => Err(CodecError::Length { expected: bytes, actual }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -243,13 +252,19 @@ mod tests {
         let stored = Encoder::for_small(DEFAULT_LEVEL).unwrap().encode(&text).unwrap().1.to_vec();
         let (mut decoder, mut raw) = (StartDecoder::new().unwrap(), Vec::new());
         for bytes in [0, 1, 4096, 131_072, 131_073, text.len(), 17] {
-            decoder.decode(&stored, bytes, &mut raw).unwrap();
+            decoder.decode(&stored, bytes, text.len(), &mut raw).unwrap();
             assert!(raw[..bytes] == text[..bytes], "{bytes}");
         }
-        assert!(decoder.decode(&stored, text.len() + 1, &mut raw).is_err());
-        assert!(decoder.decode(&stored[..stored.len() / 2], text.len(), &mut raw).is_err());
-        assert!(decoder.decode(b"not zstd at all", 10, &mut raw).is_err());
-        decoder.decode(&stored, 10, &mut raw).unwrap();
+        let longer = text.len() + 1;
+        assert!(decoder.decode(&stored, longer, longer, &mut raw).is_err());
+        let half = &stored[..stored.len() / 2];
+        assert!(decoder.decode(half, text.len(), text.len(), &mut raw).is_err());
+        assert!(decoder.decode(b"not zstd at all", 10, 20, &mut raw).is_err());
+        // The frame is longer than the pack says.
+        let mut small = Vec::new();
+        assert!(decoder.decode(&stored, 10, 1000, &mut small).is_err());
+        assert!(small.capacity() < text.len());
+        decoder.decode(&stored, 10, text.len(), &mut raw).unwrap();
         assert_eq!(raw[..10], text[..10]);
     }
 

@@ -24,7 +24,10 @@ use std::{
 use rayon::prelude::*;
 
 use crate::{
-    base::id::{BlobId, ObjectId},
+    base::{
+        id::{BlobId, ObjectId},
+        limits,
+    },
     format::{
         chunk_list::{BlobRef, ChunkList},
         pack::ObjectKind,
@@ -32,7 +35,6 @@ use crate::{
     store::{
         ChunkVisit, ContentLayout, ObjectLocation, ReadObject, Store, StoreError,
         content::{decode_list, walk_list},
-        pack_reader::FrameBuffers,
     },
 };
 
@@ -411,8 +413,8 @@ struct FrameGroup<'b> {
 }
 
 thread_local! {
-    /// The buffers that a thread uses for one frame after the other.
-    static BUFFERS: Cell<FrameBuffers> = const { Cell::new(FrameBuffers::new()) };
+    /// The buffer in which a thread decompresses one frame after the other.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl ContentReader<'_> {
@@ -492,10 +494,8 @@ impl ContentReader<'_> {
         } else {
             let end =
                 group.members.iter().map(|(place, _)| place.map_or(0, |p| p.range().end)).max();
-            let mut buffers = BUFFERS.take();
-            let read = self.store.read_frame_start(first, end.unwrap_or_default(), &mut buffers);
-            let raw = std::mem::take(&mut buffers.raw);
-            BUFFERS.set(buffers.trimmed());
+            let mut raw = BUFFER.take();
+            let read = self.store.read_frame_start(first, end.unwrap_or_default(), &mut raw);
             read.map(|()| Arc::new(raw))
         };
         match read {
@@ -554,10 +554,13 @@ type VisitContent<'v> = dyn FnMut(usize, Result<&[u8], Arc<StoreError>>) + 'v;
 /// A frame in memory, `None` if each content is to be read by itself, or the error of all contents.
 type GroupFrame = Result<Option<Arc<Vec<u8>>>, Arc<StoreError>>;
 
-/// Keeps the memory of a frame for the next one, if nothing else needs it.
+/// Keeps the memory of a frame for the next one, if nothing else needs it and the frame is not
+/// larger than most.
 fn reuse(frame: Arc<Vec<u8>>) {
-    if let Ok(raw) = Arc::try_unwrap(frame) {
-        BUFFERS.set(FrameBuffers { raw, ..BUFFERS.take() }.trimmed());
+    if let Ok(raw) = Arc::try_unwrap(frame)
+        && raw.capacity() <= limits::LARGE_FRAME_BYTES
+    {
+        BUFFER.set(raw);
     }
 }
 

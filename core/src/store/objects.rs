@@ -33,7 +33,7 @@ use crate::{
         content::{ContentLayout, content_at},
         fetch::Fetcher,
         fifo_semaphore::FifoSemaphore,
-        pack_reader::{Completeness, FrameBuffers, PackFile},
+        pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
         proof::HashedObjects,
         tree_cursor::decode_tree,
@@ -391,8 +391,8 @@ impl Store {
         self.read_frame(place, &mut |pack, frame| pack.raw(frame)).map(Arc::new)
     }
 
-    /// Reads a frame and decompresses its first `bytes` bytes, or all of it if it is shorter, into
-    /// the raw buffer, which may be longer.
+    /// Reads a frame and decompresses at least its first `bytes` bytes, or all of it if it is
+    /// shorter, into `raw`.
     ///
     /// # Errors
     /// As [`Store::frame`].
@@ -400,9 +400,9 @@ impl Store {
         &self,
         place: &ObjectLocation,
         bytes: usize,
-        buffers: &mut FrameBuffers,
+        raw: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        self.read_frame(place, &mut |pack, frame| pack.read_start(frame, bytes, buffers))
+        self.read_frame(place, &mut |pack, frame| pack.read_start(frame, bytes, raw))
     }
 
     fn read_frame<T>(

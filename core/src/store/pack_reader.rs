@@ -22,7 +22,7 @@ use std::{
 use rustix::fs::{SeekFrom, seek};
 
 use crate::{
-    base::{id::PackId, io::PathError, kind::ErrorKind, limits},
+    base::{id::PackId, io::PathError, kind::ErrorKind},
     codec::{CodecError, Decoder, StartDecoder},
     disk::regular::open_regular,
     format::pack::{self, Frame, HEADER_BYTES, ObjectClass, PackedObject, TRAILER_BYTES, Trailer},
@@ -113,30 +113,6 @@ thread_local! {
     /// One decompression context for each thread.
     static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
     static START_DECODER: RefCell<Option<StartDecoder>> = const { RefCell::new(None) };
-}
-
-/// Buffers for reading one frame after the other.
-#[derive(Debug, Default)]
-pub(super) struct FrameBuffers {
-    /// A frame as it is stored.
-    pub(super) stored: Vec<u8>,
-    /// The frame decompressed, as far as it was requested. May have old bytes after that.
-    pub(super) raw: Vec<u8>,
-}
-
-impl FrameBuffers {
-    pub(super) const fn new() -> Self {
-        Self { stored: Vec::new(), raw: Vec::new() }
-    }
-
-    /// Drops buffers that only a large frame needs.
-    pub(super) fn trimmed(self) -> Self {
-        let trimmed = |buffer: Vec<u8>| match buffer.capacity() <= limits::LARGE_FRAME_BYTES {
-            true => buffer,
-            false => Vec::new(),
-        };
-        Self { stored: trimmed(self.stored), raw: trimmed(self.raw) }
-    }
 }
 
 impl PackFile {
@@ -531,8 +507,8 @@ impl PackFile {
         self.expand(frame, stored)
     }
 
-    /// Reads a frame and decompresses its first `bytes` bytes, or all of it if it is shorter, into
-    /// `buffers.raw`. The objects in it are **not** checked against their ids.
+    /// Reads a frame and decompresses at least its first `bytes` bytes, or all of it if it is
+    /// shorter, into `raw`. The objects in it are **not** checked against their ids.
     ///
     /// # Errors
     /// As [`PackFile::raw`].
@@ -540,27 +516,25 @@ impl PackFile {
         &self,
         frame: &Frame,
         bytes: usize,
-        buffers: &mut FrameBuffers,
+        raw: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        let FrameBuffers { stored, raw } = buffers;
-        self.stored_into(frame, stored)?;
+        let stored = self.stored(frame)?;
         if frame.codec == pack::Codec::Raw {
-            std::mem::swap(stored, raw);
+            *raw = stored;
             return Ok(());
         }
-        if bytes >= frame.raw_bytes as usize {
-            // Needs less memory than the decoder of beginnings, which keeps a window.
-            let decoded =
-                with_decoder(|decoder| decoder.decode_into(stored, frame.raw_bytes as usize, raw));
-            return decoded.map_err(|source| self.expand_error(frame, source));
-        }
-        let decoded = START_DECODER.with_borrow_mut(|slot| {
-            let decoder = match slot {
-                Some(decoder) => decoder,
-                None => slot.insert(StartDecoder::new()?),
-            };
-            decoder.decode(stored, bytes, raw)
-        });
+        let raw_bytes = frame.raw_bytes as usize;
+        let decoded = if bytes >= raw_bytes {
+            with_decoder(|decoder| decoder.decode_into(&stored, raw_bytes, raw))
+        } else {
+            START_DECODER.with_borrow_mut(|slot| {
+                let decoder = match slot {
+                    Some(decoder) => decoder,
+                    None => slot.insert(StartDecoder::new()?),
+                };
+                decoder.decode(&stored, bytes, raw_bytes, raw)
+            })
+        };
         decoded.map_err(|source| self.expand_error(frame, source))
     }
 
