@@ -26,7 +26,7 @@ use snap_core::{
         PastError, Repo,
         path::{PathInTreeError, resolve_path},
     },
-    store::{Entries, Marks, StoreError},
+    store::{ContentReader, Entries, Marks, StoreError},
 };
 use snap_testkit::{
     alone::{alone, peak_bytes},
@@ -354,6 +354,32 @@ fn objects_of_a_wrong_kind_or_id_are_refused() {
         assert!(list(&repo, own).is_err());
         assert!(restore(&crafted, own).is_err());
     }
+}
+
+#[test]
+fn a_restore_uses_the_right_copy_of_a_forged_chunk() {
+    let chunks: [&[u8]; 3] = [b"first ", b"second ", b"third"];
+    let id = BlobId::of(&chunks.concat());
+    let listed = ChunkListEntries::Chunks(chunks.iter().map(|chunk| piece(chunk)).collect());
+    let mut right: Vec<Claim> = chunks.iter().map(|chunk| blob(chunk)).collect();
+    right.push(chunk_list(id, 18, listed));
+    let forged = [(BlobId::of(chunks[1]).object(), ObjectKind::Blob, b"forgery".to_vec())];
+    let mut refused = 0;
+    for packs in [[&forged[..], &right[..]], [&right[..], &forged[..]]] {
+        let crafted = Crafted::empty();
+        packs.iter().for_each(|objects| crafted.add(objects));
+        let (tree, claim) = tree(leaf(&[(b"file", Body::File(id, 18))]));
+        crafted.add(&[claim]);
+        // Only a stream that meets the forgery first can fail, and only once.
+        let repo = crafted.repo();
+        let streamed =
+            ContentReader::new(repo.store()).stream::<StoreError>(&id, Some(18), &mut |_| Ok(()));
+        refused += usize::from(matches!(streamed, Err(StoreError::Content { .. })));
+        let outcome = restore(&crafted, tree).unwrap();
+        assert_eq!((outcome.files_written, outcome.bytes_written), (1, 18));
+        assert_eq!(fs_err::read(crafted.target().join("file")).unwrap(), chunks.concat());
+    }
+    assert_eq!(refused, 1);
 }
 
 #[test]

@@ -35,7 +35,7 @@ use snap_core::{
         Config, Repo,
         path::{ResolvedPath, resolve_path},
     },
-    store::{BundleStore, ContentLayout, ObjectWriter, PackFile, Store},
+    store::{BundleStore, ObjectWriter, PackFile, Store, StoreError},
 };
 use snap_testkit::{bytes::Corpus, rng::Rng, wait::PATIENCE};
 
@@ -648,12 +648,12 @@ fn reachable_in(original: &Store, copies: [&Path; 2]) -> BTreeSet<ObjectId> {
 /// Returns true if an object is a chunk list with a lost chunk, which cannot be
 /// verified.
 fn is_unproven(original: &Store, id: &ObjectId, known: &BTreeSet<ObjectId>) -> bool {
-    match original.content(&BlobId::from_object(*id)) {
-        Ok(ContentLayout::Chunks(chunks)) => {
-            chunks.iter().any(|chunk| !known.contains(&chunk.id.object()))
-        }
-        _ => false,
-    }
+    let mut lacks_any = false;
+    let walked = original.for_each_chunk::<StoreError>(&BlobId::from_object(*id), &mut |chunk| {
+        lacks_any |= !known.contains(&chunk.id.object());
+        Ok(())
+    });
+    walked.is_ok() && lacks_any
 }
 
 /// Returns all objects that the refs reach, according to an undamaged copy.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use crate::{
     base::{id::BlobId, kind::ErrorKind, observe::Observer},
-    store::{ContentError, ContentReader, Store, StoreError},
+    store::{ContentReader, Store, StoreError},
 };
 
 /// Totals of the operation.
@@ -31,15 +31,6 @@ pub enum CatError {
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
-}
-
-impl From<ContentError<CatError>> for CatError {
-    fn from(error: ContentError<CatError>) -> Self {
-        match error {
-            ContentError::Store(error) => Self::Store(error),
-            ContentError::Callback(error) => error,
-        }
-    }
 }
 
 impl CatError {
@@ -65,12 +56,13 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<CatOutcome, CatError> {
     store.prefetch_contents(&mut std::iter::once(*id));
-    let bytes = ContentReader::new(store).read(id, None, 0..u64::MAX, &mut |chunk| {
-        observer.check(CatError::Interrupted)?;
-        out.write_all(chunk)?;
-        observer.advance(chunk.len() as u64, 0);
-        Ok(())
-    })?;
+    let bytes =
+        ContentReader::new(store).read::<CatError>(id, None, 0..u64::MAX, &mut |chunk| {
+            observer.check(CatError::Interrupted)?;
+            out.write_all(chunk)?;
+            observer.advance(chunk.len() as u64, 0);
+            Ok(())
+        })?;
     store.report_repairs(observer);
     Ok(CatOutcome { bytes })
 }

@@ -12,13 +12,16 @@ use std::{
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        id::{BlobId, CommitId, PackId, TreeId},
         observe::{Observer, Phase},
     },
-    format::{pack::ObjectKind, tree::EntryKind},
+    format::{chunk_list::BlobRef, tree::EntryKind},
     ops::reach::ReachError,
     repo::path::components,
-    store::{ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
+    store::{
+        ContentPlace, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor, TreeWalk,
+        WalkStep,
+    },
 };
 
 /// A commit and the paths of it that are needed.
@@ -142,21 +145,17 @@ impl AbsentSearch<'_> {
     }
 
     fn content(&mut self, id: &BlobId) -> Result<(), StoreError> {
-        match self.store.content(id)? {
-            ContentLayout::Whole(place) => drop(self.frames.insert((place.pack, place.frame))),
-            ContentLayout::Chunks(chunks) => {
-                for chunk in chunks {
-                    self.object(chunk.id.object())?;
-                }
+        let store = self.store;
+        let mut add = |place: ObjectLocation| {
+            self.frames.insert((place.pack, place.frame));
+        };
+        match store.locate_content(id)? {
+            ContentPlace::Whole(place) => add(place),
+            ContentPlace::Cut(_) => {
+                let mut add_chunk = |chunk: &BlobRef| store.locate_chunk(chunk).map(&mut add);
+                store.for_each_chunk(id, &mut add_chunk)?;
             }
         }
-        Ok(())
-    }
-
-    fn object(&mut self, id: ObjectId) -> Result<(), StoreError> {
-        let missing = StoreError::Missing { id, wanted: ObjectKind::Blob };
-        let place = self.store.locate(&id)?.ok_or(missing)?;
-        self.frames.insert((place.pack, place.frame));
         Ok(())
     }
 

@@ -23,8 +23,9 @@ use crate::{
     },
     repo::history,
     store::{
-        ChunkVisit, ObjectIds, ObjectLocation, Prefetch, ReceivedPacks, Store, StoreError,
-        TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree, listed_bytes, walk_chunks,
+        ChunkVisit, ContentPlace, ObjectIds, ObjectLocation, Prefetch, ReceivedPacks, Store,
+        StoreError, TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree, listed_bytes,
+        walk_chunks,
     },
 };
 
@@ -205,10 +206,7 @@ impl ReachWalk<'_, '_> {
     }
 
     fn enters(&mut self, id: &ObjectId, wanted: ObjectKind) -> Result<bool, StoreError> {
-        let place = self.place(id, wanted)?;
-        if place.kind != wanted {
-            return Err(StoreError::WrongKind { id: *id, wanted, found: place.kind });
-        }
+        let place = self.place(id, wanted)?.of_kind(id, wanted)?;
         (self.enter)(id, &place)
     }
 
@@ -281,18 +279,15 @@ impl ReachWalk<'_, '_> {
 
     fn content(&mut self, id: BlobId, claimed: u64) -> Result<(), ReachError> {
         let id = id.object();
-        let wanted = ObjectKind::Blob;
-        let place = self.place(&id, wanted)?;
-        let found = match place.kind {
-            ObjectKind::Blob => {
+        let found = match ContentPlace::of(&id, self.objects.locate(&id)?)? {
+            ContentPlace::Whole(place) => {
                 (self.enter)(&id, &place)?;
                 u64::from(place.bytes)
             }
-            ObjectKind::ChunkList => match (self.enter)(&id, &place)? {
+            ContentPlace::Cut(list) => match (self.enter)(&id, &list)? {
                 true => self.chunks(id)?,
                 false => self.known_bytes(id)?.unwrap_or(claimed),
             },
-            found => return Err(StoreError::WrongKind { id, wanted, found }.into()),
         };
         if found == claimed { Ok(()) } else { Err(ReachError::Size { id, claimed, found }) }
     }
@@ -337,10 +332,7 @@ impl ReachWalk<'_, '_> {
 
     fn chunk(&mut self, chunk: &BlobRef) -> Result<(), ReachError> {
         let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
-        let place = self.place(&id, wanted)?;
-        if place.kind != wanted {
-            return Err(StoreError::WrongKind { id, wanted, found: place.kind }.into());
-        }
+        let place = self.place(&id, wanted)?.of_kind(&id, wanted)?;
         if place.bytes != chunk.bytes {
             let (claimed, found) = (chunk.bytes.into(), place.bytes.into());
             return Err(ReachError::Size { id, claimed, found });

@@ -13,7 +13,10 @@ use crate::{
     },
     format::tree::EntryKind,
     repo::history::{History, Parents},
-    store::{ContentReader, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
+    store::{
+        ContentError, ContentReader, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk,
+        WalkStep,
+    },
 };
 
 /// The contents and link targets to look for.
@@ -119,6 +122,6 @@ fn unreadable(
 
 /// Reads and hashes a content. Its chunk list is not trusted: the hash over all chunks counts.
 fn is_readable(store: &Store, id: &BlobId, observer: &dyn Observer) -> bool {
-    let mut unless_cancelled = |_: &[u8]| if observer.cancelled() { Err(()) } else { Ok(()) };
+    let mut unless_cancelled = |_: &[u8]| observer.check(ContentError::Callback(()));
     ContentReader::new(store).stream(id, None, &mut unless_cancelled).is_ok()
 }

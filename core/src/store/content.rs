@@ -1,4 +1,4 @@
-//! How a content is stored: as one object, or as chunks that a list names.
+//! Where a content is stored: as one object, or as chunks that a list names.
 
 use crate::{
     base::id::ObjectId,
@@ -10,32 +10,33 @@ use crate::{
     store::{ObjectLocation, StoreError},
 };
 
-/// How a content is stored.
-#[derive(Clone, Debug)]
-pub enum ContentLayout {
-    /// As one object.
+/// Where a content is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentPlace {
+    /// The content is this object.
     Whole(ObjectLocation),
-    /// As chunks, in order.
-    Chunks(Vec<BlobRef>),
+    /// The content was cut into chunks. This object lists them.
+    Cut(ObjectLocation),
+}
+
+impl ContentPlace {
+    /// Returns the kind of place that an object of the content's id has.
+    ///
+    /// # Errors
+    /// [`StoreError`] when there is none, or it is no content.
+    pub fn of(id: &ObjectId, place: Option<ObjectLocation>) -> Result<Self, StoreError> {
+        let (id, wanted) = (*id, ObjectKind::Blob);
+        let place = place.ok_or(StoreError::Missing { id, wanted })?;
+        match place.kind {
+            ObjectKind::Blob => Ok(Self::Whole(place)),
+            ObjectKind::ChunkList => Ok(Self::Cut(place)),
+            found => Err(StoreError::WrongKind { id, wanted, found }),
+        }
+    }
 }
 
 /// Reads an object of a given kind.
 pub type ReadObject<'a> = dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + 'a;
-
-/// Returns how the content at `place` is stored.
-pub(super) fn content_at(
-    id: ObjectId,
-    place: Option<ObjectLocation>,
-    read: &ReadObject<'_>,
-) -> Result<ContentLayout, StoreError> {
-    let wanted = ObjectKind::Blob;
-    let place = place.ok_or(StoreError::Missing { id, wanted })?;
-    match place.kind {
-        ObjectKind::Blob => Ok(ContentLayout::Whole(place)),
-        ObjectKind::ChunkList => chunks(id, read).map(ContentLayout::Chunks),
-        found => Err(StoreError::WrongKind { id, wanted, found }),
-    }
-}
 
 /// What a walk through a chunk list visits.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ pub fn walk_chunks<E: From<StoreError>>(
     visit: &mut dyn FnMut(ChunkVisit<'_>) -> Result<(), E>,
 ) -> Result<u64, E> {
     let list = decode_list(id, &read(&id, ObjectKind::ChunkList)?)?;
-    walk_list(id, list, read, visit)
+    walk_list(id, &list, read, visit)
 }
 
 /// Returns the length of the content `id` in bytes as its list states it. Does not read
@@ -82,23 +83,23 @@ pub fn decode_list(id: ObjectId, bytes: &[u8]) -> Result<ChunkList, StoreError> 
 /// Walks through the chunks of a decoded list, as [`walk_chunks`] does.
 pub(super) fn walk_list<E: From<StoreError>>(
     id: ObjectId,
-    list: ChunkList,
+    list: &ChunkList,
     read: &ReadObject<'_>,
     visit: &mut dyn FnMut(ChunkVisit<'_>) -> Result<(), E>,
 ) -> Result<u64, E> {
     let kind = ObjectKind::ChunkList;
     let broken = |source| StoreError::Object { id, kind, source };
     let wrong = |what| broken(FormatError::Invalid { what, at: 0 });
-    let parts = match list.pieces {
+    let parts = match &list.pieces {
         ChunkListEntries::Chunks(chunks) => {
-            visit(ChunkVisit::Chunks(&chunks))?;
+            visit(ChunkVisit::Chunks(chunks))?;
             return Ok(list.total_bytes);
         }
         ChunkListEntries::Parts(parts) => parts,
     };
     let mut left = list.total_bytes;
     for piece in parts {
-        visit(ChunkVisit::Part(&piece))?;
+        visit(ChunkVisit::Part(piece))?;
         let bytes = read(&piece.id.object(), ObjectKind::Blob)?;
         if bytes.len() != piece.bytes as usize {
             return Err(wrong("length of a part").into());
@@ -111,18 +112,6 @@ pub(super) fn walk_list<E: From<StoreError>>(
         visit(ChunkVisit::Chunks(&part))?;
     }
     if left > 0 { Err(wrong("chunk list total").into()) } else { Ok(list.total_bytes) }
-}
-
-/// Returns all chunks of the content `id`.
-fn chunks(id: ObjectId, read: &ReadObject<'_>) -> Result<Vec<BlobRef>, StoreError> {
-    let mut all = Vec::new();
-    walk_chunks(id, read, &mut |visit| {
-        if let ChunkVisit::Chunks(chunks) = visit {
-            all.extend_from_slice(chunks);
-        }
-        Ok::<_, StoreError>(())
-    })?;
-    Ok(all)
 }
 
 #[cfg(test)]

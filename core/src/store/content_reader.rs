@@ -12,7 +12,6 @@
 
 use std::{
     cell::Cell,
-    convert::Infallible,
     ops::Range,
     sync::{
         Arc,
@@ -29,12 +28,12 @@ use crate::{
         limits,
     },
     format::{
-        chunk_list::{BlobRef, ChunkList},
+        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
         pack::ObjectKind,
     },
     store::{
-        ChunkVisit, ContentLayout, ObjectLocation, ReadObject, Store, StoreError,
-        content::{decode_list, walk_list},
+        ChunkVisit, ContentPlace, ObjectLocation, ReadObject, Store, StoreError,
+        content::{decode_list, walk_chunks, walk_list},
     },
 };
 
@@ -81,7 +80,7 @@ impl<E> From<StoreError> for ContentError<E> {
 /// errors of `read` and `each`.
 pub fn read_chunks<E: From<StoreError>>(
     id: &BlobId,
-    list: ChunkList,
+    list: &ChunkList,
     range: Range<u64>,
     read: &ReadObject<'_>,
     each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
@@ -114,13 +113,21 @@ pub fn read_chunks<E: From<StoreError>>(
         last = Some((chunk.id, bytes));
         Ok(())
     };
-    walk_list(id.object(), list, read, &mut |visit| match visit {
-        ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut take),
-        ChunkVisit::Part(_) => Ok(()),
-    })?;
+    let mut take_all = |chunks: &[BlobRef]| chunks.iter().try_for_each(&mut take);
+    walk_list(id.object(), list, read, &mut chunks_only(&mut take_all))?;
     match whole {
         Some(whole) if total_bytes == 0 => Ok(compare(id, &whole)?),
         _ => Ok(()),
+    }
+}
+
+/// Returns a visitor that passes on the chunks of a list, but not its parts.
+fn chunks_only<E>(
+    each: &mut dyn FnMut(&[BlobRef]) -> Result<(), E>,
+) -> impl FnMut(ChunkVisit<'_>) -> Result<(), E> {
+    |visit| match visit {
+        ChunkVisit::Chunks(chunks) => each(chunks),
+        ChunkVisit::Part(_) => Ok(()),
     }
 }
 
@@ -165,36 +172,31 @@ impl<'s> ContentReader<'s> {
     /// after the hash of all chunks was verified.
     ///
     /// # Errors
-    /// [`ContentError`].
-    pub fn read<E>(
+    /// [`StoreError`] when the content cannot be read or is damaged, and the errors of `each`.
+    pub fn read<E: From<StoreError>>(
         &self,
         id: &BlobId,
         stated: Option<u64>,
         range: Range<u64>,
         each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<u64, ContentError<E>> {
+    ) -> Result<u64, E> {
         let object = id.object();
         let range = range.start..range.end.max(range.start);
-        let mut each = |bytes: &[u8]| each(bytes).map_err(ContentError::Callback);
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
-        let wanted = ObjectKind::Blob;
-        let place = self.store.locate_or_refresh(&object)?;
-        match place.ok_or(StoreError::Missing { id: object, wanted })?.kind {
-            ObjectKind::Blob => {
-                let bytes = read(&object, wanted)?;
+        match self.store.locate_content(id)? {
+            ContentPlace::Whole(_) => {
+                let bytes = read(&object, ObjectKind::Blob)?;
                 let total = bytes.len() as u64;
                 check_bytes(id, stated, total)?;
                 each(&bytes[range.start.min(total) as usize..range.end.min(total) as usize])?;
                 Ok(total)
             }
-            ObjectKind::ChunkList => {
+            ContentPlace::Cut(_) => {
                 let list = decode_list(object, &read(&object, ObjectKind::ChunkList)?)?;
-                let total = list.total_bytes;
-                check_bytes(id, stated, total)?;
-                read_chunks(id, list, range, &read, &mut each)?;
-                Ok(total)
+                check_bytes(id, stated, list.total_bytes)?;
+                read_chunks(id, &list, range, &read, each)?;
+                Ok(list.total_bytes)
             }
-            found => Err(StoreError::WrongKind { id: object, wanted, found }.into()),
         }
     }
 
@@ -210,15 +212,11 @@ impl<'s> ContentReader<'s> {
         most_bytes: u64,
     ) -> Result<Vec<u8>, StoreError> {
         let mut start = Vec::new();
-        let read = self.read(id, stated, 0..most_bytes, &mut |bytes| {
+        self.read::<StoreError>(id, stated, 0..most_bytes, &mut |bytes| {
             start.extend_from_slice(bytes);
-            Ok::<(), Infallible>(())
-        });
-        match read {
-            Ok(_) => Ok(start),
-            Err(ContentError::Store(error)) => Err(error),
-            Err(ContentError::Callback(never)) => match never {},
-        }
+            Ok(())
+        })?;
+        Ok(start)
     }
 
     /// Passes a content to `each`, in order and piece by piece. A thread decompresses frames
@@ -229,104 +227,94 @@ impl<'s> ContentReader<'s> {
     /// their checksums, but **no** piece is verified before that.
     ///
     /// # Errors
-    /// [`ContentError`].
-    pub fn stream<E>(
+    /// As [`ContentReader::read`]. After [`StoreError::Content`] another read may succeed: a copy
+    /// of a chunk was wrong, and is avoided now.
+    pub fn stream<E: From<StoreError>>(
         &self,
         id: &BlobId,
         stated: Option<u64>,
         each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), ContentError<E>> {
-        let chunks = match self.store.content(id)? {
-            ContentLayout::Chunks(chunks) => chunks,
-            ContentLayout::Whole(place) => vec![BlobRef { id: *id, bytes: place.bytes }],
+    ) -> Result<(), E> {
+        let list = match self.store.locate_content(id)? {
+            ContentPlace::Whole(place) => ChunkList {
+                total_bytes: place.bytes.into(),
+                pieces: ChunkListEntries::Chunks(vec![BlobRef { id: *id, bytes: place.bytes }]),
+            },
+            ContentPlace::Cut(_) => {
+                let list = self.store.object(&id.object(), ObjectKind::ChunkList)?;
+                decode_list(id.object(), &list)?
+            }
         };
-        let total = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+        let total = list.total_bytes;
         check_bytes(id, stated, total)?;
-        let runs = ChunkRuns { store: self.store, rest: &chunks };
-        if chunks.len() <= 1 {
-            return self.take(id, (&chunks, total), runs, each);
-        }
-        thread::scope(|scope| {
-            let (sender, ahead) = sync_channel(FRAMES_AHEAD);
-            let ahead_of_us = runs.clone();
-            match Builder::new().spawn_scoped(scope, || send_all(ahead_of_us, sender)) {
-                Ok(_) => self.take(id, (&chunks, total), ahead.into_iter(), each),
-                // No thread can be started, so nothing is read ahead.
-                Err(_) => self.take(id, (&chunks, total), runs, each),
-            }
-        })
-    }
-
-    fn take<E>(
-        &self,
-        id: &BlobId,
-        (chunks, total): (&[BlobRef], u64),
-        runs: impl Iterator<Item = Result<ChunkRun, StoreError>>,
-        each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), ContentError<E>> {
-        let (mut whole, mut at) = (blake3::Hasher::new(), 0);
-        for run in runs {
-            let run = run?;
-            for piece in &run.pieces {
-                let bytes = &run.frame[piece.clone()];
+        let (mut whole, mut start) = (blake3::Hasher::new(), 0);
+        let mut pass_on = |run: ChunkRun| {
+            run.pieces.into_iter().try_for_each(|piece| {
+                let bytes = &run.frame[piece];
                 whole.update(bytes);
-                at += bytes.len() as u64;
-                if at == total {
-                    compare(id, &whole).map_err(|error| self.diagnose(chunks, error))?;
+                start += bytes.len() as u64;
+                if start == total {
+                    compare(id, &whole).map_err(|error| self.diagnose(id, &list, error))?;
                 }
-                each(bytes).map_err(ContentError::Callback)?;
-            }
+                each(bytes)
+            })
+        };
+        let is_short = matches!(&list.pieces, ChunkListEntries::Chunks(chunks) if chunks.len() < 2);
+        if is_short {
+            self.for_each_run(id, &list, &mut pass_on)?;
+        } else {
+            thread::scope(|scope| {
+                let (sender, ahead) = sync_channel(FRAMES_AHEAD);
+                let list = &list;
+                match Builder::new().spawn_scoped(scope, move || self.send_runs(id, list, &sender))
+                {
+                    Ok(_) => ahead.into_iter().try_for_each(|run| pass_on(run?)),
+                    // No thread can be started, so nothing is read ahead.
+                    Err(_) => self.for_each_run(id, list, &mut pass_on),
+                }
+            })?;
         }
         if total == 0 { Ok(compare(id, &whole)?) } else { Ok(()) }
     }
 
-    /// Returns the error of the chunk that makes the whole content hash to something else, or
-    /// `error` if all chunks are sound.
-    fn diagnose(&self, chunks: &[BlobRef], error: StoreError) -> StoreError {
-        let damaged =
-            |chunk: &BlobRef| self.store.object(&chunk.id.object(), ObjectKind::Blob).err();
-        chunks.iter().find_map(damaged).unwrap_or(error)
-    }
-}
-
-fn send_all(runs: ChunkRuns<'_>, sender: SyncSender<Result<ChunkRun, StoreError>>) {
-    for run in runs {
-        // The receiver is gone after an error of its own.
-        if sender.send(run).is_err() {
-            return;
+    /// Sends the chunks of a content until the receiver is gone.
+    fn send_runs(
+        &self,
+        id: &BlobId,
+        list: &ChunkList,
+        sender: &SyncSender<Result<ChunkRun, StoreError>>,
+    ) {
+        let sent = self.for_each_run(id, list, &mut |run| {
+            sender.send(Ok(run)).map_err(|_| ContentError::Callback(()))
+        });
+        if let Err(ContentError::Store(error)) = sent {
+            // The receiver may have stopped meanwhile.
+            let _ = sender.send(Err(error));
         }
     }
-}
 
-/// A decompressed frame, and the ranges in it that are the next chunks of a content.
-struct ChunkRun {
-    frame: Arc<Vec<u8>>,
-    pieces: Vec<Range<usize>>,
-}
-
-/// Iterates over the frames that hold the chunks of a content, in order. Ends after an
-/// error.
-#[derive(Clone)]
-struct ChunkRuns<'c> {
-    store: &'c Store,
-    rest: &'c [BlobRef],
-}
-
-impl Iterator for ChunkRuns<'_> {
-    type Item = Result<ChunkRun, StoreError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let first = self.rest.first()?;
-        let run = self.run(first);
-        let taken = run.as_ref().map_or(self.rest.len(), |run| run.pieces.len());
-        self.rest = &self.rest[taken..];
-        Some(run)
+    /// Reads the chunks of a content in order, by frames.
+    fn for_each_run<E: From<StoreError>>(
+        &self,
+        id: &BlobId,
+        list: &ChunkList,
+        each: &mut dyn FnMut(ChunkRun) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let read = |id: &ObjectId, kind| self.store.object(id, kind);
+        let mut read_runs = |chunks: &[BlobRef]| {
+            let mut rest = chunks;
+            while let Some((first, others)) = rest.split_first() {
+                let run = self.read_run(first, others)?;
+                rest = &rest[run.pieces.len()..];
+                each(run)?;
+            }
+            Ok(())
+        };
+        walk_list(id.object(), list, &read, &mut chunks_only(&mut read_runs)).map(drop)
     }
-}
 
-impl ChunkRuns<'_> {
-    /// Returns the chunks from `first` on that lie in one frame.
-    fn run(&self, first: &BlobRef) -> Result<ChunkRun, StoreError> {
+    /// Reads a chunk, and those that follow it in the same frame.
+    fn read_run(&self, first: &BlobRef, others: &[BlobRef]) -> Result<ChunkRun, StoreError> {
         let first_place = self.store.locate_chunk(first)?;
         let frame = match self.store.frame(&first_place) {
             Err(error) if error.is_elsewhere() && !self.store.route_around_damage(&error) => {
@@ -342,7 +330,7 @@ impl ChunkRuns<'_> {
             return Ok(ChunkRun { frame: Arc::new(bytes), pieces });
         };
         let mut pieces = vec![first_place.range()];
-        while let Some(next) = self.rest.get(pieces.len()) {
+        for next in others {
             let place = self.store.locate_chunk(next)?;
             if key(&place) != key(&first_place) || place.slice(&frame).is_err() {
                 break;
@@ -351,27 +339,57 @@ impl ChunkRuns<'_> {
         }
         Ok(ChunkRun { frame, pieces })
     }
+
+    /// Returns the error of the chunk that makes the whole content hash to something else, or
+    /// `error` if all chunks can be read now.
+    fn diagnose(&self, id: &BlobId, list: &ChunkList, error: StoreError) -> StoreError {
+        let read = |id: &ObjectId, kind| self.store.object(id, kind);
+        let mut read_all = |chunks: &[BlobRef]| {
+            chunks.iter().try_for_each(|chunk| read(&chunk.id.object(), ObjectKind::Blob).map(drop))
+        };
+        walk_list(id.object(), list, &read, &mut chunks_only(&mut read_all)).err().unwrap_or(error)
+    }
+}
+
+/// A decompressed frame, and the ranges in it that are the next chunks of a content.
+struct ChunkRun {
+    frame: Arc<Vec<u8>>,
+    pieces: Vec<Range<usize>>,
 }
 
 impl Store {
-    /// Returns the place of a content or of its chunk list, or `None` for the empty content,
-    /// which need not be stored.
+    /// Returns where a content is stored.
     ///
     /// # Errors
     /// [`StoreError`] when it is missing, or an object of another kind.
-    pub fn locate_content(
+    pub fn locate_content(&self, id: &BlobId) -> Result<ContentPlace, StoreError> {
+        let object = id.object();
+        ContentPlace::of(&object, self.locate_or_refresh(&object)?)
+    }
+
+    /// Returns where the content of a file is stored, or `None` for the empty content, which need
+    /// not be stored.
+    ///
+    /// # Errors
+    /// As [`Store::locate_content`].
+    pub fn locate_file(&self, file: &StatedContent) -> Result<Option<ContentPlace>, StoreError> {
+        let is_empty = file.bytes == 0 && file.id == BlobId::of(b"");
+        if is_empty { Ok(None) } else { self.locate_content(&file.id).map(Some) }
+    }
+
+    /// Passes the chunks of a content that was cut to `each`, in order. Holds one part of a long
+    /// list. Returns the length of the content in bytes.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the list is missing or damaged, and the errors of `each`.
+    pub fn for_each_chunk<E: From<StoreError>>(
         &self,
-        content: &StatedContent,
-    ) -> Result<Option<ObjectLocation>, StoreError> {
-        if content.bytes == 0 && content.id == BlobId::of(b"") {
-            return Ok(None);
-        }
-        let (id, wanted) = (content.id.object(), ObjectKind::Blob);
-        let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
-        match place.kind {
-            ObjectKind::Blob | ObjectKind::ChunkList => Ok(Some(place)),
-            found => Err(StoreError::WrongKind { id, wanted, found }),
-        }
+        id: &BlobId,
+        each: &mut dyn FnMut(&BlobRef) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let read = |id: &ObjectId, kind| self.object(id, kind);
+        let mut each_of = |chunks: &[BlobRef]| chunks.iter().try_for_each(&mut *each);
+        walk_chunks(id.object(), &read, &mut chunks_only(&mut each_of))
     }
 
     /// Returns the place of a chunk. Checks that it is a blob of the length that the list
@@ -382,13 +400,9 @@ impl Store {
     pub fn locate_chunk(&self, chunk: &BlobRef) -> Result<ObjectLocation, StoreError> {
         let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
         let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
-        match place.kind {
-            ObjectKind::Blob => {
-                check_bytes(&chunk.id, Some(chunk.bytes.into()), place.bytes.into())?;
-                Ok(place)
-            }
-            found => Err(StoreError::WrongKind { id, wanted, found }),
-        }
+        let place = place.of_kind(&id, wanted)?;
+        check_bytes(&chunk.id, Some(chunk.bytes.into()), place.bytes.into())?;
+        Ok(place)
     }
 }
 
@@ -434,16 +448,15 @@ impl ContentReader<'_> {
         begin: &(impl Fn() -> Option<S> + Sync),
         visit: &(impl Fn(&mut S, usize, Result<&[u8], Arc<StoreError>>) -> R + Sync),
     ) -> BatchOutcome<R> {
-        let locate = |content| self.store.locate_content(content);
+        let locate = |content| self.store.locate_file(content);
         let places: Vec<_> = batch.par_iter().with_min_len(256).map(locate).collect();
         let (mut small, mut chunked) = (Vec::with_capacity(batch.len()), Vec::new());
         let (mut visited, mut state) = (Vec::new(), begin());
         for (index, place) in places.into_iter().enumerate() {
             match place {
-                Ok(Some(place)) if place.kind == ObjectKind::ChunkList => {
-                    chunked.push((place, index));
-                }
-                Ok(place) => small.push((place, index)),
+                Ok(Some(ContentPlace::Cut(place))) => chunked.push((place, index)),
+                Ok(Some(ContentPlace::Whole(place))) => small.push((Some(place), index)),
+                Ok(None) => small.push((None, index)),
                 Err(error) => {
                     let result =
                         state.as_mut().map(|state| visit(state, index, Err(Arc::new(error))));

@@ -1,7 +1,7 @@
 //! The disk space that one object accounts for.
 
 use crate::{
-    base::{id::ObjectId, limits},
+    base::id::ObjectId,
     format::pack::ObjectKind,
     store::{Store, StoreError},
 };
@@ -57,21 +57,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when it is missing, or its pack cannot be read.
-    pub fn share(&self, id: &ObjectId, wanted: ObjectKind) -> Result<DiskUsage, StoreError> {
-        for _ in 0..limits::MERGE_RETRIES {
-            let Some(place) = self.locate(id)? else { break };
-            let pack = match self.pack(place.pack) {
-                Err(StoreError::Gone { .. }) => {
-                    self.refresh()?;
-                    continue;
-                }
-                pack => pack?,
-            };
-            let frame = pack.frame(place.frame)?;
-            let parts = u128::from(frame.stored_bytes) * u128::from(place.bytes) * PARTS;
-            let stored_parts = (parts / u128::from(frame.raw_bytes.max(1))) as u64;
-            return Ok(DiskUsage { kind: place.kind, raw_bytes: place.bytes, stored_parts });
-        }
-        Err(StoreError::Missing { id: *id, wanted })
+    pub fn disk_usage(&self, id: &ObjectId, wanted: ObjectKind) -> Result<DiskUsage, StoreError> {
+        let place = self.locate_in_pack(id)?.ok_or(StoreError::Missing { id: *id, wanted })?;
+        let pack = self.pack(place.pack)?;
+        let frame = pack.frame(place.frame)?;
+        let parts = u128::from(frame.stored_bytes) * u128::from(place.bytes) * PARTS;
+        let stored_parts = (parts / u128::from(frame.raw_bytes.max(1))) as u64;
+        Ok(DiskUsage { kind: place.kind, raw_bytes: place.bytes, stored_parts })
     }
 }

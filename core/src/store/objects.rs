@@ -30,7 +30,6 @@ use crate::{
     store::{
         StoreError,
         catalog::{Catalog, IndexMode, IndexRepair, PackSlot, StorePaths},
-        content::{ContentLayout, content_at},
         fetch::Fetcher,
         fifo_semaphore::FifoSemaphore,
         pack_reader::{Completeness, PackFile},
@@ -67,6 +66,17 @@ impl ObjectLocation {
         let range = self.range();
         let at = range.start;
         frame.get(range).ok_or(FormatError::Invalid { what: "object place", at })
+    }
+
+    /// Returns this place if the object `id` there is of the wanted kind.
+    ///
+    /// # Errors
+    /// [`StoreError::WrongKind`] otherwise.
+    pub fn of_kind(self, id: &ObjectId, wanted: ObjectKind) -> Result<Self, StoreError> {
+        match self.kind {
+            kind if kind == wanted => Ok(self),
+            found => Err(StoreError::WrongKind { id: *id, wanted, found }),
+        }
     }
 
     /// Returns the range of the object in its frame's raw bytes.
@@ -450,11 +460,8 @@ impl Store {
     /// place.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         for _ in 0..limits::MERGE_RETRIES {
-            let place =
-                self.locate_or_refresh(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
-            if place.kind != kind {
-                return Err(StoreError::WrongKind { id: *id, wanted: kind, found: place.kind });
-            }
+            let missing = StoreError::Missing { id: *id, wanted: kind };
+            let place = self.locate_or_refresh(id)?.ok_or(missing)?.of_kind(id, kind)?;
             match self.object_at(id, &place) {
                 Err(StoreError::Gone { .. }) => self.refresh()?,
                 // The source elsewhere may have lost the pack, or have a damaged copy.
@@ -557,16 +564,6 @@ impl Store {
         let (id, kind) = (id.object(), ObjectKind::Commit);
         let bytes = self.object(&id, kind)?;
         Commit::decode(&bytes).map_err(|source| StoreError::Object { id, kind, source })
-    }
-
-    /// Returns how a content is stored.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the content is missing, or its chunk list is damaged.
-    pub fn content(&self, id: &BlobId) -> Result<ContentLayout, StoreError> {
-        let object = id.object();
-        let place = self.locate_or_refresh(&object)?;
-        content_at(object, place, &|id, kind| self.object(id, kind))
     }
 }
 

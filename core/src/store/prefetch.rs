@@ -9,8 +9,9 @@ use crate::{
     base::id::{BlobId, ObjectId, PackId},
     format::pack::{Frame, ObjectClass, ObjectKind},
     store::{
-        ContentLayout, ObjectLocation, Store, StoreError,
+        ChunkVisit, ObjectLocation, Store, StoreError,
         fetch::{Fetcher, Pause},
+        walk_chunks,
     },
 };
 
@@ -97,9 +98,14 @@ impl Store {
             self.prefetch(&part.iter().map(|(place, _)| *place).collect::<Vec<_>>());
         }
         for (_, id) in cut {
-            if let Ok(ContentLayout::Chunks(chunks)) = self.content(&id) {
-                self.prefetch_objects(&mut chunks.iter().map(|chunk| chunk.id.object()));
-            }
+            let read = |id: &ObjectId, kind| self.object(id, kind);
+            // A reader of the content reports a list that cannot be read.
+            let _ = walk_chunks::<StoreError>(id.object(), &read, &mut |visit| {
+                if let ChunkVisit::Chunks(chunks) = visit {
+                    self.prefetch_objects(&mut chunks.iter().map(|chunk| chunk.id.object()));
+                }
+                Ok(())
+            });
         }
     }
 }

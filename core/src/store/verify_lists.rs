@@ -130,7 +130,7 @@ pub(super) fn visit_named(
         for list in &some.lists {
             let decoded = decode(list, &raw);
             let visited = decoded.and_then(|decoded| {
-                walk_list(list.0, decoded, read, &mut |met| match met {
+                walk_list(list.0, &decoded, read, &mut |met| match met {
                     ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut *visit),
                     ChunkVisit::Part(part) => visit(part),
                 })
@@ -324,7 +324,7 @@ impl ListChecker<'_> {
         let raw = pack.raw(some.frame)?;
         for list in &some.lists {
             let decoded = decode(list, &raw).map_err(ListWorkerStop::from);
-            let checked = decoded.and_then(|decoded| self.check_list(list.0, decoded, reading));
+            let checked = decoded.and_then(|decoded| self.check_list(list.0, &decoded, reading));
             match checked {
                 Err(ListWorkerStop::Store(error)) if is_wrong_list(&list.0, &error) => {
                     (self.on_wrong)(list.0, error)?;
@@ -338,7 +338,7 @@ impl ListChecker<'_> {
     fn check_list(
         &self,
         id: ObjectId,
-        list: ChunkList,
+        list: &ChunkList,
         reading: &mut ListWorker<'_>,
     ) -> Result<(), ListWorkerStop> {
         // The limit on work was computed from the lengths that the list states, and

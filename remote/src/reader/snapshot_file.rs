@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use snap_core::{
     base::id::{BlobId, ObjectId},
     format::pack::{self, Codec, Frame, ObjectKind},
-    store::{ContentLayout, ObjectLocation, PackFile, Store, StoreError, actual_id},
+    store::{ContentPlace, ObjectLocation, PackFile, Store, StoreError, actual_id},
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -83,12 +83,13 @@ impl SnapshotFile {
         (fetch, link): (Arc<dyn FetchRange>, Arc<LinkEstimate>),
     ) -> Result<Self, StoreError> {
         let mut places = Vec::new();
-        match store.content(id)? {
-            ContentLayout::Whole(place) => places.push((id.object(), place)),
-            ContentLayout::Chunks(chunks) => {
-                for chunk in chunks {
-                    places.push((chunk.id.object(), store.locate_chunk(&chunk)?));
-                }
+        match store.locate_content(id)? {
+            ContentPlace::Whole(place) => places.push((id.object(), place)),
+            ContentPlace::Cut(_) => {
+                store.for_each_chunk::<StoreError>(id, &mut |chunk| {
+                    places.push((chunk.id.object(), store.locate_chunk(chunk)?));
+                    Ok(())
+                })?;
             }
         }
         let mut units: Vec<FetchUnit> = Vec::new();

@@ -11,7 +11,6 @@ use snap_core::{
     },
     format::{
         commit::Commit,
-        pack::ObjectKind,
         tree::{Entry, EntryKind},
     },
     ops::restore::RestoreSource,
@@ -19,7 +18,7 @@ use snap_core::{
         path::{ResolvedPath, components, resolve_path},
         spec::{Revisions, SpecError},
     },
-    store::{ContentError, ContentReader, StatedContent, Store},
+    store::{ContentError, ContentPlace, ContentReader, StatedContent, Store},
 };
 
 use super::Repository;
@@ -146,12 +145,13 @@ impl Repository {
             ResolvedPath::Root(_) => return Err(no_file("folder")),
         };
         let store = self.repo.store();
-        let place = store.locate_content(&StatedContent { id, bytes: size })?;
-        let whole = place.filter(|place| place.kind == ObjectKind::Blob);
-        let place = whole.and_then(|place| {
-            let (pack, offset, bytes) = (store.pack_id(place.pack)?, place.offset, place.bytes);
-            Some(InFrame { frame: (pack, place.frame), offset, bytes })
-        });
+        let place = match store.locate_file(&StatedContent { id, bytes: size })? {
+            Some(ContentPlace::Whole(place)) => store.pack_id(place.pack).map(|pack| {
+                let (offset, bytes) = (place.offset, place.bytes);
+                InFrame { frame: (pack, place.frame), offset, bytes }
+            }),
+            Some(ContentPlace::Cut(_)) | None => None,
+        };
         Ok(FoundFile { revision, id, size, place })
     }
 
@@ -180,8 +180,9 @@ pub fn write_content(
     range: Range<u64>,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    let written =
-        ContentReader::new(store).read(id, Some(size), range, &mut |bytes| out.write_all(bytes));
+    let written = ContentReader::new(store).read(id, Some(size), range, &mut |bytes| {
+        out.write_all(bytes).map_err(ContentError::Callback)
+    });
     match written {
         Ok(_) => Ok(()),
         Err(ContentError::Callback(error)) => Err(error),

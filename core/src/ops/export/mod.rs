@@ -202,10 +202,8 @@ impl ExportJob<'_> {
         each: &mut dyn FnMut(&[u8]) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
         let Some((id, bytes)) = item.content() else { return Ok(()) };
-        let mut unless_cancelled = |piece: &[u8]| {
-            each(piece)?;
-            self.check()
-        };
+        let mut unless_cancelled =
+            |piece: &[u8]| each(piece).and_then(|()| self.check()).map_err(ContentError::Callback);
         let streamed =
             ContentReader::new(self.store).stream(&id, Some(bytes), &mut unless_cancelled);
         streamed.map_err(|error| match error {

@@ -265,13 +265,10 @@ impl Recovery<'_> {
     /// Returns true if the chunks of a list hash to the id of the content that it stands for.
     fn proves_list(&self, id: ObjectId, list: &[u8]) -> bool {
         let read = |part: &ObjectId, kind| self.stores.object(part, kind);
-        let mut unless_cancelled = |_: &[u8]| match self.observer.cancelled() {
-            true => Err(ContentError::Callback(())),
-            false => Ok(()),
-        };
+        let mut unless_cancelled = |_: &[u8]| self.observer.check(ContentError::Callback(()));
         decode_list(id, list).is_ok_and(|list| {
             let id = BlobId::from_object(id);
-            read_chunks(&id, list, 0..u64::MAX, &read, &mut unless_cancelled).is_ok()
+            read_chunks(&id, &list, 0..u64::MAX, &read, &mut unless_cancelled).is_ok()
         })
     }
 }

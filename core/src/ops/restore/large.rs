@@ -36,7 +36,7 @@ use crate::{
         write::Draft,
     },
     ops::restore::{job::RestoreJob, window::FileTask},
-    store::{ContentError, ContentReader, StoreError},
+    store::{ContentReader, StoreError},
 };
 
 /// Files of at least this many bytes share blocks if possible.
@@ -46,16 +46,14 @@ pub(super) const CLONE_BYTES: u64 = 128 << 10;
 const REMEMBERED: usize = 256;
 
 /// The reason why a large file was not written.
+#[derive(Debug, thiserror::Error)]
 enum LargeFileStop {
-    Path(PathError),
-    Damage(StoreError),
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error(transparent)]
+    Damage(#[from] StoreError),
+    #[error("the restore was halted")]
     Halted,
-}
-
-impl From<PathError> for LargeFileStop {
-    fn from(error: PathError) -> Self {
-        Self::Path(error)
-    }
 }
 
 impl RestoreJob<'_> {
@@ -85,30 +83,40 @@ impl RestoreJob<'_> {
     ) -> Result<u64, LargeFileStop> {
         let mut reported_bytes = 0;
         self.write_draft::<LargeFileStop>(cursor, task, &mut |draft| {
-            self.stream_content(task, draft)?;
-            reported_bytes = task.size;
-            Ok(())
+            match self.stream_content(task, draft, &mut reported_bytes) {
+                // A copy of a chunk was wrong. The store avoids it now, if there is another copy.
+                Err(LargeFileStop::Damage(StoreError::Content { .. })) => {
+                    let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
+                    draft.clear().map_err(failed)?;
+                    self.stream_content(task, draft, &mut reported_bytes)
+                }
+                streamed => streamed,
+            }
         })?;
         if self.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
     }
 
-    /// Writes the content into the draft and verifies its hash.
-    fn stream_content(&self, task: &FileTask, draft: &mut Draft<'_>) -> Result<(), LargeFileStop> {
+    /// Writes the content into the draft and verifies its hash. Reports progress beyond the
+    /// `reported_bytes`.
+    fn stream_content(
+        &self,
+        task: &FileTask,
+        draft: &mut Draft<'_>,
+        reported_bytes: &mut u64,
+    ) -> Result<(), LargeFileStop> {
+        let mut written = 0;
         let mut write = |piece: &[u8]| {
             if self.is_halted() {
                 return Err(LargeFileStop::Halted);
             }
-            draft.write(piece).map_err(|error| {
-                LargeFileStop::Path(self.error("write", &task.folder, Some(&task.name), error))
-            })?;
-            self.observer.advance(piece.len() as u64, 0);
+            let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
+            draft.write(piece).map_err(failed)?;
+            written += piece.len() as u64;
+            self.observer.advance(written.saturating_sub(*reported_bytes), 0);
+            *reported_bytes = written.max(*reported_bytes);
             Ok(())
         };
-        let reader = ContentReader::new(self.store);
-        reader.stream(&task.id, Some(task.size), &mut write).map_err(|error| match error {
-            ContentError::Store(error) => LargeFileStop::Damage(error),
-            ContentError::Callback(stop) => stop,
-        })
+        ContentReader::new(self.store).stream(&task.id, Some(task.size), &mut write)
     }
 
     /// Fills the draft with the blocks of a file that has the content. Returns true on

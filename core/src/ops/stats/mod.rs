@@ -49,7 +49,7 @@ use crate::{
         history::{History, Parents},
         past::PastError,
     },
-    store::{ContentLayout, DiskUsageSum, Marks, Store, StoreError},
+    store::{DiskUsageSum, Marks, Store, StoreError},
 };
 
 pub use facts::{FrameFacts, KindFacts, StoreFacts};
@@ -195,7 +195,7 @@ impl StatsWalk<'_> {
     fn commit(&mut self, id: CommitId, commit: &Commit) -> Result<AddedData, PastError> {
         let mut added = AddedData::default();
         if self.met.mark(&id.object())? {
-            added.meta.add(&self.store.share(&id.object(), ObjectKind::Commit)?);
+            added.meta.add(&self.store.disk_usage(&id.object(), ObjectKind::Commit)?);
         }
         let mut others = Vec::with_capacity(commit.parents.len());
         for parent in &commit.parents {
@@ -206,7 +206,7 @@ impl StatsWalk<'_> {
             let counted = match met {
                 ChangedItem::Nodes(nodes) => nodes.into_iter().try_for_each(|node| {
                     if self.met.mark(&node.object())? {
-                        added.meta.add(&self.store.share(&node.object(), ObjectKind::Tree)?);
+                        added.meta.add(&self.store.disk_usage(&node.object(), ObjectKind::Tree)?);
                     }
                     Ok(())
                 }),
@@ -267,20 +267,19 @@ impl StatsWalk<'_> {
         if !self.met.mark(&id.object())? {
             return Ok(false);
         }
-        let share = self.store.share(&id.object(), ObjectKind::Blob)?;
+        let share = self.store.disk_usage(&id.object(), ObjectKind::Blob)?;
         if share.kind != ObjectKind::ChunkList {
             added.data.add(&share);
             return Ok(true);
         }
         added.meta.add(&share);
-        if let ContentLayout::Chunks(chunks) = self.store.content(id)? {
-            for chunk in chunks {
-                let chunk = chunk.id.object();
-                if self.met.mark(&chunk)? {
-                    added.data.add(&self.store.share(&chunk, ObjectKind::Blob)?);
-                }
+        self.store.for_each_chunk::<StoreError>(id, &mut |chunk| {
+            let chunk = chunk.id.object();
+            if self.met.mark(&chunk)? {
+                added.data.add(&self.store.disk_usage(&chunk, ObjectKind::Blob)?);
             }
-        }
+            Ok(())
+        })?;
         Ok(true)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     ops::verify::{Dated, Verification, VerifyError},
     repo::path::push_name,
     store::{
-        ContentLayout, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, UnreadNode, WalkStep,
+        ContentPlace, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, UnreadNode, WalkStep,
     },
 };
 
@@ -233,11 +233,17 @@ impl AffectedSearch<'_> {
         if self.run.is_bad(&id.object()) {
             return Some(id.object());
         }
-        match self.run.store.content(&id) {
-            Ok(ContentLayout::Whole(_)) | Err(StoreError::Absent { .. }) => None,
-            Ok(ContentLayout::Chunks(chunks)) => {
-                chunks.iter().map(|chunk| chunk.id.object()).find(|chunk| self.run.is_bad(chunk))
-            }
+        let mut bad = None;
+        let found = self.run.store.locate_content(&id).and_then(|place| match place {
+            ContentPlace::Whole(_) => Ok(0),
+            ContentPlace::Cut(_) => self.run.store.for_each_chunk(&id, &mut |chunk| {
+                let chunk = chunk.id.object();
+                bad = bad.or_else(|| self.run.is_bad(&chunk).then_some(chunk));
+                Ok(())
+            }),
+        });
+        match found {
+            Ok(_) | Err(StoreError::Absent { .. }) => bad,
             Err(_) => Some(id.object()),
         }
     }

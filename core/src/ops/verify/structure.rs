@@ -14,11 +14,11 @@ use crate::{
         observe::Phase,
         time::Time,
     },
-    format::{pack::ObjectKind, tree::EntryKind},
+    format::{chunk_list::BlobRef, pack::ObjectKind, tree::EntryKind},
     ops::verify::{Dated, Verification, VerifyError, VerifyProblem},
     repo::{Repo, history, ref_log::RefValue, ref_name::RefKind, refs::Head},
     store::{
-        ContentError, ContentLayout, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, WalkStep,
+        ContentError, ContentPlace, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, WalkStep,
         decode_list, read_chunks,
     },
 };
@@ -178,34 +178,18 @@ impl Verification<'_> {
         if self.is_lost(&object) {
             return;
         }
-        let found = match self.store.content(&id) {
+        let place = self.store.locate_in_pack(&object);
+        let found = place.and_then(|place| match ContentPlace::of(&object, place)? {
+            ContentPlace::Whole(place) => Ok(place.bytes.into()),
+            ContentPlace::Cut(_) => self.store.for_each_chunk(&id, &mut |chunk| {
+                self.check_chunk(&object, chunk);
+                Ok(())
+            }),
+        });
+        let found = match found {
+            Ok(found) => found,
             // The content's chunk list is stored elsewhere.
             Err(StoreError::Absent { .. }) => return,
-            Ok(ContentLayout::Whole(_)) => match self.store.locate_in_pack(&object) {
-                Ok(Some(place)) => u64::from(place.bytes),
-                Ok(None) => {
-                    let source = StoreError::Missing { id: object, wanted: ObjectKind::Blob };
-                    return self.add_unreadable(object, source);
-                }
-                Err(source) => return self.add_unreadable(object, source),
-            },
-            Ok(ContentLayout::Chunks(chunks)) => {
-                for chunk in &chunks {
-                    let wanted = ObjectKind::Blob;
-                    let source = match self.store.locate_in_pack(&chunk.id.object()) {
-                        Ok(Some(place)) if place.kind == wanted && place.bytes == chunk.bytes => {
-                            continue;
-                        }
-                        Ok(_) => StoreError::Missing { id: chunk.id.object(), wanted },
-                        Err(source) => source,
-                    };
-                    if !self.lies_at_origin(&source) && !self.is_bad(&chunk.id.object()) {
-                        self.add_unreadable(chunk.id.object(), source);
-                        self.add_bad(object);
-                    }
-                }
-                chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum()
-            }
             Err(source) => {
                 if !self.is_bad(&object) {
                     self.add_unreadable(object, source);
@@ -218,6 +202,19 @@ impl Verification<'_> {
             // id, so the list must be wrong.
             self.shadow_list(object);
             self.add(VerifyProblem::Size { id: object, expected: size, found }, [object]);
+        }
+    }
+
+    /// Checks that a chunk of a content is present and has the length that the list states.
+    fn check_chunk(&self, content: &ObjectId, chunk: &BlobRef) {
+        let id = chunk.id.object();
+        let located = self.store.locate_chunk(chunk).and_then(|_| self.store.locate_in_pack(&id));
+        if let Err(source) = located
+            && !self.lies_at_origin(&source)
+            && !self.is_bad(&id)
+        {
+            self.add_unreadable(id, source);
+            self.add_bad(*content);
         }
     }
 
@@ -267,18 +264,20 @@ impl Verification<'_> {
 
     fn check_list(&self, id: BlobId) -> u64 {
         let object = id.object();
-        // The structure check reports a list of which a part cannot be read.
-        let Ok(ContentLayout::Chunks(_)) = self.store.content(&id) else { return 0 };
+        // The structure check has reported a list of which a part cannot be read.
+        if self.is_bad(&object) {
+            return 0;
+        }
         let (mut bytes_read, unreadable) = (0, Cell::new(object));
         let read =
             |id: &ObjectId, kind| self.store.object(id, kind).inspect_err(|_| unreadable.set(*id));
         let list = read(&object, ObjectKind::ChunkList).and_then(|list| decode_list(object, &list));
         let Ok(list) = list else { return 0 };
         let checked =
-            read_chunks::<ContentError<()>>(&id, list, 0..u64::MAX, &read, &mut |chunk| {
+            read_chunks::<ContentError<()>>(&id, &list, 0..u64::MAX, &read, &mut |chunk| {
                 bytes_read += chunk.len() as u64;
                 self.observer.advance(chunk.len() as u64, 0);
-                if self.observer.cancelled() { Err(ContentError::Callback(())) } else { Ok(()) }
+                self.observer.check(ContentError::Callback(()))
             });
         match checked {
             Err(ContentError::Store(StoreError::Content { actual, .. })) => {

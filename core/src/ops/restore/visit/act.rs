@@ -90,7 +90,7 @@ impl FolderVisit<'_, '_> {
         let is_dry = self.job.options.mode == Mode::DryRun;
         let EntryKind::File { size, id } = &entry.kind else { return };
         let content = StatedContent { id: *id, bytes: *size };
-        if is_dry && let Err(error) = self.job.store.locate_content(&content) {
+        if is_dry && let Err(error) = self.job.store.locate_file(&content) {
             self.job.tally.damaged(self.level().folder.join(&entry.name), id.object(), error);
         }
     }
