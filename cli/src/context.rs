@@ -347,7 +347,7 @@ impl Context {
         }
         // Objects that are missing locally are fetched from the default remote on demand.
         match self.default_remote_source(dir)? {
-            Some(distant) => Ok(repo.with_distant(distant)),
+            Some(distant) => Ok(repo.with_remote_frames(distant)),
             None => Ok(repo),
         }
     }

@@ -177,7 +177,7 @@ impl Hub {
     }
 
     /// Serves the stores of an upstream.
-    pub fn behind(upstream: Upstream) -> Self {
+    pub fn for_upstream(upstream: Upstream) -> Self {
         let shared = RepositoryResources::new(upstream.clock().clone());
         Self::of(ServedSource::Upstream(Arc::new(upstream)), shared)
     }
@@ -399,9 +399,9 @@ impl Hub {
             ServedSource::Folder(folder) if is_name(name) => {
                 let above = name.match_indices('/').map(|(end, _)| folder.join(&name[..end]));
                 let dir = folder.join(name);
-                let is_elsewhere =
+                let is_remote =
                     above.into_iter().any(|dir| dir.is_symlink() || store_in(&dir).is_some());
-                (!is_elsewhere && !dir.is_symlink()).then_some(dir)
+                (!is_remote && !dir.is_symlink()).then_some(dir)
             }
             ServedSource::Folder(_) | ServedSource::Upstream(_) => None,
         }

@@ -324,7 +324,7 @@ fn an_offline_remote_stops_a_restore_which_can_resume() {
     let options = restore::RestoreOptions::default();
     let error = restore::run(store, &what, &target, &options, &Silent).unwrap_err();
     let RestoreError::Store(inner) = &error else { panic!("{error}") };
-    let StoreError::Distant { source, .. } = &**inner else { panic!("{error}") };
+    let StoreError::Fetch { source, .. } = &**inner else { panic!("{error}") };
     assert_eq!(
         (error.kind(), source.to_string().as_str()),
         (ErrorKind::Unavailable, "the server does not respond")

@@ -7,7 +7,7 @@ use snap_core::{
     base::id::BlobId,
     format::chunk_list::{BlobRef, ChunkList, ChunkListEntries},
     repo::Repo,
-    store::{ContentReader, ObjectWriter, StatedContent, Store, StoreError},
+    store::{ContentReader, FileContent, ObjectWriter, Store, StoreError},
 };
 
 use crate::scratch::Scratch;
@@ -32,12 +32,12 @@ fn store_chunked(repo: &Repo, chunks: &[&[u8]], other: Option<BlobId>) -> BlobId
     id
 }
 
-fn store_small(repo: &Repo, contents: &[&[u8]]) -> Vec<StatedContent> {
+fn store_small(repo: &Repo, contents: &[&[u8]]) -> Vec<FileContent> {
     let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
     let mut stored = Vec::new();
     for content in contents {
         writer.add_blob(0, BlobId::of(content), content).unwrap();
-        stored.push(StatedContent { id: BlobId::of(content), bytes: content.len() as u64 });
+        stored.push(FileContent { id: BlobId::of(content), bytes: content.len() as u64 });
     }
     writer.finish().unwrap();
     repo.store().refresh().unwrap();
@@ -119,7 +119,7 @@ fn a_length_that_differs_from_the_stated_one_is_refused() {
         assert!(is_length(&reader.read_start(&id, Some(4), 100).unwrap_err()));
         assert_eq!(reader.read_start(&id, Some(found), 100).unwrap().len() as u64, found);
     }
-    let batch = [StatedContent { id: small, bytes: 4 }];
+    let batch = [FileContent { id: small, bytes: 4 }];
     let outcome =
         ContentReader::new(repo.store())
             .read_batch(&batch, 0, &|| Some(()), &|(), _, content| content.map(<[u8]>::to_vec));
@@ -137,9 +137,9 @@ fn a_batch_visits_each_small_content_once() {
     let mut batch = store_small(&repo, &contents[1..200]);
     batch.extend(store_small(&repo, &contents[200..]));
     batch.push(batch[7]);
-    batch.push(StatedContent { id: BlobId::of(b""), bytes: 0 });
-    batch.push(StatedContent { id: chunked, bytes: 23 });
-    batch.push(StatedContent { id: BlobId::of(b"missing"), bytes: 7 });
+    batch.push(FileContent { id: BlobId::of(b""), bytes: 0 });
+    batch.push(FileContent { id: chunked, bytes: 23 });
+    batch.push(FileContent { id: BlobId::of(b"missing"), bytes: 7 });
     for carry_over in [0, 1, 4] {
         let outcome = ContentReader::new(repo.store()).read_batch(
             &batch,

@@ -147,7 +147,7 @@ pub(crate) fn stubs(from: &Scratch, id: CommitId) -> (Scratch, Arc<Elsewhere>) {
 
 /// Opens a store that fetches absent frames from `elsewhere`.
 pub(crate) fn reaching(scratch: &Scratch, elsewhere: &Arc<Elsewhere>) -> Repo {
-    open(&scratch.store()).with_distant(Arc::clone(elsewhere) as Arc<dyn RemoteFrames>)
+    open(&scratch.store()).with_remote_frames(Arc::clone(elsewhere) as Arc<dyn RemoteFrames>)
 }
 
 /// Returns all frames of all partial packs, in order.

@@ -201,7 +201,7 @@ fn frames_are_written_only_if_all_checksums_match() {
     let error = store.fill_frames(&pack, two, &bytes).unwrap_err();
     let second = two[1].offset;
     assert!(
-        matches!(error, StoreError::Garbled { offset_bytes, .. } if offset_bytes == second),
+        matches!(error, StoreError::CorruptedInTransit { offset_bytes, .. } if offset_bytes == second),
         "{error}"
     );
     assert!(store.fill_frames(&pack, two, &bytes[..bytes.len() - 1]).is_err());
@@ -424,7 +424,7 @@ fn damaged_frames_from_a_remote_are_not_stored() {
     for mood in [Mood::Short, Mood::Wrong] {
         elsewhere.set(mood);
         let error = repo.store().commit(&id).unwrap_err();
-        assert!(matches!(error, StoreError::Garbled { .. }), "{error}");
+        assert!(matches!(error, StoreError::CorruptedInTransit { .. }), "{error}");
         let said = error.to_string();
         assert!(
             said.starts_with(

@@ -151,7 +151,7 @@ fn an_interrupted_publication_is_resumed() {
         staged.resume_publication(&repo).unwrap();
         let packs: BTreeSet<PackId> = repo.store().packs().into_iter().collect();
         assert_eq!(packs, ids);
-        staged.check_whole(&repo, &last).unwrap();
+        staged.check_commit_complete(&repo, &last).unwrap();
         assert_eq!(staged.list().unwrap(), []);
         assert_eq!(fs_err::read_dir(staged.dir()).unwrap().count(), 0, "no journal either");
     }
@@ -170,7 +170,10 @@ fn packs_with_missing_references_are_not_published() {
     let error = staged.publish(&repo, &[alone].into(), u64::MAX, &Silent).unwrap_err();
     assert!(error.is_client_error(), "{error}");
     assert_eq!(repo.store().packs(), []);
-    assert!(matches!(staged.check_whole(&repo, &last), Err(StagedError::NoCommit { .. })));
+    assert!(matches!(
+        staged.check_commit_complete(&repo, &last),
+        Err(StagedError::NoCommit { .. })
+    ));
     assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids);
     assert!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap().is_empty());
 }
@@ -303,7 +306,7 @@ fn a_damaged_commit_of_the_store_is_no_client_error() {
     let id = repo.store().pack_id(place.pack).unwrap();
     damage(&repo.store().pack_path(&id), id, ObjectClass::Metadata, false);
     let repo = there.repo();
-    let error = StagingArea::new(repo.store()).check_whole(&repo, &last).unwrap_err();
+    let error = StagingArea::new(repo.store()).check_commit_complete(&repo, &last).unwrap_err();
     assert!(matches!(error, StagedError::Store(_)) && !error.is_client_error(), "{error:?}");
 }
 
@@ -318,7 +321,7 @@ fn a_damaged_ref_of_the_store_does_not_refuse_packs() {
         let staged = StagingArea::new(repo.store());
         let ids = stage(&here.repo(), &staged);
         assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids);
-        StagingArea::new(repo.store()).check_whole(&repo, &last).unwrap();
+        StagingArea::new(repo.store()).check_commit_complete(&repo, &last).unwrap();
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn clone_into(
 ) -> Result<(Place, clone::CloneOutcome), RemoteError> {
     let Place { folder, repo, runtime } = place;
     let packs = RemotePacks::new(remote, BlockingContext::without_stop(runtime.handle()));
-    let repo = repo.with_distant(Arc::new(packs.clone()));
+    let repo = repo.with_remote_frames(Arc::new(packs.clone()));
     let options = clone::CloneOptions { name: None, part: part.clone() };
     let from = clone::CloneSource { remote, packs: &packs };
     let files = folder.path().join("files");
@@ -178,7 +178,7 @@ fn absent_objects_are_fetched_on_demand_only() {
         RemoteStore::new(client, location.clone(), &cache)
     };
     let repo = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();
-    let repo = repo.with_distant(Arc::new(LazyRemotePacks::new(connect, waiting)));
+    let repo = repo.with_remote_frames(Arc::new(LazyRemotePacks::new(connect, waiting)));
     proxy.take_counts();
     let tree = repo.store().commit(&commits[2]).unwrap().tree;
     repo.store().tree(&tree).unwrap();

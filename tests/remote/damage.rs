@@ -135,7 +135,7 @@ fn a_pull_from_a_damaged_bucket_changes_no_local_object() {
             snap_remote::remote_packs::BlockingContext::without_stop(clone.runtime.handle()),
         );
         let Place { folder, repo, runtime } = clone;
-        let repo = repo.with_distant(Arc::new(packs.clone()));
+        let repo = repo.with_remote_frames(Arc::new(packs.clone()));
         let from = snap_remote::transfer::clone::CloneSource { remote: &mut remote, packs: &packs };
         let options = snap_remote::transfer::clone::CloneOptions::default();
         let cloned: Result<_, RemoteError> = snap_remote::transfer::clone::run(

@@ -110,7 +110,7 @@ fn contract(service: &MakeService<'_>) {
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let packs = RemotePacks::new(&remote, BlockingContext::without_stop(there.runtime.handle()));
     let Place { folder: _folder, repo, runtime } = there;
-    let repo = repo.with_distant(Arc::new(packs.clone()));
+    let repo = repo.with_remote_frames(Arc::new(packs.clone()));
     let from = clone::CloneSource { remote: &mut remote, packs: &packs };
     let options = clone::CloneOptions { name: Some(evil()), part: PartialScope::default() };
     let context = (runtime.handle(), &Silent as &_);

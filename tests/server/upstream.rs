@@ -84,7 +84,7 @@ pub(crate) fn before(
     let limits = ServerLimits::default();
     assert_eq!(UPSTREAM_PATIENCE.as_secs(), limits.upstream_secs);
     let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
-    Serving::of_hub(Hub::behind(upstream), ServerSettings::default()).with_lock(lock)
+    Serving::of_hub(Hub::for_upstream(upstream), ServerSettings::default()).with_lock(lock)
 }
 
 /// Starts a relay for a server.

@@ -83,7 +83,7 @@ impl Many {
         let memory = Arc::clone(upstream.memory());
         let listen = "127.0.0.1:0".parse().unwrap();
         let settings = ServerSettings { listen, limits, ..ServerSettings::default() };
-        let server = Server::new(Hub::behind(upstream), settings);
+        let server = Server::new(Hub::for_upstream(upstream), settings);
         Relay { serving: Serving::of_server(server.clone()), server, memory }
     }
 }

@@ -138,7 +138,7 @@ fn clone(
     remember(&store, &place, cx)?;
     let mut connection = cx.connect(place.in_store(DEFAULT_REMOTE, &store), &args.limits)?;
     let packs = connection.packs(cx)?;
-    let repo = cx.open_at(&store)?.with_distant(Arc::new(packs.clone()));
+    let repo = cx.open_at(&store)?.with_remote_frames(Arc::new(packs.clone()));
     let names = match &args.name {
         Some(text) => push::names(text)?.into_iter().map(Some).collect(),
         None => vec![None],

@@ -50,7 +50,7 @@ pub(crate) struct FetchArgs {
 pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let (remote, revs) = divided(&args.what, cx)?;
     let mut connection = cx.connect(cx.remote(remote.into())?, &args.limits)?;
-    let repo = cx.open_repo()?.with_distant(Arc::new(connection.packs(cx)?));
+    let repo = cx.open_repo()?.with_remote_frames(Arc::new(connection.packs(cx)?));
     let start = Instant::now();
     let scopes = match revs {
         [] => vec![FetchScope::Everything],

@@ -154,7 +154,7 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let start = Instant::now();
     let part = args.part.part()?;
     if !part.is_everything() || !repo.store().partial_packs().is_empty() {
-        repo = repo.with_distant(Arc::new(connection.packs(cx)?));
+        repo = repo.with_remote_frames(Arc::new(connection.packs(cx)?));
     }
     let (name, outcome) = fetch(&repo, &mut connection, (names, &part), cx)?;
     fetch_ignore_files(&repo, outcome.commit)?;

@@ -612,7 +612,7 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
             "everything else was restored; run the command again when the remote is reachable"
         }
-        RestoreError::Damaged { source, .. } if source.is_elsewhere() => {
+        RestoreError::Damaged { source, .. } if source.is_remote() => {
             return Some(format!(
                 "everything else was restored, and {NOT_HERE}\n\
                  run the command again; if the error remains, {PUSH_AGAIN}"
@@ -763,7 +763,7 @@ fn of_io(error: &io::Error) -> Option<String> {
 
 /// Returns true if only another store has the object.
 fn lies_elsewhere(error: &(dyn Error + 'static)) -> bool {
-    error.downcast_ref().is_some_and(StoreError::is_elsewhere)
+    error.downcast_ref().is_some_and(StoreError::is_remote)
 }
 
 fn by_kind(error: &CliError) -> Option<String> {

@@ -96,12 +96,12 @@ impl ShadowTable {
 
     /// Returns the entries in the order of the table.
     pub fn entries(&self) -> impl Iterator<Item = (&PackId, Reason, &ShadowedPart)> {
-        self.entries.iter().map(|((pack, reason), extent)| (pack, *reason, extent))
+        self.entries.iter().map(|((pack, reason), part)| (pack, *reason, part))
     }
 
     /// Returns true if an object of a pack is shadowed for any reason.
     pub fn covers(&self, pack: &PackId, id: &ObjectId) -> bool {
-        self.of(pack).any(|(_, extent)| extent.covers(id))
+        self.of(pack).any(|(_, part)| part.covers(id))
     }
 
     /// Returns true if any object of a pack is shadowed.
@@ -116,14 +116,14 @@ impl ShadowTable {
 
     fn of(&self, pack: &PackId) -> impl Iterator<Item = (Reason, &ShadowedPart)> {
         let range = (*pack, Reason::Dead)..=(*pack, Reason::Damaged);
-        self.entries.range(range).map(|((_, reason), extent)| (*reason, extent))
+        self.entries.range(range).map(|((_, reason), part)| (*reason, part))
     }
 
     /// Adds objects of a pack to the shadowed ones. If there are too many damaged
     /// objects, the whole pack is shadowed. This does not apply to dead objects,
     /// because a pack that is dead as a whole may be deleted.
-    pub fn add(&mut self, pack: PackId, reason: Reason, extent: ShadowedPart) {
-        let added = match (self.entries.remove(&(pack, reason)), extent) {
+    pub fn add(&mut self, pack: PackId, reason: Reason, part: ShadowedPart) {
+        let added = match (self.entries.remove(&(pack, reason)), part) {
             (Some(ShadowedPart::Whole), _) | (_, ShadowedPart::Whole) => ShadowedPart::Whole,
             (None, ShadowedPart::Objects(ids)) => ShadowedPart::Objects(ids),
             (Some(ShadowedPart::Objects(mut known)), ShadowedPart::Objects(ids)) => {
@@ -138,7 +138,7 @@ impl ShadowTable {
             {
                 ShadowedPart::Whole
             }
-            extent => extent,
+            part => part,
         };
         self.entries.insert((pack, reason), added);
     }
@@ -157,10 +157,10 @@ impl ShadowTable {
         w.raw(MAGIC);
         w.u16(VERSION);
         w.u32(self.entries.len() as u32);
-        for ((pack, reason), extent) in &self.entries {
+        for ((pack, reason), part) in &self.entries {
             w.raw(pack.as_bytes());
             w.u8(reason.code());
-            match extent {
+            match part {
                 ShadowedPart::Whole => w.u32(0),
                 ShadowedPart::Objects(ids) => {
                     let (what, limit) = ("objects of a shadow", limits::PACK_OBJECTS as u64);
@@ -206,15 +206,15 @@ impl ShadowTable {
             if entries.last_key_value().is_some_and(|(last, _)| *last >= (pack, reason)) {
                 return Err(FormatError::Order { what: "shadows", at });
             }
-            let extent = decode_extent(&mut r)?;
-            entries.insert((pack, reason), extent);
+            let part = decode_part(&mut r)?;
+            entries.insert((pack, reason), part);
         }
         r.finish()?;
         Ok(Self { entries })
     }
 }
 
-fn decode_extent(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
+fn decode_part(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
     let what = "objects of a shadow";
     let count = r.u32(what)?;
     FormatError::check_limit(what, u64::from(count), limits::PACK_OBJECTS as u64)?;

@@ -194,8 +194,8 @@ fn is_local_fault(error: &StoreError) -> bool {
         error,
         StoreError::Io(_)
             | StoreError::Index(_)
-            | StoreError::Distant { .. }
-            | StoreError::Garbled { .. }
+            | StoreError::Fetch { .. }
+            | StoreError::CorruptedInTransit { .. }
     )
 }
 

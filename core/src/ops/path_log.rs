@@ -25,7 +25,7 @@ use crate::{
     },
     ops::log,
     repo::{
-        changed::{Changed, ChangedItem, Others},
+        changed::{Changed, ChangedItem, OthersHave},
         history::History,
         past::{PastError, shown},
         path::{components, entry_named, push_name},
@@ -248,7 +248,7 @@ impl PathLog<'_> {
         let mut best = None;
         let mut gone = Changed::new(self.store, parent, &[tree], self.observer);
         while let Some(met) = gone.step()? {
-            let ChangedItem::Entry(entry, Others::Nothing) = met else { continue };
+            let ChangedItem::Entry(entry, OthersHave::Nothing) = met else { continue };
             if entry.kind != *kind {
                 continue;
             }

@@ -778,7 +778,7 @@ impl StagingArea {
     ///
     /// # Errors
     /// [`StagedError::NoCommit`], [`StagedError::Accept`].
-    pub fn check_whole(&self, repo: &Repo, id: &CommitId) -> Result<(), StagedError> {
+    pub fn check_commit_complete(&self, repo: &Repo, id: &CommitId) -> Result<(), StagedError> {
         let store = repo.store();
         store.refresh()?;
         let missing = || StagedError::NoCommit { id: *id };

@@ -23,12 +23,12 @@ pub enum ChangedItem {
     Nodes(Vec<TreeId>),
     /// An entry whose kind or content differs from that of all others at this path. If it is a
     /// folder, its entries follow.
-    Entry(Entry, Others),
+    Entry(Entry, OthersHave),
 }
 
 /// How the others differ from an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
+pub enum OthersHave {
     /// The others have no entry of this name: it is new.
     Nothing,
     /// The others have a different entry of this name.
@@ -115,7 +115,7 @@ impl<'a> Changed<'a> {
                     .map_err(PastError::at(&self.path, self.commit))?;
                 self.next = Some((id, others.folders));
             }
-            return Ok(Some(ChangedItem::Entry(entry, others.what)));
+            return Ok(Some(ChangedItem::Entry(entry, others.others)));
         }
         Ok(None)
     }
@@ -146,25 +146,25 @@ fn ids(listing: &TreeListing) -> impl Iterator<Item = TreeId> {
 }
 
 /// How the others differ from an entry that none of them has, and their folders of that name.
-struct Here {
-    what: Others,
+struct Comparison {
+    others: OthersHave,
     folders: Vec<TreeId>,
 }
 
 impl ChangedFolder {
     /// Compares `entry` with the entries of that name. Returns `None` if one of them is equal.
-    fn compare(&mut self, store: &Store, entry: &Entry) -> Result<Option<Here>, StoreError> {
-        let mut here = Here { what: Others::Nothing, folders: Vec::new() };
+    fn compare(&mut self, store: &Store, entry: &Entry) -> Result<Option<Comparison>, StoreError> {
+        let mut comparison = Comparison { others: OthersHave::Nothing, folders: Vec::new() };
         let mut is_same = false;
         for other in &mut self.others {
             let Some(other) = other.named(store, entry)? else { continue };
-            here.what = Others::Different;
+            comparison.others = OthersHave::Different;
             is_same |= other.kind == entry.kind;
             if let EntryKind::Folder { id } = other.kind {
-                here.folders.push(id);
+                comparison.folders.push(id);
             }
         }
-        Ok((!is_same).then_some(here))
+        Ok((!is_same).then_some(comparison))
     }
 }
 

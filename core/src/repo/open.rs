@@ -201,10 +201,10 @@ impl Repo {
         Self { config, ..self }
     }
 
-    /// Fetches frames that are missing locally from `distant`.
+    /// Fetches frames that are missing locally from `remote`.
     #[must_use]
-    pub fn with_distant(self, distant: Arc<dyn RemoteFrames>) -> Self {
-        Self { store: self.store.with_remote_frames(distant), ..self }
+    pub fn with_remote_frames(self, remote: Arc<dyn RemoteFrames>) -> Self {
+        Self { store: self.store.with_remote_frames(remote), ..self }
     }
 
     /// Limits the threads that verify chunk lists by a semaphore that repositories share.

@@ -97,16 +97,16 @@ impl StorePaths {
     }
 
     /// Returns the folder for packs of this kind.
-    pub(super) fn folder(&self, home: Completeness) -> &Path {
-        match home {
+    pub(super) fn folder(&self, completeness: Completeness) -> &Path {
+        match completeness {
             Completeness::Whole => &self.objects,
             Completeness::Partial => &self.partial,
         }
     }
 
     /// Returns the path of a pack of this kind.
-    pub(super) fn path(&self, home: Completeness, id: &PackId) -> PathBuf {
-        self.folder(home).join(id.to_string())
+    pub(super) fn path(&self, completeness: Completeness, id: &PackId) -> PathBuf {
+        self.folder(completeness).join(id.to_string())
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) struct PackSlot {
     /// The part of the file that is the pack; `None` means the whole file. Only packs
     /// in bundles have a span.
     pub(super) span: Option<PackSpan>,
-    pub(super) home: Completeness,
+    pub(super) completeness: Completeness,
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
     /// Time of the last read, in seconds since 1970; 0 means never.
     used_secs: AtomicU64,
@@ -126,12 +126,17 @@ pub(super) struct PackSlot {
 }
 
 impl PackSlot {
-    fn new(id: PackId, path: PathBuf, span: Option<PackSpan>, home: Completeness) -> Arc<Self> {
+    fn new(
+        id: PackId,
+        path: PathBuf,
+        span: Option<PackSpan>,
+        completeness: Completeness,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
             path,
             span,
-            home,
+            completeness,
             open: Mutex::new(None),
             used_secs: AtomicU64::new(0),
             proof: KnownProof::default(),
@@ -169,9 +174,9 @@ impl PackSlot {
         if let (Err(error), Some(fetcher)) = (&pack, fetcher)
             && !matches!(error, StoreError::Gone { .. })
         {
-            fetcher.distant.record_damage(self.id);
+            fetcher.remote.record_damage(self.id);
         }
-        Ok(pack?.with_fetcher(self.home, fetcher.cloned()))
+        Ok(pack?.with_fetcher(self.completeness, fetcher.cloned()))
     }
 }
 
@@ -282,10 +287,10 @@ impl Catalog {
     fn list(
         &mut self,
         layout: &StorePaths,
-        home: Completeness,
+        completeness: Completeness,
         known: &HashMap<PackId, u32>,
     ) -> Result<(), StoreError> {
-        let folder = layout.folder(home);
+        let folder = layout.folder(completeness);
         for entry in fs_err::read_dir(folder).map_err(PathError::when("list", folder))? {
             let entry = entry.map_err(PathError::when("list", folder))?;
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -305,29 +310,35 @@ impl Catalog {
                 (false, Some(&number)) => drop(self.numbers.insert(id, number)),
                 (false, None) => {}
             }
-            self.place_pack(id, entry.path(), home);
+            self.place_pack(id, entry.path(), completeness);
         }
         Ok(())
     }
 
     /// Adds a pack. If the pack is known, records that it moved to another folder or
     /// that another process replaced its file. A known pack keeps its number.
-    pub(super) fn place_pack(&mut self, id: PackId, path: PathBuf, home: Completeness) {
-        self.has_partial |= home == Completeness::Partial;
+    pub(super) fn place_pack(&mut self, id: PackId, path: PathBuf, completeness: Completeness) {
+        self.has_partial |= completeness == Completeness::Partial;
         let Some(&number) = self.numbers.get(&id) else {
-            return self.add_pack(id, path, None, home);
+            return self.add_pack(id, path, None, completeness);
         };
         let slot = &mut self.packs[number as usize];
-        if slot.home != home {
-            *slot = PackSlot::new(id, path, None, home);
+        if slot.completeness != completeness {
+            *slot = PackSlot::new(id, path, None, completeness);
         } else {
             self.has_replaced |= slot.close_replaced();
         }
     }
 
-    fn add_pack(&mut self, id: PackId, path: PathBuf, span: Option<PackSpan>, home: Completeness) {
+    fn add_pack(
+        &mut self,
+        id: PackId,
+        path: PathBuf,
+        span: Option<PackSpan>,
+        completeness: Completeness,
+    ) {
         let number = self.packs.len() as u32;
-        self.packs.push(PackSlot::new(id, path, span, home));
+        self.packs.push(PackSlot::new(id, path, span, completeness));
         self.numbers.insert(id, number);
     }
 
@@ -457,15 +468,15 @@ impl Catalog {
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
-        (sealed, home): (&FinishedPack, Completeness),
+        (sealed, completeness): (&FinishedPack, Completeness),
     ) {
-        if home == Completeness::Whole
-            && self.slot(&sealed.id).is_some_and(|s| s.home == Completeness::Partial)
+        if completeness == Completeness::Whole
+            && self.slot(&sealed.id).is_some_and(|s| s.completeness == Completeness::Partial)
         {
             self.superseded.push(sealed.id);
         }
-        self.place_pack(sealed.id, layout.path(home, &sealed.id), home);
-        if home == Completeness::Whole {
+        self.place_pack(sealed.id, layout.path(completeness, &sealed.id), completeness);
+        if completeness == Completeness::Whole {
             self.heal(&sealed.id);
         }
         self.unreadable.retain(|error| error.damaged_pack() != Some(sealed.id));

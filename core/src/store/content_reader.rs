@@ -47,7 +47,7 @@ const CONTENTS_AT_ONCE: usize = 64;
 
 /// A content, with its length in bytes as the entry of a file states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatedContent {
+pub struct FileContent {
     pub id: BlobId,
     pub bytes: u64,
 }
@@ -317,7 +317,7 @@ impl<'s> ContentReader<'s> {
     fn read_run(&self, first: &BlobRef, others: &[BlobRef]) -> Result<ChunkRun, StoreError> {
         let first_place = self.store.locate_chunk(first)?;
         let frame = match self.store.frame(&first_place) {
-            Err(error) if error.is_elsewhere() && !self.store.route_around_damage(&error) => {
+            Err(error) if error.is_remote() && !self.store.route_around_damage(&error) => {
                 return Err(error);
             }
             frame => frame.ok().filter(|frame| first_place.slice(frame).is_ok()),
@@ -372,7 +372,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::locate_content`].
-    pub fn locate_file(&self, file: &StatedContent) -> Result<Option<ContentPlace>, StoreError> {
+    pub fn locate_file(&self, file: &FileContent) -> Result<Option<ContentPlace>, StoreError> {
         let is_empty = file.bytes == 0 && file.id == BlobId::of(b"");
         if is_empty { Ok(None) } else { self.locate_content(&file.id).map(Some) }
     }
@@ -423,7 +423,7 @@ type BatchMember = (Option<ObjectLocation>, usize);
 struct FrameGroup<'b> {
     members: &'b [BatchMember],
     /// True if the whole frame goes to the cache of the store.
-    is_carried: bool,
+    goes_to_cache: bool,
 }
 
 thread_local! {
@@ -443,7 +443,7 @@ impl ContentReader<'_> {
     /// the cache of the store: the next batch may begin there.
     pub fn read_batch<S, R: Send>(
         &self,
-        batch: &[StatedContent],
+        batch: &[FileContent],
         carry_over: usize,
         begin: &(impl Fn() -> Option<S> + Sync),
         visit: &(impl Fn(&mut S, usize, Result<&[u8], Arc<StoreError>>) -> R + Sync),
@@ -502,7 +502,7 @@ impl ContentReader<'_> {
         if let Some(frame) = self.store.frame_in_cache(first) {
             return Ok(Some(frame));
         }
-        let read = if group.is_carried {
+        let read = if group.goes_to_cache {
             self.store.cached_frame(first)
         } else {
             let end =
@@ -513,7 +513,7 @@ impl ContentReader<'_> {
         };
         match read {
             Ok(frame) => Ok(Some(frame)),
-            Err(error) if error.is_elsewhere() && !self.store.route_around_damage(&error) => {
+            Err(error) if error.is_remote() && !self.store.route_around_damage(&error) => {
                 Err(Arc::new(error))
             }
             Err(_) => Ok(None),
@@ -525,14 +525,14 @@ impl ContentReader<'_> {
     fn read_in_frame(
         &self,
         frame: &GroupFrame,
-        batch: &[StatedContent],
+        batch: &[FileContent],
         members: &[BatchMember],
         visit: &mut VisitContent<'_>,
     ) {
         // Equal contents follow each other and are hashed once.
         let mut verified = None;
         for (place, index) in members {
-            let StatedContent { id, bytes } = batch[*index];
+            let FileContent { id, bytes } = batch[*index];
             let Some(place) = place else {
                 visit(*index, Ok(&[]));
                 continue;
@@ -581,14 +581,14 @@ fn reuse(frame: Arc<Vec<u8>>) {
 fn group_by_frame(small: &[BatchMember], carry_over: usize) -> Vec<FrameGroup<'_>> {
     let mut groups: Vec<FrameGroup<'_>> = small
         .chunk_by(|(a, _), (b, _)| a.as_ref().map(key) == b.as_ref().map(key))
-        .map(|members| FrameGroup { members, is_carried: false })
+        .map(|members| FrameGroup { members, goes_to_cache: false })
         .collect();
     if carry_over > 0 {
         let last = |group: &FrameGroup<'_>| group.members.iter().map(|(_, index)| *index).max();
         let mut order: Vec<usize> = (0..groups.len()).collect();
         order.sort_unstable_by_key(|at| std::cmp::Reverse(last(&groups[*at])));
         for at in order.into_iter().take(carry_over) {
-            groups[at].is_carried = true;
+            groups[at].goes_to_cache = true;
         }
     }
     groups

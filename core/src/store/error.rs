@@ -92,11 +92,11 @@ pub enum StoreError {
         "{} arrived damaged: the checksum of the frame at byte {offset_bytes} does not match",
         place.clone().unwrap_or_else(|| format!("pack {pack}"))
     )]
-    Garbled { pack: PackId, offset_bytes: u64, place: Option<String> },
+    CorruptedInTransit { pack: PackId, offset_bytes: u64, place: Option<String> },
 
     /// A pack that lies elsewhere could not be fetched.
     #[error("pack {pack:.12} cannot be fetched")]
-    Distant { pack: PackId, source: RemoteFrameError },
+    Fetch { pack: PackId, source: RemoteFrameError },
 
     /// The table of shadowed objects cannot be read or written.
     #[error("cannot read or write the shadow table {}", path.display())]
@@ -132,8 +132,8 @@ impl StoreError {
 
     /// Returns true if the failure concerns bytes that lie elsewhere. Nothing in this
     /// store is damaged then.
-    pub fn is_elsewhere(&self) -> bool {
-        matches!(self, Self::Absent { .. } | Self::Garbled { .. } | Self::Distant { .. })
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Absent { .. } | Self::CorruptedInTransit { .. } | Self::Fetch { .. })
     }
 
     /// Returns what the caller can do about it.
@@ -150,14 +150,14 @@ impl StoreError {
             | Self::TooDeep { .. }
             | Self::PackHash { .. }
             | Self::Frame { .. }
-            | Self::Garbled { .. }
+            | Self::CorruptedInTransit { .. }
             | Self::Expand { .. } => ErrorKind::Damaged,
             Self::Object { source, .. }
             | Self::Format { source, .. }
             | Self::Shadow { source, .. } => source.kind(),
             Self::Compress(_) | Self::Absent { .. } => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
-            Self::Distant { source, .. } => source.kind,
+            Self::Fetch { source, .. } => source.kind,
             Self::Index(error) => error.kind(),
             Self::Io(error) => error.kind(),
         }

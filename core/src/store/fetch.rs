@@ -30,7 +30,7 @@ const METADATA: u64 = u64::MAX;
 /// Fetches frames from elsewhere.
 #[derive(Debug)]
 pub(super) struct Fetcher {
-    pub(super) distant: Arc<dyn RemoteFrames>,
+    pub(super) remote: Arc<dyn RemoteFrames>,
     pub(super) disk: Disk,
     state: Mutex<FetchState>,
     fetches: SingleFlight<FetchKey, ()>,
@@ -46,9 +46,9 @@ struct FetchState {
 }
 
 impl Fetcher {
-    pub(super) fn new(distant: Arc<dyn RemoteFrames>, disk: Disk) -> Self {
+    pub(super) fn new(remote: Arc<dyn RemoteFrames>, disk: Disk) -> Self {
         let (state, pauses) = (Mutex::default(), AtomicUsize::new(0));
-        Self { distant, disk, state, fetches: SingleFlight::default(), pauses }
+        Self { remote, disk, state, fetches: SingleFlight::default(), pauses }
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -61,13 +61,13 @@ impl Fetcher {
         ranges.retain(|(pack, range)| state.announced.insert((*pack, range.start)));
         drop(state);
         if !ranges.is_empty() {
-            self.distant.prefetch(&ranges);
+            self.remote.prefetch(&ranges);
         }
     }
 
     /// Returns true the first time for each pack: all of its metadata is to be
     /// prefetched then.
-    pub(super) fn is_new(&self, pack: PackId) -> bool {
+    pub(super) fn claim_metadata_prefetch(&self, pack: PackId) -> bool {
         self.state.lock().announced.insert((pack, METADATA))
     }
 

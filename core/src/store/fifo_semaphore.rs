@@ -84,25 +84,25 @@ mod tests {
 
     #[test]
     fn permits_are_granted_in_order_and_cancelled_waiters_leave() {
-        let turns = FifoSemaphore::default();
+        let permits = FifoSemaphore::default();
         let left = CancelFlag(AtomicBool::new(false));
-        let first = turns.take(1, &Silent).unwrap();
-        assert!(!turns.is_wanted());
+        let first = permits.take(1, &Silent).unwrap();
+        assert!(!permits.is_wanted());
         thread::scope(|scope| {
-            let second = scope.spawn(|| turns.take(1, &left).is_some());
-            while !turns.is_wanted() {
+            let second = scope.spawn(|| permits.take(1, &left).is_some());
+            while !permits.is_wanted() {
                 thread::yield_now();
             }
-            let third = scope.spawn(|| turns.take(1, &Silent).is_some());
-            while turns.line.lock().waiting.len() < 2 {
+            let third = scope.spawn(|| permits.take(1, &Silent).is_some());
+            while permits.line.lock().waiting.len() < 2 {
                 thread::yield_now();
             }
             left.0.store(true, Ordering::Relaxed);
             assert!(!second.join().unwrap(), "a cancelled thread gets no permit");
-            assert!(turns.is_wanted(), "the third thread still waits");
+            assert!(permits.is_wanted(), "the third thread still waits");
             drop(first);
             assert!(third.join().unwrap());
         });
-        assert_eq!(turns.line.lock().taken, 0);
+        assert_eq!(permits.line.lock().taken, 0);
     }
 }

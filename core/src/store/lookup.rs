@@ -274,10 +274,10 @@ impl Store {
 }
 
 /// A predicate that accepts or rejects a place.
-type WillDo<'a> = dyn Fn(&ObjectLocation) -> bool + 'a;
+type PlaceFilter<'a> = dyn Fn(&ObjectLocation) -> bool + 'a;
 
 fn is_whole(catalog: &Catalog, place: &ObjectLocation) -> bool {
-    catalog.packs[place.pack as usize].home == Completeness::Whole
+    catalog.packs[place.pack as usize].completeness == Completeness::Whole
 }
 
 fn is_unshadowed(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bool {
@@ -321,7 +321,7 @@ fn find_unshadowed(catalog: &Catalog, id: &ObjectId) -> Result<Option<ObjectLoca
 fn find_in(
     catalog: &Catalog,
     id: &ObjectId,
-    choices: &[&WillDo<'_>],
+    choices: &[&PlaceFilter<'_>],
 ) -> Result<Option<ObjectLocation>, TableError> {
     for is_acceptable in choices {
         for segment in &catalog.segments {

@@ -52,7 +52,7 @@ pub use bundle::{BundleError, BundleReader, BundleWriter, read_outline};
 pub use bundle_store::BundleStore;
 pub use catalog::{IndexMode, IndexRepair};
 pub use content::{ChunkVisit, ContentPlace, ReadObject, decode_list, listed_bytes, walk_chunks};
-pub use content_reader::{BatchOutcome, ContentError, ContentReader, StatedContent, read_chunks};
+pub use content_reader::{BatchOutcome, ContentError, ContentReader, FileContent, read_chunks};
 pub use disk_usage::{DiskUsage, DiskUsageSum};
 pub use entries::Entries;
 pub use error::StoreError;

@@ -240,10 +240,10 @@ impl Store {
         change(Arc::make_mut(&mut self.catalog.write()))
     }
 
-    pub(super) fn add_sealed(&self, sealed: &FinishedPack, home: Completeness) {
+    pub(super) fn add_sealed(&self, sealed: &FinishedPack, completeness: Completeness) {
         self.change_catalog(|catalog| {
             let healed = catalog.healed.len();
-            catalog.add_sealed(&self.layout, &self.disk, (sealed, home));
+            catalog.add_sealed(&self.layout, &self.disk, (sealed, completeness));
             if catalog.healed.len() > healed {
                 // The cache may hold frames of the damaged file.
                 self.cache.clear();
@@ -327,8 +327,8 @@ impl Store {
     /// Returns the path of a pack. For an unknown pack, this is its path in `objects/`.
     pub fn pack_path(&self, id: &PackId) -> PathBuf {
         let catalog = self.catalog();
-        let home = catalog.slot(id).map(|slot| slot.home).unwrap_or_default();
-        self.layout.path(home, id)
+        let completeness = catalog.slot(id).map(|slot| slot.completeness).unwrap_or_default();
+        self.layout.path(completeness, id)
     }
 
     /// Returns the id of the pack with this number.
@@ -353,7 +353,7 @@ impl Store {
         let pack = match slot.open(self.fetcher.as_ref()) {
             // Another process has completed the pack: it is in `objects/` now, and
             // keeps its number.
-            Err(StoreError::Gone { .. }) if slot.home == Completeness::Partial => {
+            Err(StoreError::Gone { .. }) if slot.completeness == Completeness::Partial => {
                 drop(open);
                 self.refresh()?;
                 return Ok(Arc::new(self.open_slot(&self.catalog().packs[number as usize])?));
@@ -465,8 +465,8 @@ impl Store {
             match self.object_at(id, &place) {
                 Err(StoreError::Gone { .. }) => self.refresh()?,
                 // The source elsewhere may have lost the pack, or have a damaged copy.
-                Err(error) if !error.is_elsewhere() || error.kind() == ErrorKind::Damaged => {
-                    return self.object_beside(id, &place, error);
+                Err(error) if !error.is_remote() || error.kind() == ErrorKind::Damaged => {
+                    return self.object_from_other_copies(id, &place, error);
                 }
                 bytes => return bytes,
             }
@@ -476,7 +476,7 @@ impl Store {
 
     /// Reads the object from any place other than `unreadable`. Returns `error`, the
     /// error of that place, if all others fail, too.
-    fn object_beside(
+    fn object_from_other_copies(
         &self,
         id: &ObjectId,
         unreadable: &ObjectLocation,
@@ -502,10 +502,10 @@ impl Store {
     pub fn route_around_damage(&self, error: &StoreError) -> bool {
         let Some(fetcher) = &self.fetcher else { return false };
         match error {
-            StoreError::Garbled { pack, offset_bytes, .. } => {
+            StoreError::CorruptedInTransit { pack, offset_bytes, .. } => {
                 self.route_around_frames(fetcher, pack, &[*offset_bytes])
             }
-            StoreError::Distant { pack, source }
+            StoreError::Fetch { pack, source }
                 if matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) =>
             {
                 // The pack was found lost before. Shadow its objects again only if a refresh of the
@@ -523,7 +523,7 @@ impl Store {
 
     fn route_around_frames(&self, fetcher: &Fetcher, pack: &PackId, offsets: &[u64]) -> bool {
         // Without these stubs, the copies in packs of this store remain.
-        let _ = self.add_stubs(&fetcher.distant.other_copies(*pack, offsets));
+        let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, offsets));
         match self.other_copies_of_frames(pack, offsets) {
             Ok(copies) if !copies.objects.is_empty() => {
                 self.add_in_memory(*pack, ShadowedPart::Objects(copies.objects));

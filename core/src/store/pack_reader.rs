@@ -102,7 +102,7 @@ pub struct PackFile {
     base: u64,
     trailer: Trailer,
     frames: Vec<Frame>,
-    home: Completeness,
+    completeness: Completeness,
     /// For each frame of a partial pack: true if the frame is known to be stored locally.
     here: Vec<AtomicBool>,
     /// The source of frames that are not in the file.
@@ -163,25 +163,29 @@ impl PackFile {
             base,
             trailer,
             frames,
-            home: Completeness::Whole,
+            completeness: Completeness::Whole,
             here: Vec::new(),
             fetcher: None,
         })
     }
 
-    /// Turns this into a pack of kind `home` that fetches frames through `fetcher`.
-    pub(super) fn with_fetcher(self, home: Completeness, fetcher: Option<Arc<Fetcher>>) -> Self {
-        let here = match home {
+    /// Turns this into a pack of kind `completeness` that fetches frames through `fetcher`.
+    pub(super) fn with_fetcher(
+        self,
+        completeness: Completeness,
+        fetcher: Option<Arc<Fetcher>>,
+    ) -> Self {
+        let here = match completeness {
             Completeness::Whole => Vec::new(),
             Completeness::Partial => self.frames.iter().map(|_| AtomicBool::new(false)).collect(),
         };
-        Self { home, here, fetcher, ..self }
+        Self { completeness, here, fetcher, ..self }
     }
 
     /// Reports that this copy is damaged. Returns true if the pack can be read
     /// elsewhere.
     pub(super) fn report_damage(&self) -> bool {
-        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.distant.record_damage(self.id))
+        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.remote.record_damage(self.id))
     }
 
     /// Returns the pack's id.
@@ -259,13 +263,13 @@ impl PackFile {
     pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
         if self.may_be_here(frame) && self.read_and_verify(frame, stored)? {
             if let Some(fetcher) =
-                self.fetcher.as_ref().filter(|_| self.home == Completeness::Partial)
+                self.fetcher.as_ref().filter(|_| self.completeness == Completeness::Partial)
             {
-                fetcher.distant.record_hit();
+                fetcher.remote.record_hit();
             }
             return Ok(());
         }
-        match (self.home, &self.fetcher) {
+        match (self.completeness, &self.fetcher) {
             // Only this copy is damaged. The pack also lies elsewhere, so fetch the
             // frame.
             (Completeness::Whole, Some(fetcher))
@@ -282,7 +286,7 @@ impl PackFile {
 
     /// Returns the error for a frame that is damaged or missing in this file.
     fn unreadable(&self, frame: &Frame) -> StoreError {
-        match self.home {
+        match self.completeness {
             Completeness::Whole => StoreError::Frame { pack: self.id, offset_bytes: frame.offset },
             Completeness::Partial => self.absent(frame),
         }
@@ -339,8 +343,8 @@ impl PackFile {
             }
             read => read?,
         };
-        let keeps = self.home == Completeness::Partial
-            && (frame.class == ObjectClass::Metadata || fetcher.distant.keeps_contents());
+        let keeps = self.completeness == Completeness::Partial
+            && (frame.class == ObjectClass::Metadata || fetcher.remote.keeps_contents());
         // If the copy cannot be written, the frame is fetched again next time.
         // Does not wait for a lock: a thread that completes this pack holds it, and may be the one
         // that fetches.
@@ -355,20 +359,20 @@ impl PackFile {
     /// Reads a frame from elsewhere and verifies its checksum. Discards bytes that do
     /// not match.
     fn read_elsewhere(&self, fetcher: &Fetcher, frame: &Frame) -> Result<Vec<u8>, StoreError> {
-        let read = fetcher.distant.read(self.id, frame.range());
+        let read = fetcher.remote.read(self.id, frame.range());
         let stored = read.map_err(|source| {
             fetcher.forget();
-            StoreError::Distant { pack: self.id, source }
+            StoreError::Fetch { pack: self.id, source }
         })?;
         let is_whole = stored.len() == frame.stored_bytes as usize;
         if is_whole && pack::checksum(&stored) == frame.checksum {
             return Ok(stored);
         }
-        fetcher.distant.discard(self.id, frame.range());
-        Err(StoreError::Garbled {
+        fetcher.remote.discard(self.id, frame.range());
+        Err(StoreError::CorruptedInTransit {
             pack: self.id,
             offset_bytes: frame.offset,
-            place: fetcher.distant.location(self.id),
+            place: fetcher.remote.location(self.id),
         })
     }
 
@@ -399,7 +403,7 @@ impl PackFile {
     }
 
     fn set_here(&self, frame: &Frame, is_here: bool) {
-        if self.home == Completeness::Partial
+        if self.completeness == Completeness::Partial
             && let Some(here) = self.number(frame).and_then(|number| self.here.get(number))
         {
             here.store(is_here, Ordering::Relaxed);
@@ -426,7 +430,8 @@ impl PackFile {
     fn is_known_here(&self, frame: &Frame) -> bool {
         let is_marked =
             |number: usize| self.here.get(number).map(|here| here.load(Ordering::Relaxed));
-        self.home == Completeness::Whole || self.number(frame).and_then(is_marked) == Some(true)
+        self.completeness == Completeness::Whole
+            || self.number(frame).and_then(is_marked) == Some(true)
     }
 
     /// Returns true if nothing was ever written to `range`. Returns false where the
@@ -453,7 +458,7 @@ impl PackFile {
         fetcher: &Fetcher,
         first: &Frame,
     ) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
-        if !fetcher.is_new(self.id) {
+        if !fetcher.claim_metadata_prefetch(self.id) {
             return Ok(Vec::new());
         }
         let (before, from): (Vec<&Frame>, Vec<&Frame>) = self
@@ -471,8 +476,8 @@ impl PackFile {
     }
 
     /// Returns whether all frames are stored locally.
-    pub(super) fn home(&self) -> Completeness {
-        self.home
+    pub(super) fn completeness(&self) -> Completeness {
+        self.completeness
     }
 
     /// Returns the offset of the first frame.

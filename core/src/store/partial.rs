@@ -62,14 +62,14 @@ impl Store {
 
     /// Returns true if frames of this pack may lie elsewhere.
     pub fn is_partial(&self, pack: &PackId) -> bool {
-        self.catalog().slot(pack).is_some_and(|slot| slot.home == Completeness::Partial)
+        self.catalog().slot(pack).is_some_and(|slot| slot.completeness == Completeness::Partial)
     }
 
     /// Returns the packs whose frames may lie elsewhere.
     pub fn partial_packs(&self) -> Vec<PackId> {
         let catalog = self.catalog();
         let is_partial =
-            |id: &PackId| catalog.slot(id).is_some_and(|s| s.home == Completeness::Partial);
+            |id: &PackId| catalog.slot(id).is_some_and(|s| s.completeness == Completeness::Partial);
         self.packs().into_iter().filter(is_partial).collect()
     }
 
@@ -131,7 +131,7 @@ impl Store {
         if catalog
             .packs
             .get(place.pack as usize)
-            .is_some_and(|slot| slot.home == Completeness::Whole)
+            .is_some_and(|slot| slot.completeness == Completeness::Whole)
         {
             return Ok(true);
         }
@@ -173,7 +173,7 @@ impl Store {
             return Err(StoreError::Format { pack: *pack, source });
         };
         let (from, to) = (offset.max(file.frames_start()), end.min(file.frames_end()));
-        if file.home() == Completeness::Whole || from >= to {
+        if file.completeness() == Completeness::Whole || from >= to {
             return Ok(());
         }
         let bytes = &bytes[(from - offset) as usize..(to - offset) as usize];
@@ -188,7 +188,7 @@ impl Store {
     /// checksums. The frames are then known to be stored locally and need not be read again.
     ///
     /// # Errors
-    /// [`StoreError::Garbled`] names the first frame that does not match its checksum;
+    /// [`StoreError::CorruptedInTransit`] names the first frame that does not match its checksum;
     /// nothing was written then. Otherwise as [`Store::fill`].
     pub fn fill_frames(
         &self,
@@ -201,7 +201,7 @@ impl Store {
         for frame in frames {
             let stored = rest.split_off(..frame.stored_bytes as usize);
             if stored.is_none_or(|stored| pack::checksum(stored) != frame.checksum) {
-                return Err(StoreError::Garbled {
+                return Err(StoreError::CorruptedInTransit {
                     pack: *pack,
                     offset_bytes: frame.offset,
                     place: None,
@@ -239,7 +239,7 @@ impl Store {
         observer: &dyn Observer,
     ) -> Result<bool, StoreError> {
         let file = self.shared_pack(pack)?;
-        if file.home() == Completeness::Whole {
+        if file.completeness() == Completeness::Whole {
             return Ok(true);
         }
         let (layout, disk) = (self.layout(), self.disk());
@@ -289,10 +289,9 @@ impl Store {
         self.change_catalog(|catalog| {
             catalog.place_pack(*pack, to, Completeness::Whole);
             catalog.heal(pack);
-            catalog.has_partial = catalog
-                .numbers
-                .values()
-                .any(|number| catalog.packs[*number as usize].home == Completeness::Partial);
+            catalog.has_partial = catalog.numbers.values().any(|number| {
+                catalog.packs[*number as usize].completeness == Completeness::Partial
+            });
         });
         drop(locked);
         self.clear_healed()?;
@@ -324,7 +323,7 @@ impl Store {
         let Some(place) = self.locate(id)? else { return Ok(()) };
         let pack = self.pack(place.pack)?;
         let frame = pack.frame(place.frame)?;
-        match pack.home() == Completeness::Whole || pack.may_be_here(frame) {
+        match pack.completeness() == Completeness::Whole || pack.may_be_here(frame) {
             true => Ok(()),
             false => Err(pack.absent(frame)),
         }
@@ -436,7 +435,7 @@ impl PackFile {
     /// and may replace the bytes. Returns `None` when the user asked to stop.
     ///
     /// # Errors
-    /// [`StoreError::Distant`] when the pack cannot be read there.
+    /// [`StoreError::Fetch`] when the pack cannot be read there.
     pub fn hash_at(
         &self,
         source: &dyn RemoteFrames,
@@ -445,7 +444,7 @@ impl PackFile {
     ) -> Result<Option<PackId>, StoreError> {
         let read = |range: Range<u64>| {
             let read = source.read(self.id(), range);
-            read.map_err(|source| StoreError::Distant { pack: self.id(), source })
+            read.map_err(|source| StoreError::Fetch { pack: self.id(), source })
         };
         let objects = self.objects()?;
         let mut hasher = blake3::Hasher::new();

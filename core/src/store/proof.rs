@@ -196,7 +196,7 @@ impl Catalog {
     /// Returns how much of the pack in a slot was hashed.
     pub(super) fn proof_of(&self, slot: &PackSlot) -> PackProof {
         slot.proof.get().unwrap_or_else(|| {
-            let is_file = slot.home == Completeness::Whole && slot.span.is_none();
+            let is_file = slot.completeness == Completeness::Whole && slot.span.is_none();
             let found = if is_file { self.proven.find(&slot.id, &slot.path) } else { None };
             let proof = found.map_or(PackProof::Nothing, |(proof, _)| proof);
             slot.proof.set(proof);
@@ -244,7 +244,8 @@ impl Store {
         let secs = Time::now().secs;
         let mut lines = String::new();
         for id in packs {
-            let Some(slot) = catalog.slot(id).filter(|slot| slot.home == Completeness::Whole)
+            let Some(slot) =
+                catalog.slot(id).filter(|slot| slot.completeness == Completeness::Whole)
             else {
                 continue;
             };
@@ -281,7 +282,8 @@ impl Store {
         let catalog = self.catalog();
         let mut proofs = ListProofs::default();
         for id in catalog.numbers.keys() {
-            let Some(slot) = catalog.slot(id).filter(|slot| slot.home == Completeness::Whole)
+            let Some(slot) =
+                catalog.slot(id).filter(|slot| slot.completeness == Completeness::Whole)
             else {
                 continue;
             };
@@ -363,7 +365,8 @@ impl Store {
         let catalog = self.catalog();
         let is_unhashed = |id: &PackId| {
             catalog.slot(id).is_some_and(|slot| {
-                slot.home == Completeness::Whole && catalog.proof_of(slot) == PackProof::Nothing
+                slot.completeness == Completeness::Whole
+                    && catalog.proof_of(slot) == PackProof::Nothing
             })
         };
         let packs: Vec<PackId> = self.packs().into_iter().filter(is_unhashed).collect();
@@ -442,8 +445,8 @@ impl Store {
             wrong.lock().insert(id, error);
             Ok(())
         };
-        let turns = self.list_checks();
-        ListChecker { read, turns, observer, on_wrong: &on_wrong }.check_pack(pack)?;
+        let permits = self.list_checks();
+        ListChecker { read, permits, observer, on_wrong: &on_wrong }.check_pack(pack)?;
         Ok(wrong.into_inner())
     }
 
@@ -455,8 +458,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         if !wrong.is_empty() {
             let ids = wrong.keys().copied().collect();
-            let extent = ShadowedPart::Objects(ids);
-            self.change_shadows(&|table| table.add(*pack, Reason::Damaged, extent.clone()))?;
+            let part = ShadowedPart::Objects(ids);
+            self.change_shadows(&|table| table.add(*pack, Reason::Damaged, part.clone()))?;
         }
         self.record_proven(&[*pack]);
         Ok(())

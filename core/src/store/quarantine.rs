@@ -139,8 +139,10 @@ impl Store {
         }
         self.refresh()?;
         for id in packs {
-            let is_there =
-                self.catalog().slot(id).is_some_and(|slot| slot.home == Completeness::Whole);
+            let is_there = self
+                .catalog()
+                .slot(id)
+                .is_some_and(|slot| slot.completeness == Completeness::Whole);
             if !is_there || !self.is_damaged(id) || !is_spare(id)? {
                 continue;
             }

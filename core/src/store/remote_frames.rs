@@ -219,8 +219,10 @@ impl Store {
         outline: &dyn Fn() -> Result<PackOutline, StoreError>,
     ) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
-        let Some(home) = self.catalog().slot(id).map(|slot| slot.home) else { return Ok(false) };
-        let path = layout.path(home, id);
+        let Some(completeness) = self.catalog().slot(id).map(|slot| slot.completeness) else {
+            return Ok(false);
+        };
+        let path = layout.path(completeness, id);
         let Ok(locked) = fs_err::File::open(&path) else { return Ok(false) };
         // The lock is held until the catalog is updated, as in [`Store::complete`].
         if locked.file().try_lock().is_err() || !is_file_at(locked.file(), &path)? || !may() {
@@ -283,10 +285,10 @@ impl Store {
         self.packs()
     }
 
-    /// Makes the store fetch absent frames from `distant`.
+    /// Makes the store fetch absent frames from `remote`.
     #[must_use]
-    pub fn with_remote_frames(mut self, distant: Arc<dyn RemoteFrames>) -> Self {
-        self.fetcher = Some(Arc::new(Fetcher::new(distant, self.disk().clone())));
+    pub fn with_remote_frames(mut self, remote: Arc<dyn RemoteFrames>) -> Self {
+        self.fetcher = Some(Arc::new(Fetcher::new(remote, self.disk().clone())));
         // Packs that are open have no fetcher.
         for slot in &self.catalog().packs {
             *slot.open.lock() = None;

@@ -130,13 +130,13 @@ impl Shadows {
 /// Returns the pack, and the objects in it, that an error reports as damaged.
 pub fn damage(error: &StoreError) -> Option<(PackId, ShadowedPart)> {
     let pack = error.damaged_pack().filter(|_| error.kind() == ErrorKind::Damaged)?;
-    let extent = match error {
+    let part = match error {
         StoreError::Damaged { wanted: id, .. } | StoreError::Shadowed { id, .. } => {
             ShadowedPart::Objects(BTreeSet::from([*id]))
         }
         _ => ShadowedPart::Whole,
     };
-    Some((pack, extent))
+    Some((pack, part))
 }
 
 impl Store {
@@ -159,8 +159,8 @@ impl Store {
     /// Returns true if an object of a pack is shadowed individually, not because the
     /// whole pack is.
     pub fn is_shadowed_alone(&self, pack: &PackId, id: &ObjectId) -> bool {
-        self.catalog().shadows.table.entries().any(|(other, _, extent)| {
-            other == pack && matches!(extent, ShadowedPart::Objects(ids) if ids.contains(id))
+        self.catalog().shadows.table.entries().any(|(other, _, part)| {
+            other == pack && matches!(part, ShadowedPart::Objects(ids) if ids.contains(id))
         })
     }
 
@@ -234,19 +234,19 @@ impl Store {
     /// Shadows the damage that an error reports, for this open store only: readers
     /// never write to the store.
     pub(super) fn shadow_in_memory(&self, error: &StoreError) {
-        if let Some((pack, extent)) = damage(error) {
-            self.add_in_memory(pack, extent);
+        if let Some((pack, part)) = damage(error) {
+            self.add_in_memory(pack, part);
         }
     }
 
     /// Shadows objects as damaged, for this open store only.
-    pub(super) fn add_in_memory(&self, pack: PackId, extent: ShadowedPart) {
+    pub(super) fn add_in_memory(&self, pack: PackId, part: ShadowedPart) {
         if self.is_shadow_table_lost() {
             return;
         }
         self.change_catalog(|catalog| {
             let mut shadows = Shadows::from_known(catalog);
-            shadows.table.add(pack, Reason::Damaged, extent);
+            shadows.table.add(pack, Reason::Damaged, part);
             catalog.shadows = shadows.into();
         });
     }
@@ -258,8 +258,8 @@ impl Store {
     /// # Errors
     /// As [`Store::change_shadows`].
     pub fn shadow_damage(&self, error: &StoreError) -> Result<bool, StoreError> {
-        let Some((pack, extent)) = damage(error) else { return Ok(false) };
-        self.change_shadows(&|table| table.add(pack, Reason::Damaged, extent.clone()))
+        let Some((pack, part)) = damage(error) else { return Ok(false) };
+        self.change_shadows(&|table| table.add(pack, Reason::Damaged, part.clone()))
     }
 
     /// Removes the damage of a pack that was read and hashed since, for this open store

@@ -69,7 +69,7 @@ impl ObjectWriter<'_> {
     /// # Errors
     /// As [`Store::change_shadows`](crate::store::Store::change_shadows).
     pub fn shadow_damage(&self, error: &StoreError) -> Result<(), StoreError> {
-        damage(error).map_or(Ok(()), |(pack, extent)| self.shadow(pack, extent))
+        damage(error).map_or(Ok(()), |(pack, part)| self.shadow(pack, part))
     }
 
     /// Shadows what made a chunk list unreadable: the damaged objects, or the list
@@ -87,12 +87,12 @@ impl ObjectWriter<'_> {
         }
     }
 
-    fn shadow(&self, pack: PackId, extent: ShadowedPart) -> Result<(), StoreError> {
+    fn shadow(&self, pack: PackId, part: ShadowedPart) -> Result<(), StoreError> {
         if self.is_counting() {
-            self.store.add_in_memory(pack, extent);
+            self.store.add_in_memory(pack, part);
             return Ok(());
         }
-        let add = |table: &mut ShadowTable| table.add(pack, Reason::Damaged, extent.clone());
+        let add = |table: &mut ShadowTable| table.add(pack, Reason::Damaged, part.clone());
         self.store.change_shadows(&add).map(drop)
     }
 }

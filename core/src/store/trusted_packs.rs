@@ -65,7 +65,7 @@ impl TrustedPacks {
     /// file system; a pack whose length cannot be read is left out.
     fn of(catalog: &Catalog, known: Option<&Self>) -> Self {
         let packs = catalog.numbers.keys().filter_map(|id| {
-            let slot = catalog.slot(id).filter(|slot| slot.home == Completeness::Whole)?;
+            let slot = catalog.slot(id).filter(|slot| slot.completeness == Completeness::Whole)?;
             let noted = known.and_then(|known| known.packs.get(id)).copied();
             let noted = noted.filter(|bytes| *bytes != UNCERTAIN);
             let length = || fs_err::metadata(&slot.path).ok().map(|meta| meta.len());

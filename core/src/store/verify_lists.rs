@@ -34,8 +34,8 @@ use crate::{
     },
 };
 
-/// Bytes that a thread reads before it gives its turn to a waiting thread.
-const TURN_BYTES: u64 = 256 << 20;
+/// Bytes that a thread reads before it gives its permit to a waiting thread.
+const PERMIT_BYTES: u64 = 256 << 20;
 
 /// Lists of a frame that one thread takes at a time.
 const LISTS: usize = 16;
@@ -58,35 +58,35 @@ struct Lists<'p> {
     lists: Vec<(ObjectId, std::ops::Range<usize>)>,
 }
 
-/// A worker that reads chunks while it has a turn.
+/// A worker that reads chunks while it has a permit.
 struct ListWorker<'o> {
     observer: &'o dyn Observer,
     /// True if any worker has found an error.
     failed: &'o AtomicBool,
-    turns: &'o FifoSemaphore,
-    turn: Option<FifoPermit<'o>>,
+    permits: &'o FifoSemaphore,
+    permit: Option<FifoPermit<'o>>,
     bytes: u64,
 }
 
 impl<'o> ListWorker<'o> {
-    fn new(observer: &'o dyn Observer, failed: &'o AtomicBool, turns: &'o FifoSemaphore) -> Self {
-        Self { observer, failed, turns, turn: None, bytes: 0 }
+    fn new(observer: &'o dyn Observer, failed: &'o AtomicBool, permits: &'o FifoSemaphore) -> Self {
+        Self { observer, failed, permits, permit: None, bytes: 0 }
     }
 
-    /// Counts `bytes` more bytes as read. Waits for a turn if the worker has none. A worker
-    /// that has read [`TURN_BYTES`] in its turn gives it up while others wait.
+    /// Counts `bytes` more bytes as read. Waits for a permit if the worker has none. A worker
+    /// that has read [`PERMIT_BYTES`] with one permit gives it up while others wait.
     fn advance(&mut self, bytes: u64) -> Result<(), ListWorkerStop> {
         if self.failed.load(Ordering::Relaxed) || self.observer.cancelled() {
             return Err(ListWorkerStop::Cancelled);
         }
         self.bytes += bytes;
-        if self.turn.is_none() || self.bytes >= TURN_BYTES && self.turns.is_wanted() {
-            // The old turn is returned first, so that no worker ever holds two.
-            self.turn = None;
+        if self.permit.is_none() || self.bytes >= PERMIT_BYTES && self.permits.is_wanted() {
+            // The old permit is returned first, so that no worker ever holds two.
+            self.permit = None;
             self.bytes = 0;
-            self.turn = self.turns.take(rayon::current_num_threads(), self.observer);
+            self.permit = self.permits.take(rayon::current_num_threads(), self.observer);
         }
-        if self.turn.is_some() { Ok(()) } else { Err(ListWorkerStop::Cancelled) }
+        if self.permit.is_some() { Ok(()) } else { Err(ListWorkerStop::Cancelled) }
     }
 }
 
@@ -174,9 +174,9 @@ impl ReceivedPacks<'_> {
     /// # Errors
     /// [`StoreError`] when chunks are missing, or do not add up to the content.
     pub fn check_lists(&mut self, observer: &dyn Observer) -> Result<(), StoreError> {
-        let turns = self.target().list_checks();
+        let permits = self.target().list_checks();
         let (read, on_wrong) = (&|id: &_, kind| self.object(id, kind), &|_, error| Err(error));
-        let checker = ListChecker { read, turns, observer, on_wrong };
+        let checker = ListChecker { read, permits, observer, on_wrong };
         self.packs().iter().try_for_each(|id| checker.check_pack(&self.own().open_pack(id)?))?;
         if !observer.cancelled() {
             self.set_proven(HashMap::new());
@@ -274,7 +274,7 @@ pub(super) struct ListChecker<'a> {
     /// Reads and verifies an object of the packs, or of the store that they are for.
     pub(super) read: &'a SharedReadObject<'a>,
     /// Limits the threads that do this.
-    pub(super) turns: &'a FifoSemaphore,
+    pub(super) permits: &'a FifoSemaphore,
     pub(super) observer: &'a dyn Observer,
     pub(super) on_wrong: &'a OnWrongList<'a>,
 }
@@ -292,7 +292,7 @@ impl ListChecker<'_> {
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::new(None);
         let work = || {
-            let mut reading = ListWorker::new(self.observer, &failed, self.turns);
+            let mut reading = ListWorker::new(self.observer, &failed, self.permits);
             while let Some(some) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match self.check_some(pack, some, &mut reading) {
                     Ok(()) => {}

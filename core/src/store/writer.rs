@@ -106,7 +106,7 @@ pub struct ObjectWriter<'s> {
     claimed: Vec<Mutex<IdSet>>,
     sealed: Mutex<Vec<PackId>>,
     counts: [AtomicU64; 4],
-    purpose: WriterMode,
+    mode: WriterMode,
     /// True if every object was hashed, and every chunk list is that of its content.
     is_proven: bool,
 }
@@ -178,14 +178,14 @@ impl<'s> ObjectWriter<'s> {
 
     /// Returns true if this writer only counts.
     pub(super) fn is_counting(&self) -> bool {
-        self.purpose == WriterMode::Count
+        self.mode == WriterMode::Count
     }
 
     fn for_purpose(
         store: &'s Store,
         level: i32,
         lanes: usize,
-        purpose: WriterMode,
+        mode: WriterMode,
     ) -> Result<Self, StoreError> {
         let lane = |target| FrameBuilder::new(level, target).map_err(StoreError::Compress);
         let lanes = (0..lanes.max(1))
@@ -207,7 +207,7 @@ impl<'s> ObjectWriter<'s> {
             claimed: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sealed: Mutex::default(),
             counts: Default::default(),
-            purpose,
+            mode,
             is_proven: true,
         })
     }

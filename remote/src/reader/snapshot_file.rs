@@ -247,7 +247,7 @@ impl FetchUnit {
         let raw = match &self.frame {
             None => bytes,
             Some(frame) if pack::checksum(&bytes) != frame.checksum => {
-                return Err(wrong(StoreError::Garbled {
+                return Err(wrong(StoreError::CorruptedInTransit {
                     pack,
                     offset_bytes: frame.offset,
                     place: Some(place_of(&self.key, location)),

@@ -25,7 +25,7 @@ pub struct LazyRemotePacks {
 
 impl fmt::Debug for LazyRemotePacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LazyDistant").field("packs", &self.packs).finish_non_exhaustive()
+        f.debug_struct("LazyRemotePacks").field("packs", &self.packs).finish_non_exhaustive()
     }
 }
 

@@ -269,7 +269,7 @@ impl LocalStoreInner {
         let refs = target.repo.refs();
         match text.commit {
             Some(id) => {
-                let whole = target.staged.check_whole(&target.repo, &id);
+                let whole = target.staged.check_commit_complete(&target.repo, &id);
                 whole.map_err(|error| of_staged(("write", key), target, &error))?;
             }
             // The same check as for `snap branch --delete`.

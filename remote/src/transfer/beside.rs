@@ -169,7 +169,7 @@ fn damaged_frame(error: &RemoteError) -> Option<(PackId, u64)> {
         _ => return None,
     };
     match error {
-        StoreError::Garbled { pack, offset_bytes, .. } => Some((*pack, *offset_bytes)),
+        StoreError::CorruptedInTransit { pack, offset_bytes, .. } => Some((*pack, *offset_bytes)),
         _ => None,
     }
 }

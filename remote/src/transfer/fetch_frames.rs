@@ -134,18 +134,20 @@ impl PackFetcher {
     /// Converts an error, and adds the key of the damaged pack if it names one.
     pub(super) fn damaged(&self, error: StoreError) -> RemoteError {
         let error = match error {
-            StoreError::Distant { pack, source: RemoteFrameError { kind, source } } => {
+            StoreError::Fetch { pack, source: RemoteFrameError { kind, source } } => {
                 match source.downcast::<RemoteError>() {
                     Ok(converted) => return *converted,
                     Err(source) => {
-                        StoreError::Distant { pack, source: RemoteFrameError { kind, source } }
+                        StoreError::Fetch { pack, source: RemoteFrameError { kind, source } }
                     }
                 }
             }
             error => error,
         };
         let garbled = match &error {
-            StoreError::Garbled { pack, .. } | StoreError::Absent { pack, .. } => Some(*pack),
+            StoreError::CorruptedInTransit { pack, .. } | StoreError::Absent { pack, .. } => {
+                Some(*pack)
+            }
             _ => None,
         };
         match garbled.or(error.damaged_pack()) {

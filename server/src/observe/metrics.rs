@@ -307,7 +307,7 @@ mod tests {
     fn closed_repositories_are_not_reopened_for_metrics() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let hub = Hub::behind(in_folder(folder.path(), runtime.handle()));
+        let hub = Hub::for_upstream(in_folder(folder.path(), runtime.handle()));
         hub.create("a", &Config::default().to_text()).unwrap();
         let known = |packs| Sizes::from([("a".to_owned(), MeasuredSize { packs, bytes: 7 })]);
         assert_eq!(sizes(&hub, known(3)), known(3));

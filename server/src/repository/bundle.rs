@@ -228,9 +228,9 @@ impl Repository {
         most: u64,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         let watch = pieces.observer();
-        if let Some(behind) = &self.upstream {
+        if let Some(upstream) = &self.upstream {
             // Fail before the upload if the upstream cannot be reached.
-            behind.refresh_packs()?;
+            upstream.refresh_packs()?;
             return self.unpack_kept(pieces, (most, &*watch));
         }
         let mut input = BodyReader { pieces, rest: bytes::Bytes::new(), problem: None };
@@ -274,9 +274,9 @@ impl Repository {
         input: &mut dyn Read,
         (most_bytes, observer): (u64, &dyn Observer),
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
-        if let Some(behind) = &self.upstream {
+        if let Some(upstream) = &self.upstream {
             // The bundle may refer to packs that were sent through another relay.
-            behind.refresh_packs()?;
+            upstream.refresh_packs()?;
         }
         let tips = self.refs()?.iter().map(|(_, id)| *id).collect();
         let level = self.repo.config().compression_level;

@@ -25,8 +25,8 @@ impl Repository {
     }
 
     /// Checks that the store has a commit and everything that it refers to.
-    pub(super) fn check_whole(&self, id: &CommitId) -> Result<(), HttpProblem> {
-        self.staged.check_whole(&self.repo, id).map_err(|error| match error {
+    pub(super) fn check_commit_complete(&self, id: &CommitId) -> Result<(), HttpProblem> {
+        self.staged.check_commit_complete(&self.repo, id).map_err(|error| match error {
             StagedError::Accept(AcceptError::Incomplete(source))
                 if self.repo.store().has_partial() =>
             {

@@ -179,14 +179,14 @@ impl Repository {
         upstream: &Arc<Upstream>,
         shared: &RepositoryResources,
     ) -> Result<Self, HttpProblem> {
-        let behind = UpstreamRepository::open(upstream, name)?;
-        Ok(Self::of(name, Arc::clone(behind.repo()), Some(Arc::new(behind)), shared)?)
+        let upstream = UpstreamRepository::open(upstream, name)?;
+        Ok(Self::of(name, Arc::clone(upstream.repo()), Some(Arc::new(upstream)), shared)?)
     }
 
     fn of(
         name: &str,
         repo: Arc<Repo>,
-        behind: Option<Arc<UpstreamRepository>>,
+        upstream: Option<Arc<UpstreamRepository>>,
         shared: &RepositoryResources,
     ) -> Result<Self, PathError> {
         repo.store().sweep();
@@ -200,13 +200,13 @@ impl Repository {
         let (uploads, shared_checks) =
             (Uploads::new(clock.clone()), SharedChecks::new(clock.clone()));
         let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
-        let mirrors = behind.iter().flat_map(|behind| behind.mirrors());
+        let mirrors = upstream.iter().flat_map(|upstream| upstream.mirrors());
         // A served store stays usable without `HEAD`, and without settings that were
         // missing when it was opened. A cache needs both files.
         let files: &[&str] =
-            if behind.is_some() { &[config::FILE, "HEAD"] } else { &[config::FILE] };
+            if upstream.is_some() { &[config::FILE, "HEAD"] } else { &[config::FILE] };
         let files = files.iter().map(|file| repo.dir().join(file));
-        let files = files.filter(|file| behind.is_some() || file.exists());
+        let files = files.filter(|file| upstream.is_some() || file.exists());
         let landmarks = FolderWatch::of(folders.into_iter().chain(mirrors), files);
         let repository = Self {
             name,
@@ -217,7 +217,7 @@ impl Repository {
             uploads,
             shared_checks,
             bundles,
-            upstream: behind,
+            upstream,
             landmarks,
             listing: Mutex::default(),
         };
@@ -228,7 +228,7 @@ impl Repository {
     /// Returns since when the local state may differ from the upstream's. `None` means
     /// that the two agree, or that there is no upstream.
     pub fn outage(&self) -> Option<UpstreamOutage> {
-        self.upstream.as_ref().and_then(|behind| behind.outage())
+        self.upstream.as_ref().and_then(|upstream| upstream.outage())
     }
 
     /// Returns true if only the caller holds this repository and no request to its
@@ -466,7 +466,7 @@ impl Repository {
     pub fn damage(&self, name: &RefName) -> Result<Option<Damage>, HttpProblem> {
         let damage = self.repo.refs().damage(name)?;
         match &self.upstream {
-            Some(behind) if damage == Some(Damage::elsewhere()) => behind.damage(name),
+            Some(upstream) if damage == Some(Damage::elsewhere()) => upstream.damage(name),
             Some(_) => Ok(None),
             None => Ok(damage),
         }
@@ -499,7 +499,7 @@ impl Repository {
         observer: &dyn Observer,
     ) -> Result<bool, HttpProblem> {
         if self.upstream.is_none() {
-            self.check_whole(new)?;
+            self.check_commit_complete(new)?;
         }
         for step in History::new(self.repo.store(), &[*new], Parents::All)? {
             if observer.cancelled() {
@@ -530,12 +530,12 @@ impl Repository {
             let why = "the name contains an invisible or bidirectional control character";
             return Err(HttpProblem::new(Code::Invalid, why));
         }
-        if let Some(behind) = &self.upstream {
+        if let Some(upstream) = &self.upstream {
             let there = match expected {
                 RefCondition::Damaged(damage) => refs::ExpectedRef::Damaged(damage),
                 expected => refs::ExpectedRef::At(expected.commit()),
             };
-            behind.swap(name, (there, new), who)?;
+            upstream.swap(name, (there, new), who)?;
             return Ok(RefText::without_nonce(new));
         }
         // Damaged settings may be those of a newer version of snap, so no ref is moved.
@@ -544,7 +544,7 @@ impl Repository {
             _ => {}
         }
         if let Some(new) = &new {
-            self.check_whole(new)?;
+            self.check_commit_complete(new)?;
         }
         let change = RefLogMessage { time: Time::now(), who, reason: ref_log::PUSH };
         let text = expected.text();
@@ -626,8 +626,8 @@ impl Repository {
             self.refresh()?;
         }
         let missing = || HttpProblem::not_found(format_args!("pack {id}"));
-        if let Some(behind) = &self.upstream {
-            return Ok((PackContent::Frames, behind.fetch_whole(id)?.ok_or_else(missing)?));
+        if let Some(upstream) = &self.upstream {
+            return Ok((PackContent::Frames, upstream.fetch_whole(id)?.ok_or_else(missing)?));
         }
         let file = self.open_pack(id)?.ok_or_else(missing)?;
         let path = self.repo.store().pack_path(id);
@@ -692,7 +692,7 @@ impl Repository {
     /// server keeps nothing of a pack that failed.
     pub fn receive(&self, id: PackId, pieces: BodyPieces) -> Result<Received, HttpProblem> {
         if self.is_whole_here(&id)? {
-            return self.known();
+            return self.already_present();
         }
         let watch = pieces.observer();
         let sent = self.staged.receive(id, pieces, &*watch)?;

@@ -42,8 +42,8 @@ impl Repository {
     /// # Errors
     /// [`Code::Unavailable`] when the store cannot be listed.
     pub fn look_shared(&self) -> Result<(), HttpProblem> {
-        if let Some(behind) = &self.upstream {
-            behind.refresh_packs_shared();
+        if let Some(upstream) = &self.upstream {
+            upstream.refresh_packs_shared();
         }
         self.refresh()
     }
@@ -65,7 +65,7 @@ impl Repository {
         }
         let store = self.repo.store();
         if self.locate(id)?.is_some() {
-            return self.known();
+            return self.already_present();
         }
         let scratch = Scratch::create(&store.dir().join("tmp"))?;
         Store::create(scratch.path(), &Disk::scratch())?;
@@ -81,9 +81,9 @@ impl Repository {
         }
         writer.finish()?;
         let packs: Vec<_> = own.packs().into_iter().map(|id| (id, own.pack_path(&id))).collect();
-        if let Some(behind) = &self.upstream {
+        if let Some(upstream) = &self.upstream {
             // The object may refer to packs that were sent through another relay.
-            behind.refresh_packs()?;
+            upstream.refresh_packs()?;
         }
         self.refresh()?;
         let tips: Vec<CommitId> = match &self.upstream {

@@ -194,14 +194,14 @@ impl Repository {
         most: u64,
         observer: &dyn Observer,
     ) -> Result<Received, HttpProblem> {
-        let Some(behind) = &self.upstream else {
+        let Some(upstream) = &self.upstream else {
             let new = self.staged.publish(&self.repo, ids, most, observer)?;
             return Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added });
         };
-        let (target, mut lock) = (Relay { repository: self, behind }, None);
+        let (target, mut lock) = (Relay { repository: self, upstream }, None);
         let new = self.staged.publish_to(&target, (ids, most), observer, &mut lock)?;
         let _one_at_a_time = lock.map_or_else(|| self.staged.publishing(), Ok)?;
-        behind.publish()?;
+        upstream.publish()?;
         Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added })
     }
 
@@ -215,7 +215,7 @@ impl Repository {
 /// A repository with an upstream, to which new packs are announced.
 struct Relay<'a> {
     repository: &'a Repository,
-    behind: &'a UpstreamRepository,
+    upstream: &'a UpstreamRepository,
 }
 
 impl PublishTarget for Relay<'_> {
@@ -227,7 +227,7 @@ impl PublishTarget for Relay<'_> {
 
     fn refresh(&self) -> Result<(), HttpProblem> {
         self.repository.refresh()?;
-        self.behind.refresh_packs()
+        self.upstream.refresh_packs()
     }
 
     fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
@@ -244,7 +244,7 @@ impl PublishTarget for Relay<'_> {
 
     fn repair_damage(&self) -> bool {
         // The packs may refer to objects whose cached copy is damaged.
-        self.behind.mend()
+        self.upstream.mend()
     }
 
     fn adopt(
@@ -253,16 +253,16 @@ impl PublishTarget for Relay<'_> {
         prepared: VerifiedPacks<'_>,
         observer: &dyn Observer,
     ) -> Result<(), HttpProblem> {
-        let (staged, behind) = (&self.repository.staged, self.behind);
+        let (staged, upstream) = (&self.repository.staged, self.upstream);
         let ids: Vec<PackId> = new.iter().copied().collect();
-        behind.remember_pending(&ids)?;
+        upstream.remember_pending(&ids)?;
         if let Err(error) = prepared.adopt(observer) {
-            behind.forget_pending(&ids);
+            upstream.forget_pending(&ids);
             return Err(error.into());
         }
         staged.complete().extend(&ids);
         ids.iter().for_each(|id| staged.forget(id));
-        behind.record_growth(&ids);
+        upstream.record_growth(&ids);
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use snap_core::{
         path::{ResolvedPath, components, resolve_path},
         spec::{Revisions, SpecError},
     },
-    store::{ContentError, ContentPlace, ContentReader, StatedContent, Store},
+    store::{ContentError, ContentPlace, ContentReader, FileContent, Store},
 };
 
 use super::Repository;
@@ -145,7 +145,7 @@ impl Repository {
             ResolvedPath::Root(_) => return Err(no_file("folder")),
         };
         let store = self.repo.store();
-        let place = match store.locate_file(&StatedContent { id, bytes: size })? {
+        let place = match store.locate_file(&FileContent { id, bytes: size })? {
             Some(ContentPlace::Whole(place)) => store.pack_id(place.pack).map(|pack| {
                 let (offset, bytes) = (place.offset, place.bytes);
                 InFrame { frame: (pack, place.frame), offset, bytes }

@@ -15,8 +15,8 @@ impl Repository {
     /// Updates the local state from the upstream. If the upstream does not answer, the
     /// state stays as it is.
     pub fn catch_up(&self, freshness: Freshness) {
-        if let Some(behind) = &self.upstream {
-            behind.catch_up(freshness);
+        if let Some(upstream) = &self.upstream {
+            upstream.catch_up(freshness);
         }
     }
 
@@ -32,13 +32,13 @@ impl Repository {
 
     /// Checks that the upstream's state was seen, now or earlier.
     pub(super) fn check_seen(&self) -> Result<(), HttpProblem> {
-        self.upstream.as_ref().map_or(Ok(()), |behind| behind.check_followed())
+        self.upstream.as_ref().map_or(Ok(()), |upstream| upstream.check_followed())
     }
 
     /// Reports an upload as already stored, once the upstream has it as well.
-    pub(super) fn known(&self) -> Result<Received, HttpProblem> {
-        if let Some(behind) = &self.upstream {
-            behind.publish()?;
+    pub(super) fn already_present(&self) -> Result<Received, HttpProblem> {
+        if let Some(upstream) = &self.upstream {
+            upstream.publish()?;
         }
         Ok(Received::AlreadyPresent)
     }
@@ -53,13 +53,13 @@ impl Repository {
         read: impl Fn() -> Result<T, HttpProblem>,
     ) -> Result<T, HttpProblem> {
         let done = read();
-        let Some(behind) = &self.upstream else { return done };
-        if behind.mend() {
+        let Some(upstream) = &self.upstream else { return done };
+        if upstream.mend() {
             return read();
         }
         match done {
             Err(problem) if problem.code == Code::Damaged => {
-                behind.catch_up(Freshness::Now);
+                upstream.catch_up(Freshness::Now);
                 read()
             }
             done => done,
@@ -69,7 +69,7 @@ impl Repository {
     /// Returns the problem to report to the client. Damage in a cache becomes
     /// [`Code::Unavailable`], because the cache is repaired and a retry succeeds.
     pub fn hide_cache_damage(&self, problem: HttpProblem) -> HttpProblem {
-        let is_cache = |behind: &Arc<UpstreamRepository>| behind.mend() || !self.is_there();
+        let is_cache = |upstream: &Arc<UpstreamRepository>| upstream.mend() || !self.is_there();
         // Objects of lost packs are reported as not found.
         let may_be_cache = matches!(problem.code, Code::Damaged | Code::NotFound);
         match may_be_cache && self.upstream.as_ref().is_some_and(is_cache) {
@@ -86,8 +86,8 @@ impl Repository {
 
     /// Sends a checked pack to the upstream, if there is one.
     pub(super) fn forward_pack(&self, id: &PackId) -> Result<(), HttpProblem> {
-        let Some(behind) = &self.upstream else { return Ok(()) };
-        self.staged.pack(id)?.map_or(Ok(()), |path| behind.send(id, &path))
+        let Some(upstream) = &self.upstream else { return Ok(()) };
+        self.staged.pack(id)?.map_or(Ok(()), |path| upstream.send(id, &path))
     }
 
     /// Runs `work`, which adds packs to the store, then announces them to the upstream.
@@ -96,7 +96,7 @@ impl Repository {
         work: impl FnOnce() -> Result<T, HttpProblem>,
     ) -> Result<T, HttpProblem> {
         match &self.upstream {
-            Some(behind) => behind.publish_added(work),
+            Some(upstream) => upstream.publish_added(work),
             None => work(),
         }
     }
@@ -108,8 +108,8 @@ impl Repository {
         if found.is_some() {
             return Ok(found);
         }
-        let Some(behind) = &self.upstream else { return Ok(None) };
-        let Some(pieces) = behind.unpublished_pack(id)? else { return Ok(None) };
+        let Some(upstream) = &self.upstream else { return Ok(None) };
+        let Some(pieces) = upstream.unpublished_pack(id)? else { return Ok(None) };
         self.staged.receive(*id, pieces, &Silent)?;
         Ok(self.staged.pack(id)?)
     }

@@ -96,7 +96,7 @@ impl FileCache {
 
     /// Returns the cached metadata of a file, and its bytes if its frame is cached,
     /// too.
-    fn lately(
+    fn cached(
         &self,
         number: u64,
         commit: CommitId,
@@ -129,7 +129,7 @@ impl FileCache {
 
     /// Caches the metadata of a file. Returns it, with the bytes if the file is a
     /// single object. May block.
-    fn keep(
+    fn load(
         &self,
         repository: &Repository,
         found: &FoundFile,
@@ -171,7 +171,7 @@ pub(super) async fn read(
     let repository = server.hub().get_open(&target.repo);
     let id: Option<CommitId> = target.rev.parse().ok();
     if let (Some(repository), Some(id)) = (&repository, id)
-        && let Some((file, bytes)) = server.files().lately(repository.number(), id, &target.path)
+        && let Some((file, bytes)) = server.files().cached(repository.number(), id, &target.path)
         // A file in chunks has no place and is streamed. Otherwise its frame must be
         // cached.
         && (bytes.is_some() || file.place.is_none())
@@ -183,7 +183,7 @@ pub(super) async fn read(
     let shared = server.clone();
     let read = server.with(target.repo, move |repository| {
         let found = repository.file(&target.rev, &target.path)?;
-        let (file, bytes) = shared.files().keep(repository, &found, &target.path)?;
+        let (file, bytes) = shared.files().load(repository, &found, &target.path)?;
         Ok((found.revision, file, bytes, Arc::clone(repository)))
     });
     let (revision, file, bytes, repository) = read.await?;

@@ -252,12 +252,13 @@ impl UpstreamRepository {
         let packs = UpstreamFrames { packs, watch, cache, contact, damaged: Arc::clone(&damaged) };
         let adopting = Arc::default();
         let opening = upstream.cache.opening(&store);
-        let repo = Repo::open(&store, Disk::default(), &Silent)?.with_distant(Arc::new(packs));
+        let repo =
+            Repo::open(&store, Disk::default(), &Silent)?.with_remote_frames(Arc::new(packs));
         let repo = repo.with_list_checks(Arc::clone(&upstream.list_checks));
         let repo = Arc::new(repo);
         opening
             .opened(CachedStore { repo: Arc::downgrade(&repo), adopting: Arc::clone(&adopting) });
-        let behind = Self {
+        let repository = Self {
             upstream: Arc::clone(upstream),
             repo,
             ref_reader: asking,
@@ -280,19 +281,19 @@ impl UpstreamRepository {
             damaged,
             upstream_pack_count: AtomicUsize::new(0),
         };
-        let written = fs_err::read_to_string(behind.followed_path()).ok();
+        let written = fs_err::read_to_string(repository.followed_path()).ok();
         let followed =
-            written.filter(|written| behind.fingerprint().is_ok_and(|is| is == *written));
-        *behind.synced_fingerprint.lock() = followed;
-        if behind.loss_path().exists() {
-            behind.push_state.lock().verified_since_loss = Some(Vec::new());
+            written.filter(|written| repository.fingerprint().is_ok_and(|is| is == *written));
+        *repository.synced_fingerprint.lock() = followed;
+        if repository.loss_path().exists() {
+            repository.push_state.lock().verified_since_loss = Some(Vec::new());
         }
         // Packs that upstream has may have been evicted from the cache: add their stubs.
-        behind
-            .sync_packs(&HashSet::new(), &behind.push_state.lock().remote)
-            .map_err(|error| behind.to_problem(error))?;
-        behind.mend();
-        Ok(behind)
+        repository
+            .sync_packs(&HashSet::new(), &repository.push_state.lock().remote)
+            .map_err(|error| repository.to_problem(error))?;
+        repository.mend();
+        Ok(repository)
     }
 
     /// Returns the folders beside the local store that must stay in place.
@@ -342,7 +343,7 @@ impl UpstreamRepository {
         if freshness == Freshness::Lately && self.ref_queries.is_younger(AGE) {
             return self.fresh.record(true);
         }
-        let compare = |behind: &Self| behind.compare_with_room().is_ok();
+        let compare = |repository: &Self| repository.compare_with_room().is_ok();
         let is_fresh = !self.upstream.contact.is_backing_off()
             && self
                 .ref_queries
@@ -353,8 +354,8 @@ impl UpstreamRepository {
     /// Asks the upstream in a new thread. A caller that times out must not end the query
     /// that others wait for, and all threads that serve requests may be waiting.
     fn start_query(self: &Arc<Self>, guard: QueryGuard, query: fn(&Self) -> bool) {
-        let (behind, span) = (Arc::clone(self), tracing::Span::current());
-        let work = move || span.in_scope(|| guard.finish(query(&behind)));
+        let (repository, span) = (Arc::clone(self), tracing::Span::current());
+        let work = move || span.in_scope(|| guard.finish(query(&repository)));
         if let Err(error) = thread::Builder::new().name("upstream".into()).spawn(work) {
             tracing::error!(%error, "cannot start a thread to query the upstream");
         }
@@ -645,7 +646,7 @@ impl UpstreamRepository {
         }
         self.publish_with(&moving)?;
         if let Some(new) = new {
-            self.check_whole(&mut moving, &new)?;
+            self.check_commit_complete(&mut moving, &new)?;
         }
         let remote = &moving.remote;
         let slot = self.wait(remote.any_slot(name))?;
@@ -706,7 +707,11 @@ impl UpstreamRepository {
     /// # Errors
     /// [`Code::Rejected`] when there is no such commit, [`Code::Unavailable`] when packs
     /// that it needs are gone.
-    fn check_whole(&self, moving: &mut PushState, new: &CommitId) -> Result<(), HttpProblem> {
+    fn check_commit_complete(
+        &self,
+        moving: &mut PushState,
+        new: &CommitId,
+    ) -> Result<(), HttpProblem> {
         // Not in the local store, which may have packs that were not sent upstream yet.
         let is_there = |moving: &PushState| moving.remote.mirror().has(&new.object());
         if !is_there(moving)? {

@@ -257,7 +257,7 @@ fn behind(named: &str, settings: &ServerSettings, cx: &Context) -> Result<(Hub, 
     let cache = cache.map_err(snap_remote::store::RemoteError::from)?;
     let runtime = cx.runtime()?.handle().clone();
     let upstream = Upstream::new(origin, cache, &settings.limits, runtime)?;
-    Ok((Hub::behind(upstream), shown))
+    Ok((Hub::for_upstream(upstream), shown))
 }
 
 /// Waits for Ctrl-C, then stops the server.

@@ -118,7 +118,7 @@ pub fn prepare_opened<'s>(
     check_work(incoming.listed_bytes(observer)?, options)?;
     let commits = check_complete(&incoming, &head, options, observer)?;
     observer.phase(Phase::Data, None);
-    incoming.check_lists(observer).map_err(|error| match error.is_elsewhere() {
+    incoming.check_lists(observer).map_err(|error| match error.is_remote() {
         true => Error::Store(error),
         false => Error::Damaged(error),
     })?;
@@ -254,7 +254,7 @@ fn check_complete(
     walked.map_err(|error| match error {
         ReachError::Interrupted => Error::Interrupted,
         ReachError::Store(StoreError::Io(error)) => Error::Io(error),
-        ReachError::Store(error) if error.is_elsewhere() => Error::Store(error),
+        ReachError::Store(error) if error.is_remote() => Error::Store(error),
         error => Error::Broken { commit: head.commit, source: Box::new(error) },
     })?;
     if reached < head.objects {

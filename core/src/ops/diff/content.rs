@@ -19,7 +19,7 @@ use crate::{
         cat::{self, CatError},
         diff::{Change, ChangeSide, ComparedKind, DiffError, New, disk_paths::DiskPaths},
     },
-    store::{ContentReader, StatedContent, Store},
+    store::{ContentReader, FileContent, Store},
 };
 
 /// The content of one side of a change.
@@ -72,7 +72,7 @@ impl<'a> SideReader<'a> {
                 if let ComparedKind::File { size: bytes, id: Some(id) } = item.what
                     && bytes <= limits::WHOLE_FILE_BYTES.min(self.limit_bytes)
                 {
-                    batch.push(StatedContent { id, bytes });
+                    batch.push(FileContent { id, bytes });
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::{
         batch::{ArchiveEntry, EntryData},
         deflate::StoredContent,
     },
-    store::{ContentReader, StatedContent},
+    store::{ContentReader, FileContent},
 };
 
 /// Number of frames that may have contents of two batches: a commit fills several frames in
@@ -20,7 +20,7 @@ pub(super) fn load(job: &ExportJob<'_>, items: &mut [ArchiveEntry]) -> Result<()
         match item.content() {
             Some((id, bytes)) if matches!(item.body, EntryData::Wanted) => {
                 if item.is_small() {
-                    batch.push(StatedContent { id, bytes });
+                    batch.push(FileContent { id, bytes });
                     wanted.push(at);
                 } else {
                     item.body = EntryData::Stream;

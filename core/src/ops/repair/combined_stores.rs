@@ -120,7 +120,7 @@ impl ObjectSource for CombinedStores<'_> {
                 Ok(bytes) => return Ok(bytes),
                 // The object is stored elsewhere and the transport failed: it may still be sound.
                 Err(error)
-                    if error.is_elsewhere()
+                    if error.is_remote()
                         && !matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) =>
                 {
                     return Err(error);
@@ -157,7 +157,7 @@ impl ObjectSource for CombinedStores<'_> {
         let id = match &error {
             // A partial clone does not have this object; that is not damage.
             ReachError::Store(StoreError::Absent { .. }) => return Ok(()),
-            ReachError::Store(source @ StoreError::Distant { .. })
+            ReachError::Store(source @ StoreError::Fetch { .. })
                 if source.kind() != ErrorKind::NotFound =>
             {
                 return Err(error);

@@ -171,7 +171,7 @@ impl ScratchStore {
             // Either the pack has all frames and yet does not hash to its name, or the user asked
             // to stop.
             Ok(false) => Ok(Assembled::Incomplete),
-            Err(error) if error.damaged_pack().is_some() || error.is_elsewhere() => {
+            Err(error) if error.damaged_pack().is_some() || error.is_remote() => {
                 Ok(Assembled::Incomplete)
             }
             Err(error) => Err(error),

@@ -64,7 +64,7 @@ impl<'a> RepairSource<'a> {
             Ok(value) => Some(value),
             Err(error) => {
                 let is_object = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-                if matches!(error, StoreError::Distant { .. }) && !is_object {
+                if matches!(error, StoreError::Fetch { .. }) && !is_object {
                     let _ = self.failed.set(error);
                 }
                 None

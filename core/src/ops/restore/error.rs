@@ -100,7 +100,7 @@ impl RestoreError {
             Self::Differs { .. } | Self::Unsaved(_) | Self::Blocked { .. } => ErrorKind::Exists,
             // An object that is stored elsewhere and cannot be fetched is not damaged.
             Self::Damaged { entries, source, .. }
-                if entries.iter().all(|entry| entry.source.is_elsewhere()) =>
+                if entries.iter().all(|entry| entry.source.is_remote()) =>
             {
                 source.kind()
             }

@@ -36,7 +36,7 @@ use crate::{
         reserved::Reserved,
         restore::{
             ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
-            filter::Filter, large::Clones, links::LeaderFailure, tally::Tally,
+            filter::Filter, large::Clones, links::FirstNameFailure, tally::Tally,
         },
     },
     store::Store,
@@ -83,7 +83,7 @@ pub(super) struct RestoreJob<'a> {
     target: Option<RestoreTarget>,
     halted: AtomicBool,
     failed: Mutex<Option<RestoreError>>,
-    failed_leaders: Mutex<HashMap<u64, LeaderFailure>>,
+    failed_first_names: Mutex<HashMap<u64, FirstNameFailure>>,
     /// Folders of the target that were stores before this run and have the path of a
     /// folder of the snapshot.
     stores: Mutex<HashSet<PathBuf>>,
@@ -119,7 +119,7 @@ impl<'a> RestoreJob<'a> {
             target: None,
             halted: AtomicBool::new(false),
             failed: Mutex::default(),
-            failed_leaders: Mutex::default(),
+            failed_first_names: Mutex::default(),
             stores: Mutex::default(),
             made: Mutex::default(),
         })
@@ -480,13 +480,13 @@ impl<'a> RestoreJob<'a> {
 
     /// Records why the first name of a file with several names could not be created. Does
     /// nothing for a file with one name.
-    pub(super) fn leader_failed(&self, link: Option<u64>, why: LeaderFailure) {
-        self.failed_leaders.lock().extend(link.map(|link| (link, why)));
+    pub(super) fn first_name_failed(&self, link: Option<u64>, why: FirstNameFailure) {
+        self.failed_first_names.lock().extend(link.map(|link| (link, why)));
     }
 
     /// Returns why the first name of a file could not be created, if it could not.
-    pub(super) fn leader_failure(&self, link: u64) -> Option<LeaderFailure> {
-        self.failed_leaders.lock().get(&link).cloned()
+    pub(super) fn first_name_failure(&self, link: u64) -> Option<FirstNameFailure> {
+        self.failed_first_names.lock().get(&link).cloned()
     }
 }
 

@@ -45,13 +45,13 @@ impl FirstLink {
 /// Entries with the same link number differ in their attributes if a commit of named paths
 /// stored only some of the names again. Each set of attributes is a file of its own.
 #[derive(Default)]
-pub(super) struct Leaders {
+pub(super) struct FirstNames {
     names: HashMap<(u64, AttributesHash), Arc<FirstLink>>,
     /// The files that the inodes of these names in the target belong to.
     inodes: HashMap<Identity, (u64, AttributesHash)>,
 }
 
-impl Leaders {
+impl FirstNames {
     /// Returns the first name of the file that an entry is a name of.
     pub(super) fn of(
         &self,
@@ -85,7 +85,7 @@ impl Leaders {
 /// The reason why a leader could not be created, and therefore none of its further names.
 /// A leader that a full folder blocks is not a failure: the next name becomes the leader.
 #[derive(Clone)]
-pub(super) enum LeaderFailure {
+pub(super) enum FirstNameFailure {
     /// The content cannot be read from the store.
     Damaged(Arc<StoreError>),
     /// The system does not create such entries, or not in this place.
@@ -104,7 +104,7 @@ pub(super) struct LinkTask {
 }
 
 impl RestoreJob<'_> {
-    /// Creates further names, after their leaders exist.
+    /// Creates further names, after their first_names exist.
     pub(super) fn write_links(&self, tasks: &[LinkTask]) {
         let Some(root) = self.root() else { return };
         let mut from = FolderCache::new(root);
@@ -129,9 +129,9 @@ impl RestoreJob<'_> {
         into: &mut FolderCache<'_>,
     ) -> Result<(), PathError> {
         let size = if let EntryKind::File { size, .. } = &task.leader.kind { *size } else { 0 };
-        match self.leader_failure(task.link) {
+        match self.first_name_failure(task.link) {
             // The first name is refused where it lies. This one may lie elsewhere.
-            Some(LeaderFailure::Refused(errno))
+            Some(FirstNameFailure::Refused(errno))
                 if matches!(task.leader.kind, EntryKind::File { .. }) =>
             {
                 (self.refusals(&task.folder, Some(&task.name)))("hard link", errno.into());
@@ -139,7 +139,7 @@ impl RestoreJob<'_> {
             }
             Some(why) => {
                 self.observer.advance(size, 1);
-                self.report_leader_failure(task, why);
+                self.report_first_name_failure(task, why);
                 return Ok(());
             }
             None => {}
@@ -188,17 +188,17 @@ impl RestoreJob<'_> {
     }
 
     /// Reports the leader's failure for a further name.
-    fn report_leader_failure(&self, task: &LinkTask, why: LeaderFailure) {
+    fn report_first_name_failure(&self, task: &LinkTask, why: FirstNameFailure) {
         let path = task.folder.join(&task.name);
         match (why, &task.leader.kind) {
-            (LeaderFailure::Damaged(error), EntryKind::File { id, .. }) => {
+            (FirstNameFailure::Damaged(error), EntryKind::File { id, .. }) => {
                 self.tally.damaged(path, id.object(), error);
             }
-            (LeaderFailure::Refused(errno), kind) => {
+            (FirstNameFailure::Refused(errno), kind) => {
                 self.tally.not_made(self.observer, kind.noun(), &path, &errno.into());
             }
             // Only files have content.
-            (LeaderFailure::Damaged(_), _) => {}
+            (FirstNameFailure::Damaged(_), _) => {}
         }
     }
 
@@ -226,7 +226,7 @@ impl RestoreJob<'_> {
             kind => {
                 if let Err(error) = make_node(folder, &name, kind) {
                     let Some(errno) = refused(&error) else { return Err(failed(error)) };
-                    self.leader_failed(entry.metadata.link, LeaderFailure::Refused(errno));
+                    self.first_name_failed(entry.metadata.link, FirstNameFailure::Refused(errno));
                     let path = at.join(&entry.name);
                     self.tally.not_made(self.observer, kind.noun(), &path, &error);
                     return Ok(false);

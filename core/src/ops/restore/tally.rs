@@ -119,7 +119,7 @@ fn damaged_entry(path: PathBuf, object: ObjectId, source: Arc<StoreError>) -> Da
         | StoreError::Format { pack, .. }
         | StoreError::Frame { pack, .. }
         | StoreError::Absent { pack, .. }
-        | StoreError::Garbled { pack, .. }
+        | StoreError::CorruptedInTransit { pack, .. }
         | StoreError::Expand { pack, .. }
         | StoreError::Gone { pack } => Some(*pack),
         _ => None,

@@ -37,7 +37,7 @@ use crate::{
         filter::Choice,
         guard::Guard,
         job::RestoreJob,
-        links::{LeaderFailure, Leaders},
+        links::{FirstNameFailure, FirstNames},
         plan::{KeepReason, PlannedFolder, RemovalPlan, RemovalPlanner},
         visit::folders::make_accessible,
         walk::{RestoreStep, RestoreWalk},
@@ -163,7 +163,7 @@ struct FolderVisit<'j, 'a> {
     walk: RestoreWalk<'j, FolderTag>,
     levels: Vec<VisitLevel>,
     cursor: Option<FolderCache<'j>>,
-    leaders: Leaders,
+    first_names: FirstNames,
     window: WriteWindow,
     sender: Option<SyncSender<WriteWindow>>,
     planner: RemovalPlanner<'j, 'a>,
@@ -190,7 +190,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             walk: RestoreWalk::new(job.store, what, top),
             levels: Vec::new(),
             cursor: job.folder_cache(),
-            leaders: Leaders::default(),
+            first_names: FirstNames::default(),
             window: WriteWindow { is_first: true, ..WriteWindow::default() },
             sender,
             planner: RemovalPlanner::new(job, None),
@@ -492,7 +492,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                     (entry.name.clone(), entry.kind.noun(), entry.metadata.link);
                 if let Err(error) = self.act(entry, stat, verdict) {
                     self.refuse(&self.level().folder.join(&name), noun, error)?;
-                    self.job.leader_failed(link, LeaderFailure::Refused(Errno::PERM));
+                    self.job.first_name_failed(link, FirstNameFailure::Refused(Errno::PERM));
                 }
                 if self.window.is_full() {
                     self.flush();

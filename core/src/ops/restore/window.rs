@@ -17,9 +17,9 @@ use crate::{
     ops::restore::{
         Existing, RestoreError,
         job::{OwnerRights, RestoreJob},
-        links::{LeaderFailure, LinkTask},
+        links::{FirstNameFailure, LinkTask},
     },
-    store::{ContentReader, StatedContent, StoreError},
+    store::{ContentReader, FileContent, StoreError},
 };
 
 /// The number of files in a full window. The names and attributes of this many files take
@@ -108,8 +108,8 @@ impl RestoreJob<'_> {
     /// Writes files: first small ones in the order of their contents in the store, then large
     /// ones.
     pub(super) fn write_files(&self, files: &[FileTask]) {
-        let content = |task: &FileTask| StatedContent { id: task.id, bytes: task.size };
-        let batch: Vec<StatedContent> = files.iter().map(content).collect();
+        let content = |task: &FileTask| FileContent { id: task.id, bytes: task.size };
+        let batch: Vec<FileContent> = files.iter().map(content).collect();
         let written = ContentReader::new(self.store).read_batch(
             &batch,
             0,
@@ -138,7 +138,7 @@ impl FileTask {
         if is_out_of_reach(&error) {
             return job.fail(RestoreError::Store(error));
         }
-        job.leader_failed(self.metadata.link, LeaderFailure::Damaged(Arc::clone(&error)));
+        job.first_name_failed(self.metadata.link, FirstNameFailure::Damaged(Arc::clone(&error)));
         job.observer.advance(self.size, 1);
         job.tally.damaged(self.folder.join(&self.name), self.id.object(), error);
     }
@@ -177,7 +177,7 @@ impl FileTask {
         let errno = Errno::from_io_error(&error.source).unwrap_or(Errno::EXIST);
         match job.refuse(&self.folder.join(&self.name), "file", error) {
             Ok(()) => {
-                job.leader_failed(self.metadata.link, LeaderFailure::Refused(errno));
+                job.first_name_failed(self.metadata.link, FirstNameFailure::Refused(errno));
                 job.observer.advance(self.size, 1);
             }
             Err(error) => job.fail(error),
@@ -188,5 +188,5 @@ impl FileTask {
 /// Returns true if the error concerns the whole remote, and not one object.
 pub(super) fn is_out_of_reach(error: &StoreError) -> bool {
     let of_one = [ErrorKind::NotFound, ErrorKind::Damaged];
-    matches!(error, StoreError::Distant { .. }) && !of_one.contains(&error.kind())
+    matches!(error, StoreError::Fetch { .. }) && !of_one.contains(&error.kind())
 }

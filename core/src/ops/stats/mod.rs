@@ -45,7 +45,7 @@ use crate::{
         largest::Largest,
     },
     repo::{
-        changed::{Changed, ChangedItem, Others},
+        changed::{Changed, ChangedItem, OthersHave},
         history::{History, Parents},
         past::PastError,
     },
@@ -240,7 +240,7 @@ impl StatsWalk<'_> {
     fn entry(
         &mut self,
         entry: &Entry,
-        others: Others,
+        others: OthersHave,
         added: &mut AddedData,
     ) -> Result<Inside, StoreError> {
         match entry.kind {
@@ -252,7 +252,7 @@ impl StatsWalk<'_> {
             // A folder that was counted before has nothing new in it, so its totals are
             // enough.
             EntryKind::Folder { id }
-                if others == Others::Nothing && self.met.is_marked(&id.object())? =>
+                if others == OthersHave::Nothing && self.met.is_marked(&id.object())? =>
             {
                 let totals = *self.store.tree(&id)?.totals();
                 self.compared.add(Sums { files: totals.files, bytes: totals.bytes });

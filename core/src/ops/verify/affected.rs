@@ -66,8 +66,8 @@ impl Verification<'_> {
     ) -> Result<(), VerifyError> {
         let mut search = AffectedSearch {
             run: self,
-            whole: Marks::new(self.store),
-            lacking: Marks::new(self.store),
+            clean: Marks::new(self.store),
+            affected_folders: Marks::new(self.store),
             places: HashMap::new(),
             most_paths,
             affected: Affected::default(),
@@ -91,9 +91,9 @@ impl Verification<'_> {
 struct AffectedSearch<'s> {
     run: &'s Verification<'s>,
     /// Trees without problems below them.
-    whole: Marks,
+    clean: Marks,
     /// Trees with problems below them.
-    lacking: Marks,
+    affected_folders: Marks,
     /// The position in `affected.paths` of a path with an object.
     places: HashMap<(Vec<u8>, ObjectId), usize>,
     most_paths: usize,
@@ -168,12 +168,14 @@ impl AffectedSearch<'_> {
         walk: &mut TreeWalk<SearchedFolder>,
     ) -> Result<bool, VerifyError> {
         let id = node.id();
-        if self.whole.is_marked(&id.object())? {
+        if self.clean.is_marked(&id.object())? {
             return Ok(false);
         }
         // A folder with problems that many folders share is searched again under each of
         // its paths, but only until enough paths are listed. This bounds the time.
-        if self.affected.paths.len() >= self.most_paths && self.lacking.is_marked(&id.object())? {
+        if self.affected.paths.len() >= self.most_paths
+            && self.affected_folders.is_marked(&id.object())?
+        {
             self.affected.more_paths += 1;
             return Ok(true);
         }
@@ -219,7 +221,7 @@ impl AffectedSearch<'_> {
         while folder.nodes.len() > open
             && let Some(SearchedNode { id, has_problem }) = folder.nodes.pop()
         {
-            let known = if has_problem { &self.lacking } else { &self.whole };
+            let known = if has_problem { &self.affected_folders } else { &self.clean };
             known.mark(&id.object())?;
             if has_problem {
                 folder.add_problem();

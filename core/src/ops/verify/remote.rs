@@ -259,7 +259,7 @@ impl RemotePackVerifier<'_> {
                 continue;
             }
             let stored = self.source.read(task.id, frame.range());
-            let stored = stored.map_err(|source| StoreError::Distant { pack: task.id, source })?;
+            let stored = stored.map_err(|source| StoreError::Fetch { pack: task.id, source })?;
             self.check_stored(pack, contents, stored);
             read += u64::from(frame.stored_bytes);
             self.run.observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
@@ -307,7 +307,7 @@ impl RemotePackVerifier<'_> {
             Err(error) if matches!(error.kind, ErrorKind::Damaged | ErrorKind::NotFound) => None,
             // A transport error says nothing about the pack.
             Err(source) => {
-                self.run.fail(StoreError::Distant { pack: pack.id(), source });
+                self.run.fail(StoreError::Fetch { pack: pack.id(), source });
                 return None;
             }
         };

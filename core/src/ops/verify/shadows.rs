@@ -55,7 +55,7 @@ impl Verification<'_> {
         if self.lies_at_origin(&source) {
             return;
         }
-        if self.remote.is_some() && source.is_elsewhere() {
+        if self.remote.is_some() && source.is_remote() {
             match source.kind() {
                 ErrorKind::Damaged => self.shadow_place(id),
                 // A transport failure says nothing about the object.
@@ -67,7 +67,7 @@ impl Verification<'_> {
             Some(_) if matches!(source, StoreError::Frame { .. } | StoreError::Expand { .. }) => {
                 self.shadow_place(id);
             }
-            Some((pack, extent)) => self.shadow(pack, extent),
+            Some((pack, part)) => self.shadow(pack, part),
             // The pack's checksums do not prove a chunk list, so the list itself may be
             // wrong.
             None if matches!(source, StoreError::Object { kind: ObjectKind::ChunkList, .. }) => {
@@ -95,9 +95,9 @@ impl Verification<'_> {
         }
     }
 
-    fn shadow(&self, pack: PackId, extent: ShadowedPart) {
+    fn shadow(&self, pack: PackId, part: ShadowedPart) {
         let mut found = self.shadows.lock();
-        found.damaged.add(pack, Reason::Damaged, extent);
+        found.damaged.add(pack, Reason::Damaged, part);
     }
 
     /// Records that a shadowed pack was read and hashed and is sound.
@@ -130,8 +130,8 @@ impl Verification<'_> {
             for pack in &found.whole {
                 table.remove(pack, Reason::Damaged);
             }
-            for (pack, reason, extent) in found.damaged.entries() {
-                table.add(*pack, reason, extent.clone());
+            for (pack, reason, part) in found.damaged.entries() {
+                table.add(*pack, reason, part.clone());
             }
         });
         match written {

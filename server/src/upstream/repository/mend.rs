@@ -23,7 +23,7 @@ use crate::causes::causes;
 /// Returns true if an error means that files of the cache are damaged, not those upstream.
 pub(super) fn is_of_cache(error: &RemoteError) -> bool {
     let kind = match error {
-        RemoteError::Store(error) if error.is_elsewhere() => return false,
+        RemoteError::Store(error) if error.is_remote() => return false,
         RemoteError::Store(error) => error.kind(),
         RemoteError::Ref(error) => error.kind(),
         _ => return false,

@@ -58,7 +58,7 @@ impl UpstreamRepository {
     /// Like [`refresh_packs`](Self::refresh_packs), for requests that read. Callers at the same time share
     /// one query, and none waits for long.
     pub fn refresh_packs_shared(self: &Arc<Self>) {
-        let look = |behind: &Self| behind.refresh_packs().is_ok();
+        let look = |repository: &Self| repository.refresh_packs().is_ok();
         let is_fresh =
             self.pack_queries.join(self.upstream.patience, |guard| self.start_query(guard, look));
         if !is_fresh {

@@ -83,9 +83,9 @@ impl Execution {
             words.push("../elsewhere");
         }
         let ran = self.world.run(&folder, words);
-        let is_elsewhere = args.elsewhere;
-        before.check_unchanged(&self.world, (!is_elsewhere).then_some(place))?;
-        if is_elsewhere {
+        let is_remote = args.elsewhere;
+        before.check_unchanged(&self.world, (!is_remote).then_some(place))?;
+        if is_remote {
             let prefix =
                 if is_file { scope.rsplit_once('/').map_or("", |(above, _)| above) } else { scope };
             let found = observe(&elsewhere).unwrap();

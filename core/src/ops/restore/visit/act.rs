@@ -16,7 +16,7 @@ use crate::{
         visit::{FolderVisit, VisitMode},
         window::FileTask,
     },
-    store::StatedContent,
+    store::FileContent,
 };
 
 impl FolderVisit<'_, '_> {
@@ -38,7 +38,7 @@ impl FolderVisit<'_, '_> {
         // On disk, this name shares an inode with a name that the snapshot gives other
         // attributes. It becomes a file of its own.
         let shares_wrong_inode =
-            file.is_some_and(|file| self.leaders.is_of_other_file(stat.as_ref(), file));
+            file.is_some_and(|file| self.first_names.is_of_other_file(stat.as_ref(), file));
         let verdict = match self.job.options.existing {
             Existing::Overwrite if shares_wrong_inode => ComparedState::Differs,
             _ => verdict,
@@ -49,14 +49,14 @@ impl FolderVisit<'_, '_> {
         if self.mode == VisitMode::Write && verdict != ComparedState::Same {
             self.job.check_as_seen(&self.level().folder, &entry.name, stat.as_ref())?;
         }
-        if let Some(leader) = file.and_then(|file| self.leaders.of(file, &entry.kind)) {
+        if let Some(leader) = file.and_then(|file| self.first_names.of(file, &entry.kind)) {
             return self.act_link(entry, stat, verdict, leader);
         }
         if let Some((link, attributes)) = file {
             let there = stat.as_ref().filter(|_| verdict.has_content()).map(identity);
             let folder = Arc::clone(&self.level().folder);
             let (kind, name) = (entry.kind.clone(), entry.name.clone());
-            self.leaders.insert(link, FirstLink { kind, attributes, folder, name, there });
+            self.first_names.insert(link, FirstLink { kind, attributes, folder, name, there });
         }
         self.report(&entry, stat.as_ref(), verdict);
         match (self.mode, verdict) {
@@ -77,7 +77,7 @@ impl FolderVisit<'_, '_> {
                     self.write(entry, verdict == ComparedState::Differs)?;
                 } else if let Some(file) = file {
                     // The file itself is fine, so its next name becomes the leader.
-                    self.leaders.remove(file);
+                    self.first_names.remove(file);
                 }
             }
         }
@@ -89,7 +89,7 @@ impl FolderVisit<'_, '_> {
     fn check_content(&self, entry: &Entry) {
         let is_dry = self.job.options.mode == Mode::DryRun;
         let EntryKind::File { size, id } = &entry.kind else { return };
-        let content = StatedContent { id: *id, bytes: *size };
+        let content = FileContent { id: *id, bytes: *size };
         if is_dry && let Err(error) = self.job.store.locate_file(&content) {
             self.job.tally.damaged(self.level().folder.join(&entry.name), id.object(), error);
         }
