@@ -169,6 +169,11 @@ impl Frame {
         self.offset..self.offset + u64::from(self.stored_bytes)
     }
 
+    /// Returns true if these are the stored bytes of the frame.
+    pub fn matches(&self, stored: &[u8]) -> bool {
+        stored.len() == self.stored_bytes as usize && checksum(stored) == self.checksum
+    }
+
     /// Returns a sort key for the order of the frames in the pack. The offset alone is
     /// ambiguous: an empty frame, as of an empty file, has the same offset as the next
     /// frame.

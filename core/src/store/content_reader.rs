@@ -320,7 +320,7 @@ impl<'s> ContentReader<'s> {
             Err(error) if error.is_remote() && !self.store.route_around_damage(&error) => {
                 return Err(error);
             }
-            frame => frame.ok().filter(|frame| first_place.slice(frame).is_ok()),
+            frame => frame.ok().filter(|frame| first_place.slice(frame).is_some()),
         };
         let Some(frame) = frame else {
             // The frame is damaged, was merged into another pack meanwhile, or is not the one that
@@ -332,7 +332,7 @@ impl<'s> ContentReader<'s> {
         let mut pieces = vec![first_place.range()];
         for next in others {
             let place = self.store.locate_chunk(next)?;
-            if key(&place) != key(&first_place) || place.slice(&frame).is_err() {
+            if key(&place) != key(&first_place) || place.slice(&frame).is_none() {
                 break;
             }
             pieces.push(place.range());
@@ -547,7 +547,7 @@ impl ContentReader<'_> {
             let checked = |content: &[u8]| check_bytes(&id, Some(bytes), content.len() as u64);
             let is_right =
                 |content: &&[u8]| verified == Some((*place, id)) || BlobId::of(content) == id;
-            if let Some(content) = frame.and_then(|raw| place.slice(raw).ok()).filter(is_right) {
+            if let Some(content) = frame.and_then(|raw| place.slice(raw)).filter(is_right) {
                 verified = Some((*place, id));
                 visit(*index, checked(content).map(|()| content).map_err(Arc::new));
                 continue;

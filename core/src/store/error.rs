@@ -60,6 +60,10 @@ pub enum StoreError {
     #[error("pack {pack:.12} cannot be read")]
     Format { pack: PackId, source: FormatError },
 
+    /// The index names a place that the pack does not have. Nothing in the pack is damaged.
+    #[error("the index does not match pack {pack:.12}")]
+    IndexMismatch { pack: PackId },
+
     /// The bytes of a pack do not hash to its name.
     #[error("pack {pack:.12} is damaged: its bytes hash to {actual:.12}")]
     PackHash { pack: PackId, actual: PackId },
@@ -136,6 +140,12 @@ impl StoreError {
         matches!(self, Self::Absent { .. } | Self::CorruptedInTransit { .. } | Self::Fetch { .. })
     }
 
+    /// Returns true if a fetch failed for a reason that says nothing about the object or its pack:
+    /// other fetches would fail as well.
+    pub fn is_transport(&self) -> bool {
+        matches!(self, Self::Fetch { source, .. } if source.is_transport())
+    }
+
     /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -148,6 +158,7 @@ impl StoreError {
             | Self::Length { .. }
             | Self::Shadowed { .. }
             | Self::TooDeep { .. }
+            | Self::IndexMismatch { .. }
             | Self::PackHash { .. }
             | Self::Frame { .. }
             | Self::CorruptedInTransit { .. }

@@ -25,7 +25,6 @@ use crate::{
         pack::{Frame, ObjectKind},
         shadow::ShadowedPart,
         tree::Node,
-        wire::FormatError,
     },
     store::{
         StoreError,
@@ -58,14 +57,10 @@ pub struct ObjectLocation {
 }
 
 impl ObjectLocation {
-    /// Returns the object's bytes within its frame.
-    ///
-    /// # Errors
-    /// [`FormatError`] when the frame is too short: the index belongs to another pack.
-    pub fn slice<'a>(&self, frame: &'a [u8]) -> Result<&'a [u8], FormatError> {
-        let range = self.range();
-        let at = range.start;
-        frame.get(range).ok_or(FormatError::Invalid { what: "object place", at })
+    /// Returns the object's bytes within its frame. Returns `None` if the frame is too short: the
+    /// index does not match the pack.
+    pub fn slice<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
+        frame.get(self.range())
     }
 
     /// Returns this place if the object `id` there is of the wanted kind.
@@ -541,7 +536,7 @@ impl Store {
     ) -> Result<Vec<u8>, StoreError> {
         let frame = self.cached_frame(place)?;
         let pack = self.pack_id(place.pack).expect("a place has a pack of this store");
-        let bytes = place.slice(&frame).map_err(|source| StoreError::Format { pack, source })?;
+        let bytes = place.slice(&frame).ok_or(StoreError::IndexMismatch { pack })?;
         match actual_id(place.kind, bytes) {
             Some(actual) if actual != *id => Err(StoreError::Damaged { pack, wanted: *id, actual }),
             _ => Ok(bytes.to_vec()),

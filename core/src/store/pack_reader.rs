@@ -206,12 +206,9 @@ impl PackFile {
     /// Returns the frame with this number.
     ///
     /// # Errors
-    /// [`StoreError::Format`] when there is no such frame: the index belongs to another
-    /// pack.
+    /// [`StoreError::IndexMismatch`] when there is no such frame.
     pub fn frame(&self, number: u32) -> Result<&Frame, StoreError> {
-        let source =
-            crate::format::wire::FormatError::Invalid { what: "frame number", at: number as usize };
-        self.frames.get(number as usize).ok_or(StoreError::Format { pack: self.id, source })
+        self.frames.get(number as usize).ok_or(StoreError::IndexMismatch { pack: self.id })
     }
 
     /// Reads and checks the object table.
@@ -311,7 +308,7 @@ impl PackFile {
         }
         stored.resize(bytes, 0);
         let is_right = match self.read_at(stored, frame.offset) {
-            Ok(()) => pack::checksum(stored) == frame.checksum,
+            Ok(()) => frame.matches(stored),
             // The file was cut short, or the disk cannot read it.
             Err(error) if !self.report_damage() => return Err(error),
             Err(_) => false,
@@ -364,8 +361,7 @@ impl PackFile {
             fetcher.forget();
             StoreError::Fetch { pack: self.id, source }
         })?;
-        let is_whole = stored.len() == frame.stored_bytes as usize;
-        if is_whole && pack::checksum(&stored) == frame.checksum {
+        if frame.matches(&stored) {
             return Ok(stored);
         }
         fetcher.remote.discard(self.id, frame.range());

@@ -77,6 +77,13 @@ pub struct RemoteFrameError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
+impl RemoteFrameError {
+    /// Returns true if the error says nothing about the requested pack.
+    pub fn is_transport(&self) -> bool {
+        !matches!(self.kind, ErrorKind::Damaged | ErrorKind::NotFound)
+    }
+}
+
 impl fmt::Display for RemoteFrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.source)

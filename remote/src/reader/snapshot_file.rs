@@ -10,7 +10,7 @@ use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use snap_core::{
     base::id::{BlobId, ObjectId},
-    format::pack::{self, Codec, Frame, ObjectKind},
+    format::pack::{Codec, Frame, ObjectKind},
     store::{ContentPlace, ObjectLocation, PackFile, Store, StoreError, actual_id},
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -246,7 +246,7 @@ impl FetchUnit {
         let pack = self.pack.id();
         let raw = match &self.frame {
             None => bytes,
-            Some(frame) if pack::checksum(&bytes) != frame.checksum => {
+            Some(frame) if !frame.matches(&bytes) => {
                 return Err(wrong(StoreError::CorruptedInTransit {
                     pack,
                     offset_bytes: frame.offset,

@@ -157,11 +157,7 @@ impl ObjectSource for CombinedStores<'_> {
         let id = match &error {
             // A partial clone does not have this object; that is not damage.
             ReachError::Store(StoreError::Absent { .. }) => return Ok(()),
-            ReachError::Store(source @ StoreError::Fetch { .. })
-                if source.kind() != ErrorKind::NotFound =>
-            {
-                return Err(error);
-            }
+            ReachError::Store(source) if source.is_transport() => return Err(error),
             ReachError::Store(StoreError::Missing { id, .. }) => id,
             _ => id,
         };

@@ -15,7 +15,7 @@ use crate::{
     disk::{Disk, regular::open_regular, scratch::Scratch},
     format::{
         outline::PackOutline,
-        pack::{Frame, ObjectKind, checksum},
+        pack::{Frame, ObjectKind},
     },
     ops::repair::RepairSource,
     store::{ChunkListCheck, PackFile, Store, StoreError},
@@ -150,7 +150,7 @@ impl ScratchStore {
                     Some(number) => sources[*number].frame(pack, frame),
                     None => pack.stored(frame).ok(),
                 }?;
-                is_right(&bytes, frame).then_some((*number, bytes))
+                frame.matches(&bytes).then_some((*number, bytes))
             });
             match found {
                 Some((number, bytes)) => {
@@ -189,9 +189,5 @@ impl ScratchStore {
 fn read_frame(file: &std::fs::File, frame: &Frame) -> Option<Vec<u8>> {
     let mut bytes = vec![0; frame.stored_bytes as usize];
     file.read_exact_at(&mut bytes, frame.offset).ok()?;
-    is_right(&bytes, frame).then_some(bytes)
-}
-
-fn is_right(bytes: &[u8], frame: &Frame) -> bool {
-    bytes.len() == frame.stored_bytes as usize && checksum(bytes) == frame.checksum
+    frame.matches(&bytes).then_some(bytes)
 }

@@ -3,10 +3,7 @@
 use std::{cell::OnceCell, fmt};
 
 use crate::{
-    base::{
-        id::{ObjectId, PackId},
-        kind::ErrorKind,
-    },
+    base::id::{ObjectId, PackId},
     format::{
         outline::PackOutline,
         pack::{Frame, ObjectKind},
@@ -63,8 +60,7 @@ impl<'a> RepairSource<'a> {
         match read {
             Ok(value) => Some(value),
             Err(error) => {
-                let is_object = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-                if matches!(error, StoreError::Fetch { .. }) && !is_object {
+                if error.is_transport() {
                     let _ = self.failed.set(error);
                 }
                 None

@@ -41,7 +41,7 @@ use crate::{
         plan::{KeepReason, PlannedFolder, RemovalPlan, RemovalPlanner},
         visit::folders::make_accessible,
         walk::{RestoreStep, RestoreWalk},
-        window::{WriteWindow, is_out_of_reach},
+        window::WriteWindow,
     },
 };
 
@@ -206,7 +206,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                 RestoreStep::Enter(folder, found) => self.enter(folder, found)?,
                 RestoreStep::Entries(entries) => self.entries(entries)?,
                 RestoreStep::Leave(metadata) => self.leave(metadata.as_ref())?,
-                RestoreStep::Broken(_, error) if is_out_of_reach(&error) => {
+                RestoreStep::Broken(_, error) if error.is_transport() => {
                     return Err(error.into());
                 }
                 RestoreStep::Broken(id, error) => {

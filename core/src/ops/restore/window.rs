@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use rustix::io::Errno;
 
 use crate::{
-    base::{id::BlobId, io::PathError, kind::ErrorKind, name::EntryName},
+    base::{id::BlobId, io::PathError, name::EntryName},
     disk::Renamed,
     format::tree::Metadata,
     local::{
@@ -135,7 +135,7 @@ impl FileTask {
     /// Leaves out a file that cannot be read from the store. Ends the run instead if the
     /// remote is unreachable, since other files would fail as well.
     pub(super) fn damaged(&self, job: &RestoreJob<'_>, error: Arc<StoreError>) {
-        if is_out_of_reach(&error) {
+        if error.is_transport() {
             return job.fail(RestoreError::Store(error));
         }
         job.first_name_failed(self.metadata.link, FirstNameFailure::Damaged(Arc::clone(&error)));
@@ -183,10 +183,4 @@ impl FileTask {
             Err(error) => job.fail(error),
         }
     }
-}
-
-/// Returns true if the error concerns the whole remote, and not one object.
-pub(super) fn is_out_of_reach(error: &StoreError) -> bool {
-    let of_one = [ErrorKind::NotFound, ErrorKind::Damaged];
-    matches!(error, StoreError::Fetch { .. }) && !of_one.contains(&error.kind())
 }

@@ -19,7 +19,6 @@ use crate::{
         kind::ErrorKind,
         observe::{Observer, Phase},
     },
-    format::pack::checksum,
     ops::verify::{
         Data, Verification, VerifyError, VerifyOptions, VerifyOutcome, VerifyProblem,
         affected::LISTED_PATHS,
@@ -295,17 +294,13 @@ impl RemotePackVerifier<'_> {
         stored: Vec<u8>,
     ) -> Option<Vec<u8>> {
         let frame = contents.frame;
-        let is_right = |stored: &[u8]| {
-            stored.len() == frame.stored_bytes as usize && checksum(stored) == frame.checksum
-        };
-        if is_right(&stored) {
+        if frame.matches(&stored) {
             self.run.check_raw(pack, contents, pack.expand(frame, stored));
             return None;
         }
         let again = match self.source.read(pack.id(), frame.range()) {
-            Ok(again) => Some(again).filter(|again| is_right(again)),
-            Err(error) if matches!(error.kind, ErrorKind::Damaged | ErrorKind::NotFound) => None,
-            // A transport error says nothing about the pack.
+            Ok(again) => Some(again).filter(|again| frame.matches(again)),
+            Err(error) if !error.is_transport() => None,
             Err(source) => {
                 self.run.fail(StoreError::Fetch { pack: pack.id(), source });
                 return None;
