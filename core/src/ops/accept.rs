@@ -1,11 +1,10 @@
-//! `accept`: adds received packs to the store, all together, if everything they refer to
-//! is present.
+//! `accept`: adds received packs to the store in one step, if every object that they refer to is
+//! present.
 //!
-//! The contents of each pack were checked when it was received ([`check`]). This module
-//! checks that nothing is missing: every object that the commits, trees and chunked contents
-//! in the packs refer to is in the packs or in the store. Objects of the store that no
-//! ref reaches may be left over from an interrupted transfer, so the walk covers them,
-//! too.
+//! The contents of each pack were checked when it was received ([`check`]). This module checks that
+//! nothing is missing: every object that the commits, trees and chunked contents in the packs refer
+//! to is in the packs or in the store. The walk also covers objects of the store that no ref
+//! reaches, because an interrupted transfer may have left them behind.
 //!
 //! The check may take long and changes nothing, so several can run concurrently
 //! ([`prepare`]). Packs that passed it are then added to the store in one step
@@ -256,7 +255,7 @@ impl CompleteCommits<'_> {
             return Ok(self.parents(tip)?.is_some());
         }
         if self.all.is_none() {
-            // Without the commits that the store has lost: the received packs may contain them.
+            // Omit the commits that the store has lost: the received packs may contain them.
             let all = ancestors(self.tips.iter().copied(), |id| self.parents(&id))?;
             self.all = Some(all.into_iter().map(|id| id.object()).collect());
         }

@@ -18,8 +18,7 @@ use crate::{
     ops::diff::{Change, ChangeSide, ComparedKind, DiffError, OnChange, RenameDetection},
 };
 
-/// If more removed files than this have the same content, only these are searched for one with the
-/// same name.
+/// Maximum number of removed files of the same content that are searched for the same name.
 const ALIKE: usize = 64;
 
 /// Buffers changes that may be halves of renames.

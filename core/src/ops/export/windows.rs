@@ -50,7 +50,7 @@ fn needs_rewriting(name: &[u8]) -> bool {
         || looks_rewritten(name)
 }
 
-/// Returns true if Windows drops the last byte.
+/// Returns true if Windows drops the last byte of a name.
 fn ends_badly(name: &[u8]) -> bool {
     matches!(name.last(), Some(b'.' | b' '))
 }
