@@ -90,8 +90,9 @@ pub struct VerifiedPacks<'s> {
     tips: Vec<CommitId>,
 }
 
-/// Checks that packs which passed [`check`] are complete, without adding them to the store. `tips`
-/// are the commits that refs will point at. Reads at most `most` bytes of chunked contents.
+/// Checks that packs are complete, without adding them to the store. Each pack has passed
+/// [`check`]. `tips` are the commits that refs point at. Reads at most `most` bytes of chunked
+/// contents.
 ///
 /// # Errors
 /// [`AcceptError`].

@@ -138,7 +138,7 @@ impl ReachError {
     }
 }
 
-/// Decides whether to descend below an object. It is called for each object on the way.
+/// Decides whether to descend below an object. The walk calls this for each object.
 pub type Enter<'a> = dyn FnMut(&ObjectId, &ObjectLocation) -> Result<bool, StoreError> + 'a;
 
 /// Visits all objects that are reachable from `starts`, as far as `enter` allows. The

@@ -49,8 +49,8 @@ impl<'a> Filter<'a> {
         self.include.is_none() && self.only.is_none_or(ExactPaths::has_top)
     }
 
-    /// Returns true if an existing folder keeps its attributes unless it is restored itself. With
-    /// patterns, the folders above a restored entry get theirs, too.
+    /// Returns true if a set of exact paths limits the restore. Folders above a restored entry then
+    /// keep their attributes. With patterns, these folders get the attributes of the snapshot.
     pub(super) fn is_exact(&self) -> bool {
         self.only.is_some()
     }

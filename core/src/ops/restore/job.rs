@@ -159,8 +159,8 @@ impl<'a> RestoreJob<'a> {
         let empty = listing.iter().all(|(name, _)| ours(name));
         let mut inherited = None;
         if !dry {
-            // Ignore errors: in a read-only target it may turn out that nothing must be
-            // written.
+            // Ignore errors: the target may be read-only, and the restore may have nothing to
+            // write.
             let _ = sweep(&folder, &listing, self.started);
             inherited = Inherited::probe(&folder).unwrap_or_default();
         }
@@ -261,7 +261,7 @@ impl<'a> RestoreJob<'a> {
         }
     }
 
-    /// Returns the error for an entry whose place a store of the target has.
+    /// Returns the error for an entry in whose place the target has a store.
     pub(super) fn store_in_place() -> io::Error {
         io::Error::new(io::ErrorKind::Unsupported, "restore does not write into a store")
     }
@@ -277,10 +277,10 @@ impl<'a> RestoreJob<'a> {
         let _ = sweep(folder, listing, self.started);
     }
 
-    /// Returns the owner to set for an entry, if any, and its rights. The setuid and setgid
-    /// bits and the file capabilities are removed if the file will have another owner than
-    /// recorded, or if no owner is recorded. The id 2^32-1 is no owner: `chown` leaves the
-    /// present one. `present` has the owner of an existing entry; a new one belongs to this user.
+    /// Returns the owner to set for an entry, if any, and its rights. The setuid and setgid bits
+    /// and the file capabilities are removed if the file will have another owner than recorded, or
+    /// if no owner is recorded. The id 2^32-1 names no owner: `chown` takes it for "no change".
+    /// `present` has the owner of an existing entry; a new entry belongs to this user.
     pub(super) fn owner_rights(
         &self,
         metadata: &Metadata,
@@ -352,7 +352,7 @@ impl<'a> RestoreJob<'a> {
         })
     }
 
-    /// Reports a change and what it loses.
+    /// Reports a change, and the content that it loses.
     pub(super) fn changed(
         &self,
         folder: &FolderPath,
@@ -376,8 +376,8 @@ impl<'a> RestoreJob<'a> {
         }
     }
 
-    /// Handles the failure of one entry of the target: reports and counts the entry if only it is
-    /// concerned.
+    /// Handles the failure of one entry of the target: reports and counts the entry if the error
+    /// concerns only this entry.
     ///
     /// # Errors
     /// The error if the whole target is concerned.

@@ -11,12 +11,12 @@ use crate::base::name::EntryName;
 pub(super) struct KeyWindow {
     /// The first key in the window.
     from: Vec<u8>,
-    /// The first key behind the window; `None` if the window has no end.
+    /// The first key after the window; `None` if the window has no end.
     end: Option<Vec<u8>>,
 }
 
 impl KeyWindow {
-    /// Moves to the range behind this window. Returns false if there is none.
+    /// Moves to the range after this window. Returns false if there is none.
     pub(super) fn next(&mut self) -> bool {
         let Some(end) = self.end.take() else { return false };
         self.from = end;
