@@ -123,9 +123,9 @@ pub fn prepare<'s>(
 }
 
 impl VerifiedPacks<'_> {
-    /// Adds the packs to the store, durably. If packs of the store are gone since the
-    /// check, usually because they were merged, completeness is checked again. Contents
-    /// are not read again, since their ids have not changed.
+    /// Adds the packs to the store, durably. If packs of the store are gone since the check,
+    /// usually because they were merged, checks completeness again. Reads no contents again, since
+    /// their ids have not changed.
     ///
     /// # Errors
     /// [`AcceptError`].

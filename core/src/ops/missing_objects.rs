@@ -1,9 +1,9 @@
 //! Lists the objects of some commits that are missing locally, so that a caller can fetch
 //! them.
 //!
-//! The walk reads the structure and fetches missing parts of it. Contents are not read.
-//! Instead, the frames that contain them are listed, each once, in the order in which a
-//! restore of one commit after the other would read them.
+//! The walk reads the structure and fetches missing parts of it. It reads no contents, but lists
+//! the frames that contain them, each once. Their order is that of a restore of one commit after
+//! the other.
 
 use std::{
     collections::{BTreeSet, HashSet},

@@ -4,10 +4,10 @@
 //! content, mode, owner and extended attributes count; the mtime does not. For a folder
 //! everything below it counts, including times, since its tree contains them.
 //!
-//! History is simplified as git does it. If a merge has the same entry as one of its
-//! parents, the merge is omitted and only that parent is followed: the other parents did
-//! not contribute. A merge that differs from all parents is listed, and all of them are
-//! followed. If only first parents are followed, a merge is compared only with its first parent.
+//! History is simplified as in git. If a merge has the same entry as one of its parents, the merge
+//! is omitted and only that parent is followed: the other parents did not contribute. A merge that
+//! differs from all parents is listed, and all of them are followed. If only first parents are
+//! followed, a merge is compared only with its first parent.
 //!
 //! A path is looked up name by name, and not at all if the root trees are equal. Memory holds one
 //! entry for each path of each queued commit.

@@ -97,8 +97,8 @@ fn walk(
     Ok(())
 }
 
-/// Returns the contents that cannot be read locally. They are read in the order in which
-/// they lie in packs. In a partial clone, a content may be absent from its pack.
+/// Returns the contents that cannot be read locally. Reads contents in the order of their position
+/// in packs. In a partial clone, a content may be absent from its pack.
 fn unreadable(
     store: &Store,
     contents: &HashSet<BlobId>,

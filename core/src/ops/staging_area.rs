@@ -328,9 +328,9 @@ impl StagingArea {
         Ok(())
     }
 
-    /// Records durably that these packs are being published together. After a crash, the
-    /// next process that writes to this store completes the publication, so that no
-    /// client takes part of an upload for the whole.
+    /// Records durably that these packs are being published together. After a crash, the next
+    /// process that writes to this store completes the publication. No client then takes part of an
+    /// upload for the whole.
     pub fn journal_begin(&self, ids: &BTreeSet<PackId>) -> Result<(), StagedError> {
         for id in ids {
             self.disk.sync_file(&self.dir.join(id.to_string()))?;

@@ -11,8 +11,8 @@
 //!    folder that cannot be listed and that holds a changed path is a conflict.
 //! 2. It compares the bases and the tip with the files on disk. Owners and times do not count: a
 //!    restore of another user cannot set owners.
-//! 3. It runs the restore without writing. A path that would be created, replaced or removed and
-//!    that differs from these commits is a conflict, even if the rules exclude it from commits. A
+//! 3. It runs the restore without writing. A path that the restore would create, replace or remove
+//!    is a conflict if it differs from these commits, even if the rules exclude it from commits. A
 //!    file that no commit contains is a conflict, too.
 //!
 //! If the contents agree, the mode and each extended attribute must be that of one of these commits
@@ -101,7 +101,7 @@ pub enum UpdateError {
 }
 
 impl UpdateError {
-    /// Returns the kind of the error, from which a caller decides what to do.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Diff(error) => error.kind(),

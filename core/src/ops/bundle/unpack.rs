@@ -222,10 +222,9 @@ fn check_prerequisites(store: &Store, head: &BundleHead) -> Result<(), Error> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Prerequisites { missing }) }
 }
 
-/// Walks everything that the commit refers to, up to commits that refs reach. Other
-/// objects of the store may be left over from an interrupted transfer, so they are
-/// walked, too. Returns the number of new commits. Fails if the bundle contains objects
-/// that the walk does not reach.
+/// Walks everything that the commit refers to, up to commits that refs reach. The walk also covers
+/// other objects of the store, since they may be left over from an interrupted transfer. Returns
+/// the number of new commits. Fails if the bundle contains objects that the walk does not reach.
 fn check_complete(
     incoming: &ReceivedPacks<'_>,
     head: &BundleHead,

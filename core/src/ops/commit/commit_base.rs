@@ -153,8 +153,8 @@ impl CommitBase {
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
         let unseen = repo.unseen(base, self.branch(), tip)?;
         if unseen.commits.is_empty() {
-            // A commit of some paths keeps what a restore has replaced in the project's files, so
-            // the files do not contain all of the new commit.
+            // A restore has taken changes out of the files. A commit of some paths keeps these
+            // changes, so the files do not contain all of the new commit.
             self.contains_all = source.is_whole() || !unseen.has_replaced;
             return Ok(());
         }
@@ -534,8 +534,7 @@ impl BehindBranch {
             paths.push(change.path);
             Ok(())
         };
-        // A tree that is not stored here hides changed paths. The commit is refused all
-        // the same.
+        // A tree that is not stored here hides changed paths, but the commit is refused anyway.
         let compared = match more_commits {
             0 => commits.iter().try_for_each(|(_, commit)| {
                 changes_of(repo, commit, &options, observer, &mut each)

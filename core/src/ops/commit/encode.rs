@@ -87,9 +87,8 @@ fn xattrs_of(node: &WalkedFolder, name: &[u8]) -> io::Result<Vec<Xattr>> {
     describe::xattrs(node.fd.as_fd(), name)
 }
 
-/// Encodes a folder's tree, adds it to the store, and compares its files with the folder
-/// `previous` of the previous commit. Entries that cannot be read are left out and passed to
-/// `on_omitted`.
+/// Encodes a folder's tree, adds it to the store, and compares its files with the folder `previous`
+/// of the previous commit. Leaves out entries that cannot be read, and passes them to `on_omitted`.
 pub(super) fn folder(
     job: &CommitJob<'_>,
     node: &WalkedFolder,

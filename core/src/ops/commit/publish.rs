@@ -201,9 +201,9 @@ impl Publication<'_> {
 
     /// Returns the time of the commit: the time that the user specified, or the present.
     ///
-    /// Parents define the order of commits, not times. One commit made while the clock was
-    /// wrong therefore does not affect the times of others. Within one second the time still
-    /// increases, because a clock may tick more slowly than commits are made.
+    /// Parents, not times, define the order of commits. One commit with a wrong time therefore does
+    /// not affect others. Within one second the time still increases, because a clock may tick more
+    /// slowly than commits are made.
     fn time(&self, commit_base: &CommitBase) -> Time {
         if let Some(named) = self.options.time {
             return named;

@@ -59,7 +59,7 @@ pub(super) fn count_beside<T>(
         // If the thread cannot be started, the progress bar has no total.
         let _ = thread::Builder::new().name("total".to_owned()).spawn_scoped(threads, count);
         let outcome = read(input);
-        // This ends the thread.
+        // End the thread.
         drop(reading);
         outcome
     })

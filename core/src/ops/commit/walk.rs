@@ -468,5 +468,5 @@ fn files_in(listing: &ScannedFolder) -> (u64, u64) {
     files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.stat.size))
 }
 
-/// Totals of an entry that contains no others, or of a folder that the walk does not enter.
+/// Totals of an entry without entries below it, or of a folder that the walk does not enter.
 pub(super) const NOTHING: Totals = Totals { files: 0, folders: 0, others: 0, bytes: 0 };

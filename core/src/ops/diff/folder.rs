@@ -202,7 +202,7 @@ struct DiskFolder<'a> {
     place: OpenPlace<'a>,
     listing: ScannedFolder,
     scope: IgnoreScope,
-    /// Names that could not be read. They are sorted.
+    /// Names that could not be read, sorted.
     unknown: Vec<Vec<u8>>,
     /// True if the stat cache proves that the entries match the tree, except for the contents of
     /// subfolders.

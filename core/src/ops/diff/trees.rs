@@ -1,8 +1,8 @@
 //! Walks two trees of a store side by side.
 //!
-//! Equal trees are not opened. In a directory that is split into nodes, equal nodes are
-//! not opened either. On each side, memory holds the unread rest of one node for each
-//! level of folders and for each level of nodes in a split directory.
+//! Equal trees are not opened, nor are equal nodes of directories that are split into nodes. On
+//! each side, memory holds the unread rest of one node for each level of folders, and for each
+//! level of nodes in a split directory.
 
 use std::cmp::Ordering;
 

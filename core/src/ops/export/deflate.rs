@@ -1,9 +1,9 @@
 //! Compresses with deflate on all cores: small contents one by one, large ones in
 //! independent pieces.
 //!
-//! Small contents use libdeflate, which compresses a whole buffer and has little setup
-//! cost. It cannot end a piece without ending the stream, so pieces use zlib-rs. Both
-//! give the same bytes on every machine.
+//! Small contents use libdeflate, which compresses a whole buffer and has little setup cost.
+//! libdeflate cannot end a piece without ending the stream, so pieces use zlib-rs. Both give the
+//! same bytes on every machine.
 
 use std::cell::RefCell;
 

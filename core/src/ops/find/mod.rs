@@ -126,7 +126,7 @@ impl PathVersion {
 pub struct FoundPath {
     /// The path from the root of the snapshot.
     pub path: Vec<u8>,
-    /// Its versions, newest first.
+    /// The versions of the path, newest first.
     pub versions: Vec<PathVersion>,
 }
 

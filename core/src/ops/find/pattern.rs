@@ -130,8 +130,8 @@ fn is_plain(text: &[u8]) -> bool {
     !text.iter().any(|b| b"*?[{\\".contains(b))
 }
 
-/// Returns the maximum level of nested braces. It counts escaped braces and braces in brackets,
-/// too.
+/// Returns the maximum level of nested braces. Counts escaped braces and braces in brackets, too,
+/// so the result may differ from the real level.
 fn brace_levels(text: &str) -> usize {
     let (mut level, mut most) = (0_usize, 0);
     for byte in text.bytes() {

@@ -1,11 +1,10 @@
 //! The matches of the present commit, updated from one commit to the next.
 //!
-//! Only folders that contain matches, now or in an earlier commit, are held, each with its tree
-//! and, if the tree is split, its leaves. In the next commit, a folder with the same tree is
-//! skipped with everything in it. A tree is also skipped if it is known to be bare, which means
-//! that it has no match for the remaining parts of the pattern. This knowledge takes one bit for
-//! each object, and a small table of recent answers. A tree is therefore read once and rarely
-//! again.
+//! Only folders that contain matches, now or in an earlier commit, are held. Each has its tree and,
+//! if the tree is split, its leaves. In the next commit, a folder with the same tree is skipped
+//! with everything in it. A tree is also skipped if it is known to be bare: it has no match for the
+//! remaining parts of the pattern. This knowledge takes one bit for each object, and a small table
+//! of recent answers. A tree is therefore read once and rarely again.
 //!
 //! Memory has a limit, since a small pack can describe a tree of any size. Folders are
 //! read in the order of their paths. When the limit is exceeded, the last paths are

@@ -3,8 +3,8 @@
 //! For each damaged or missing object, the repair tries these sources in order:
 //!
 //! 1. another sound copy in this store: nothing to do;
-//! 2. its pack, assembled from the frames that are sound in this store and from the frames of
-//!    sources that have the same pack, and verified against the pack's hash;
+//! 2. its pack: assembled from sound frames of this store and of sources that have the pack, and
+//!    verified against the pack's hash;
 //! 3. the object in any pack of a source store;
 //! 4. the live file from which the commit was made, read and cut again;
 //! 5. a bundle.
@@ -90,8 +90,8 @@ pub enum Repaired {
     Pack { id: PackId, from: Vec<RepairedFrom> },
     /// An object was stored again in a new pack.
     Object { id: ObjectId, kind: ObjectKind, from: RepairedFrom },
-    /// The sound objects of a damaged pack were stored again in a new pack. `objects` counts
-    /// those that only the damaged pack had.
+    /// The sound objects of a damaged pack were stored again in a new pack. `objects` counts the
+    /// objects that only the damaged pack had.
     Salvaged { pack: PackId, objects: u64 },
 }
 

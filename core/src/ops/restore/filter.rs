@@ -1,9 +1,9 @@
 //! Selects the entries of a restore with include and exclude patterns, and with an exact set of
 //! paths.
 //!
-//! Patterns use the syntax of ignore files and match paths relative to the restored tree.
-//! An excluded folder is not entered. Everything in an included folder is included. A
-//! folder that is not included may still contain entries that are.
+//! Patterns use the syntax of ignore files and match paths relative to the restored tree. An
+//! excluded folder is not entered. Everything in an included folder is included. A folder that is
+//! not included may still contain included entries.
 
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! Keeps extras that no commit could have contained.
 //!
-//! An entry that the exclude rules of commits leave out is missing in the snapshot on
-//! purpose, so it does not count as an extra. Each set of rules is applied: the present
-//! rules and those that the commit records. Each is applied twice: with the ignore files
-//! of the target before the restore, and with those of the snapshot, which the target has
-//! afterwards. Paths that the commit could not read are kept, too.
+//! An entry that the exclude rules of commits leave out is missing in the snapshot on purpose, so
+//! it is no extra. The present rules and those that the commit records are applied one after the
+//! other. Each set of rules is applied twice: with the ignore files of the target before the
+//! restore, and with those of the snapshot, which the target has afterwards. Paths that the commit
+//! could not read are kept, too.
 //!
 //! The target's ignore files are read when a folder is entered. The snapshot's ignore files are
 //! read when the first extra in the folder is found. If an ignore file is unreadable, too large or
@@ -379,8 +379,8 @@ fn kind_on_disk(folder: &OpenFolder, name: &[u8]) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Reads the ignore files and markers of a folder of the snapshot at `place`. Adds those that are
-/// damaged to `damaged`.
+/// Reads the ignore files and markers of a folder of the snapshot at `place`. Adds the damaged ones
+/// to `damaged`.
 fn texts_in_tree(
     store: &Store,
     tree: TreeId,

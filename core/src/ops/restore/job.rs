@@ -278,9 +278,9 @@ impl<'a> RestoreJob<'a> {
     }
 
     /// Returns the owner to set for an entry, if any, and its rights. The setuid and setgid bits
-    /// and the file capabilities are removed if the file will have another owner than recorded, or
-    /// if no owner is recorded. The id 2^32-1 names no owner: `chown` takes it for "no change".
-    /// `present` has the owner of an existing entry; a new entry belongs to this user.
+    /// and the file capabilities are removed if no owner is recorded, or if the file will have
+    /// another owner. The id 2^32-1 names no owner: `chown` takes it for "no change". `present` has
+    /// the owner of an existing entry; a new entry belongs to this user.
     pub(super) fn owner_rights(
         &self,
         metadata: &Metadata,
@@ -484,7 +484,7 @@ impl<'a> RestoreJob<'a> {
         self.failed_first_names.lock().extend(link.map(|link| (link, why)));
     }
 
-    /// Returns why the first name of a file could not be created, if it could not.
+    /// Returns why the first name of a file could not be created; `None` without a failure.
     pub(super) fn first_name_failure(&self, link: u64) -> Option<FirstNameFailure> {
         self.failed_first_names.lock().get(&link).cloned()
     }

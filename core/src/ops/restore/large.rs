@@ -6,9 +6,9 @@
 //!
 //! If this run has written the content before, or a local file probably has it, the new file shares
 //! its blocks (`FICLONE`). The new file is then hashed. If the file system does not support
-//! sharing, the restore stops trying. If sharing fails only with a holder's file, which may lie on
-//! another file system, the restore stops using holders and still shares blocks of files in the
-//! target.
+//! sharing, the restore stops trying. A holder's file may lie on another file system. If only
+//! sharing with holders fails, the restore stops using holders and still shares blocks of files in
+//! the target.
 
 use std::{
     collections::VecDeque,

@@ -3,9 +3,9 @@
 //! A restore takes two passes over the tree, and a third one first if the target is not
 //! empty:
 //!
-//! 1. *compare* (`visit`, without writing): only if the target is not empty and nothing
-//!    may be overwritten, for a dry run, and to plan removals (`plan`). An entry that
-//!    differs stops the restore before anything is written.
+//! 1. *compare* (`visit`, without writing): for a dry run, to plan removals (`plan`), and if
+//!    nothing may be overwritten in a target that is not empty. An entry that differs stops the
+//!    restore before anything is written.
 //! 2. *write* (`visit` → `window` → `small`, `large`): contents of replaced folders are removed
 //!    (`remove`). Folders and links are created during the walk, and files are collected in
 //!    windows. A window is sorted by the position of the contents, so that each frame is

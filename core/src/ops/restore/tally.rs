@@ -74,8 +74,8 @@ pub struct RestoreOutcome {
     pub not_made: u64,
     /// Attributes that could not be applied, each with the number of entries.
     pub not_applied: Vec<(&'static str, u64)>,
-    /// Number of these refusals that were not due to a lack of privilege, but for example to a file
-    /// system without support for the attribute.
+    /// Number of these refusals for another reason than a lack of privilege, such as a file system
+    /// without support for the attribute.
     pub failed_attributes: u64,
 }
 

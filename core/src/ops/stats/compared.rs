@@ -1,8 +1,8 @@
 //! Remembers the changes below folders that were compared before.
 //!
-//! The changes in a folder, relative to the folders that it is compared with, depend only
-//! on the ids of these folders. Their sums are therefore stored under these ids, and a
-//! folder that occurs at many places is walked once.
+//! The changes in a folder, relative to the folders that it is compared with, depend only on the
+//! ids of these folders. The sums of the changes are therefore stored under these ids, and a folder
+//! that occurs at many places is walked once.
 
 use std::collections::HashMap;
 

@@ -57,8 +57,8 @@ impl Affected {
 }
 
 impl Verification<'_> {
-    /// Walks all commits again, and lists what the problems affect in the outcome. Subtrees that
-    /// are known to be sound are skipped.
+    /// Walks all commits again, and lists the affected commits and paths in the outcome. Skips
+    /// subtrees that are known to be sound.
     pub(super) fn find_affected(
         &self,
         commits: &[Dated],

@@ -110,9 +110,9 @@ pub struct VerifyOutcome {
     pub packs: u64,
     /// Objects in the checked packs.
     pub objects: u64,
-    /// The commits at which the walk began. These are the commits of branches, tags and
-    /// `HEAD`, and those of missing refs. If a commit is lost, they also include the
-    /// commits that refs pointed at before.
+    /// The commits at which the walk began: those of branches, tags, `HEAD` and missing refs, and
+    /// those that the project's files come from. If a commit is lost, they also include the commits
+    /// that refs pointed at before.
     pub roots: Vec<CommitId>,
     /// Commits that are reachable from the roots.
     pub commits: u64,
