@@ -1,9 +1,9 @@
 //! `update`: brings the files of a project to another commit, and keeps local changes.
 //!
 //! The files come from one or several commits, the *bases*. A path is *changed* if a base and the
-//! new commit differ there. An update restores and removes only changed paths. Each file on disk
-//! must equal the new commit, so that nothing is to do, or a base, so that nothing is lost. Any
-//! other path is a *conflict*.
+//! new commit differ there. An update restores and removes only changed paths. The file on disk
+//! must be that of the new commit (nothing to do) or that of a base (nothing is lost). Any other
+//! changed path is a *conflict*.
 //!
 //! [`plan`] finds the conflicts and changes nothing:
 //!

@@ -90,7 +90,7 @@ impl<'a> FolderSide<'a> {
         Self { job, disk_paths, rules, cache, tree_options, owners: Owners::default() }
     }
 
-    /// Returns the root, to be compared with `expected`.
+    /// Returns the queued root, which will be compared with the tree `expected`.
     pub(super) fn root(&self, expected: Option<TreeId>) -> QueuedFolder<'a> {
         let place = match self.disk_paths {
             DiskPaths::Folder(path, _) => FolderLocation::Top(path),

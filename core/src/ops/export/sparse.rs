@@ -1,5 +1,4 @@
-//! Finds the holes of a sparse file by their zeros, and encodes the map that tar needs of
-//! its data.
+//! Finds the holes of a sparse file by their zeros, and encodes the map of its data for tar.
 //!
 //! The map is that of GNU tar's sparse format 1.0: the number of extents, then offset and
 //! length of each, in decimal, one number a line, padded to a tar block. A final extent

@@ -242,8 +242,9 @@ impl<'a> RestoreJob<'a> {
         fstat(folder).is_ok_and(|stat| self.store_folders.contains(&identity(&stat)))
     }
 
-    /// Returns the reason if an entry must not be restored, because a project's store has its
-    /// place or because it is [reserved](Reserved). `folder` is where the entry would be restored.
+    /// Returns the reason why an entry must not be restored: a store has its place in the target,
+    /// or the entry is [reserved](Reserved). `folder` returns the folder in which the entry would
+    /// lie.
     pub(super) fn reserves<'f>(
         &self,
         entry: &Entry,
@@ -365,8 +366,8 @@ impl<'a> RestoreJob<'a> {
         }
     }
 
-    /// Reports a change of the entry with a path relative to the target. A restore that writes
-    /// also names what it keeps.
+    /// Reports a change of the entry with a path relative to the target. A restore that writes also
+    /// reports each kept entry to the observer.
     pub(super) fn changed_path(&self, path: &Path, change: RestoreAction, loss: ContentLoss) {
         if change == RestoreAction::Keep && self.options.mode == Mode::Write {
             self.observer.note(Note::Kept { path, why: "it has attributes of its own" });
@@ -410,7 +411,7 @@ impl<'a> RestoreJob<'a> {
     }
 
     /// As [`RestoreJob::check_as_seen`], with the present state of the entry. A file may wait long
-    /// before it is written, so this is checked again just before it replaces the entry.
+    /// before it is written, so this check comes just before it replaces the entry.
     pub(super) fn check_still_as_seen(
         &self,
         folder: &OpenFolder,
@@ -439,7 +440,7 @@ impl<'a> RestoreJob<'a> {
     }
 
     /// Returns true if an I/O error concerns one entry of the target. A read-only or dead mount
-    /// below a target that works is one entry.
+    /// below a target that works counts as one entry.
     pub(super) fn is_of_one_path(&self, error: &io::Error) -> bool {
         let is_alive = || {
             let root = self.root().and_then(|root| root.folder(&FolderPath::top()).ok());

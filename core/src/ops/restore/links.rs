@@ -205,7 +205,7 @@ impl RestoreJob<'_> {
     /// Creates a symbolic link, pipe, socket or device. With `replaces`, it replaces the existing
     /// entry. If the system refuses to create it, as without privilege or on some file systems,
     /// reports and counts it and returns false.
-    ///     ///
+    ///
     /// The entry gets its attributes under a temporary name. A restore that is killed before the
     /// rename therefore leaves nothing that the next restore takes for an entry of the user.
     pub(super) fn write_other(

@@ -233,7 +233,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let window = std::mem::take(&mut self.window);
         self.job.store.prefetch_contents(&mut window.files.iter().map(|task| task.id));
         if let Some(sender) = self.sender.as_ref().filter(|_| !window.is_empty()) {
-            // Sending fails only if the writer panicked, which `write` then propagates.
+            // Sending fails only if the writer panicked, which `write_entries` then propagates.
             let _ = sender.send(window);
         }
     }

@@ -58,7 +58,7 @@ impl StagingArea {
         Some(removable.map(|entry| entry.path()).collect())
     }
 
-    /// Removes staged files that are too old, other names of packs that became part of the store,
+    /// Removes staged files that are too old, hard links to packs that became part of the store,
     /// and partial files of killed processes. Failures are ignored: the next sweep tries again.
     pub fn sweep(&self) {
         for path in self.removable().unwrap_or_default() {

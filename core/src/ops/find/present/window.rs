@@ -53,8 +53,8 @@ impl KeyWindow {
         self.is_all() || !self.is_before(key) && !self.is_behind(key) && !ends_inside
     }
 
-    /// Returns whether the window contains the path of a name in a folder, and whether it
-    /// may contain anything below that path.
+    /// Returns two flags: true if the window contains the path of a name in a folder, and true if
+    /// it may contain anything below that path.
     pub(super) fn has(&self, folder: &[u8], name: &EntryName) -> (bool, bool) {
         if self.is_all() {
             return (true, true);
