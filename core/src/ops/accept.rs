@@ -1,11 +1,10 @@
-//! `accept`: adds received packs to the store, all together, if everything they refer to
-//! is present.
+//! `accept`: adds received packs to the store in one step, if every object that they refer to is
+//! present.
 //!
-//! The contents of each pack were checked when it was received ([`check`]). This module
-//! checks that nothing is missing: every object that the commits, trees and chunked contents
-//! in the packs refer to is in the packs or in the store. Objects of the store that no
-//! ref reaches may be left over from an interrupted transfer, so the walk covers them,
-//! too.
+//! The contents of each pack were checked when it was received ([`check`]). This module checks that
+//! nothing is missing: every object that the commits, trees and chunked contents in the packs refer
+//! to is in the packs or in the store. The walk also covers objects of the store that no ref
+//! reaches, because an interrupted transfer may have left them behind.
 //!
 //! The check may take long and changes nothing, so several can run concurrently
 //! ([`prepare`]). Packs that passed it are then added to the store in one step
@@ -91,8 +90,9 @@ pub struct VerifiedPacks<'s> {
     tips: Vec<CommitId>,
 }
 
-/// Checks that packs which passed [`check`] are complete, without adding them to the store. `tips`
-/// are the commits that refs will point at. Reads at most `most` bytes of chunked contents.
+/// Checks that packs are complete, without adding them to the store. Each pack has passed
+/// [`check`]. `tips` are the commits that refs point at. Reads at most `most` bytes of chunked
+/// contents.
 ///
 /// # Errors
 /// [`AcceptError`].
@@ -123,9 +123,9 @@ pub fn prepare<'s>(
 }
 
 impl VerifiedPacks<'_> {
-    /// Adds the packs to the store, durably. If packs of the store are gone since the
-    /// check, usually because they were merged, completeness is checked again. Contents
-    /// are not read again, since their ids have not changed.
+    /// Adds the packs to the store, durably. If packs of the store are gone since the check,
+    /// usually because they were merged, checks completeness again. Reads no contents again, since
+    /// their ids have not changed.
     ///
     /// # Errors
     /// [`AcceptError`].
@@ -256,7 +256,7 @@ impl CompleteCommits<'_> {
             return Ok(self.parents(tip)?.is_some());
         }
         if self.all.is_none() {
-            // Without the commits that the store has lost: the received packs may contain them.
+            // Omit the commits that the store has lost: the received packs may contain them.
             let all = ancestors(self.tips.iter().copied(), |id| self.parents(&id))?;
             self.all = Some(all.into_iter().map(|id| id.object()).collect());
         }

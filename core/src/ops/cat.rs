@@ -1,8 +1,8 @@
 //! `cat`: writes the content of one file to a writer.
 //!
-//! Each chunk is verified against its id before it is written. Whether the chunks make up the
-//! requested content is known only before the last one. A wrong chunk list is therefore reported
-//! after the bytes of the other chunks were written.
+//! Each chunk is verified against its id before it is written. Only the last chunk shows whether
+//! the chunks make up the requested content. A wrong chunk list is therefore reported after the
+//! other chunks were written.
 
 use std::io::{self, Write};
 

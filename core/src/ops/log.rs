@@ -12,13 +12,13 @@ use crate::{
 /// Selects the commits to list.
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
-    /// The parents that are followed.
+    /// Selects the parents to follow.
     pub parents: Parents,
     /// Commits that are omitted with all their ancestors.
     pub excluded: Vec<CommitId>,
-    /// The maximum number of commits.
+    /// Maximum number of commits.
     pub limit: Option<NonZeroU64>,
-    /// The commits that are listed.
+    /// Selects the commits to list.
     pub filter: CommitFilter,
 }
 
@@ -35,7 +35,7 @@ pub struct CommitFilter {
     pub host: Option<String>,
     /// The message contains this text.
     pub message: Option<String>,
-    /// The commit has each of these labels; any value will do if none is given.
+    /// The commit has each of these labels with this value; `None` allows any value.
     pub labels: Vec<(String, Option<String>)>,
 }
 

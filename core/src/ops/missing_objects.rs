@@ -1,9 +1,9 @@
 //! Lists the objects of some commits that are missing locally, so that a caller can fetch
 //! them.
 //!
-//! The walk reads the structure and fetches missing parts of it. Contents are not read.
-//! Instead, the frames that contain them are listed, each once, in the order in which a
-//! restore of one commit after the other would read them.
+//! The walk reads the structure and fetches missing parts of it. It reads no contents, but lists
+//! the frames that contain them, each once. Their order is that of a restore of one commit after
+//! the other.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// A commit and the paths of it that are needed.
+/// A commit, and the paths in it to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchRequest {
     pub commit: CommitId,
@@ -43,8 +43,8 @@ pub enum HistoryDepth {
     Commits(u64),
 }
 
-/// Returns the data frames that `wanted` needs and that are missing locally. The same paths
-/// are needed of the ancestors.
+/// Returns the missing data frames of `wanted` and of the ancestors, as byte ranges of packs. The
+/// same paths are fetched from each ancestor.
 ///
 /// # Errors
 /// [`ReachError`] when the structure is damaged, or cannot be fetched.
@@ -175,8 +175,8 @@ impl AbsentSearch<'_> {
     }
 }
 
-/// Returns the rest of the wanted paths below an entry. Returns `None` if the entry is
-/// not wanted, and an empty list if all of it is.
+/// Returns the rest of the wanted paths below an entry. Returns `None` if the entry is not wanted,
+/// and an empty list if everything below it is wanted.
 fn wanted_of<'p>(paths: &[&'p [&'p [u8]]], name: &[u8]) -> Option<Vec<&'p [&'p [u8]]>> {
     if paths.is_empty() {
         return Some(Vec::new());

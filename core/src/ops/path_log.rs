@@ -4,13 +4,13 @@
 //! content, mode, owner and extended attributes count; the mtime does not. For a folder
 //! everything below it counts, including times, since its tree contains them.
 //!
-//! History is simplified as git does it. If a merge has the same entry as one of its
-//! parents, the merge is omitted and only that parent is followed: the other parents did
-//! not contribute. A merge that differs from all parents is listed, and all of them are
-//! followed. If only first parents are followed, a merge is compared only with its first parent.
+//! History is simplified as in git. If a merge has the same entry as one of its parents, the merge
+//! is omitted and only that parent is followed: the other parents did not contribute. A merge that
+//! differs from all parents is listed, and all of them are followed. If only first parents are
+//! followed, a merge is compared only with its first parent.
 //!
-//! A path is looked up name by name, and not at all if the root trees are equal. Memory
-//! holds one entry for each path of each commit that waits.
+//! A path is looked up name by name, and not at all if the root trees are equal. Memory holds one
+//! entry for each path of each queued commit.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ use crate::{
     store::Store,
 };
 
-/// Selects whether a path is followed to the name that it had before.
+/// Selects whether a renamed path is followed to its former name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FollowRenames {
     /// The path is not followed.
@@ -73,7 +73,7 @@ pub struct PathLog<'a> {
     options: log::LogOptions,
     renames: FollowRenames,
     paths: Vec<Vec<u8>>,
-    /// The entries of commits that wait in `history`.
+    /// The entries of commits that are queued in `history`.
     known: HashMap<CommitId, PathState>,
     left: u64,
     /// True if any commit so far has one of the paths.

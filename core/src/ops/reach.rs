@@ -1,11 +1,10 @@
 //! Walks the objects that are reachable from commits: parents, trees, contents and
 //! chunks.
 //!
-//! This is not an operation itself, but the common part of bundles and transfers. For
-//! each object the caller decides whether to descend, usually with a bit of
-//! [`Marks`](crate::store::Marks), so that each object is visited once and memory stays
-//! flat. The walk checks that the nodes of split trees are in place and that contents
-//! have the sizes that their entries claim.
+//! This is not an operation itself, but the common part of bundles and transfers. For each object
+//! the caller decides whether to descend. Usually it sets a bit of [`Marks`](crate::store::Marks),
+//! so that the walk visits each object once and memory stays flat. The walk checks that the nodes
+//! of split trees are in place and that contents have the sizes that their entries claim.
 
 use std::collections::HashMap;
 
@@ -138,7 +137,7 @@ impl ReachError {
     }
 }
 
-/// Decides whether to descend below an object. It is called for each object on the way.
+/// Decides whether to descend below an object. The walk calls this for each object.
 pub type Enter<'a> = dyn FnMut(&ObjectId, &ObjectLocation) -> Result<bool, StoreError> + 'a;
 
 /// Visits all objects that are reachable from `starts`, as far as `enter` allows. The

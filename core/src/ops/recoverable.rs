@@ -97,8 +97,8 @@ fn walk(
     Ok(())
 }
 
-/// Returns the contents that cannot be read locally. They are read in the order in which
-/// they lie in packs. In a partial clone, a content may be absent from its pack.
+/// Returns the contents that cannot be read locally. Reads contents in the order of their position
+/// in packs. In a partial clone, a content may be absent from its pack.
 fn unreadable(
     store: &Store,
     contents: &HashSet<BlobId>,
@@ -120,7 +120,7 @@ fn unreadable(
     Ok(missing)
 }
 
-/// Reads and hashes a content. Its chunk list is not trusted: the hash over all chunks counts.
+/// Reads and hashes a content. Trusts no chunk list: all chunks must hash to the content's id.
 fn is_readable(store: &Store, id: &BlobId, observer: &dyn Observer) -> bool {
     let mut unless_cancelled = |_: &[u8]| observer.check(ContentError::Callback(()));
     ContentReader::new(store).stream(id, None, &mut unless_cancelled).is_ok()

@@ -1,8 +1,8 @@
 //! Entries of a snapshot that no command writes to a folder or an archive: they would be a
 //! store, or lead to one.
 //!
-//! Commands find the store of a project as `.snap`, in any case on some file systems. A snapshot
-//! may come from another user, so it must not decide which store that is.
+//! Commands find the store of a project as `.snap`, and on some file systems as `.SNAP`, too. A
+//! snapshot may come from another user, so it must not decide which store that is.
 
 use std::io;
 
@@ -49,14 +49,14 @@ impl Reserved {
     }
 }
 
-/// Returns true if commands would take a folder with the entries of `tree`, called `.snap`, for a
-/// store, also for an unfinished or damaged one. A tree that cannot be read is reported when it is
+/// Returns true if commands would take a folder `.snap` with the entries of `tree` for a store,
+/// even an unfinished or damaged one. A tree that cannot be read is reported when the folder is
 /// written.
 fn is_store_tree(store: &Store, tree: TreeId) -> bool {
     let mut signs = StoreSigns::default();
     for entry in Entries::of(store, tree).map_while(Result::ok) {
         let kind = match &entry.kind {
-            // It may lead to any kind of file.
+            // The link may lead to any kind of file.
             EntryKind::Symlink { .. } => FileType::Unknown,
             kind => file_type(kind),
         };

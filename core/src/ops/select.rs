@@ -1,11 +1,10 @@
 //! Selects packs that carry commits to a peer that has part of their objects.
 //!
-//! Objects that the commits reach and the peer lacks are marked with one bit each. A pack
-//! in which every object is wanted is sent unchanged. The wanted frames of other packs
-//! are copied into packs in a scratch folder. Only a frame of which only some objects are
-//! wanted is compressed again: a frame may contain objects of other commits, which the
-//! peer did not request. Wanted frames of partial packs that are stored elsewhere are
-//! fetched.
+//! Objects that the commits reach and the peer lacks are marked with one bit each. A pack in which
+//! every object is wanted is sent unchanged. The wanted frames of other packs are copied into packs
+//! in a scratch folder. A frame is compressed again only if just some of its objects are wanted:
+//! the others may belong to commits that the peer did not request. Wanted frames of partial packs
+//! are fetched if they are missing locally.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -32,7 +31,7 @@ use crate::{
 /// The parameters for copying selected frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
-    /// The folder in which a scratch folder may be created.
+    /// Folder in which a temporary folder may be created.
     pub scratch: &'a Path,
     /// The zstd level for frames that are compressed again.
     pub level: i32,
@@ -55,8 +54,8 @@ pub enum PeerHas {
 }
 
 impl PeerHas {
-    /// The holding of a peer that has each object either with everything that it refers
-    /// to or not at all.
+    /// Returns the state of an object for a peer that has each object either with everything that
+    /// it refers to or not at all.
     pub fn of(has: bool) -> Self {
         if has { Self::All } else { Self::Nothing }
     }
@@ -76,9 +75,9 @@ pub struct SelectedPacks<'s> {
     gathered: Option<(Store, Scratch)>,
     /// Objects in all selected packs.
     pub objects: u64,
-    /// Their total size in bytes, uncompressed.
+    /// Total size of these objects in bytes, uncompressed.
     pub raw_bytes: u64,
-    /// Objects among them that the peer had and has lost.
+    /// Objects in all selected packs that the peer had and has lost.
     pub lost: u64,
 }
 
@@ -147,8 +146,7 @@ struct Proofs {
 /// The set of objects to send.
 struct SendSet {
     marks: Marks,
-    /// For each pack that contains wanted objects: the number of the pack, and the number of these
-    /// objects.
+    /// Maps the number of each pack with wanted objects to the count of these objects.
     by_pack: BTreeMap<u32, u64>,
     objects: u64,
     raw_bytes: u64,
@@ -188,7 +186,7 @@ impl SendSet {
 
     /// Hashes the packs with wanted objects that this machine has not hashed yet, because the
     /// receiver may rely on them. Shadows wrong chunk lists. Returns true if a pack was hashed: a
-    /// chunk list that several packs have may then have another place.
+    /// chunk list in several packs may then be located in another one.
     fn prove(
         &self,
         store: &Store,

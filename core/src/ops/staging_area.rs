@@ -4,11 +4,11 @@
 //! group of packs refers to is present, they become part of the store together
 //! ([`StagingArea::publish`]).
 //!
-//! A server and a push into a folder stage packs in the same way, also concurrently. Only
-//! the journal is durable; a client that finds a pack gone uploads it again. The next
-//! process that stages packs continues with those of a killed one, or removes them when they
-//! were not used for a day. The next writer of the store removes them if no process stages
-//! packs then ([`StagingArea::sweep_abandoned`]).
+//! A server and a push into a folder stage packs in the same way, also concurrently. Only the
+//! journal is durable; a client that finds a pack gone uploads it again. The next process that
+//! stages packs uses the packs of a killed process, and removes packs that were unused for a day.
+//! The next writer of the store removes all of them if no process stages packs then
+//! ([`StagingArea::sweep_abandoned`]).
 //!
 //! | file         | content |
 //! |--------------|------|
@@ -95,7 +95,7 @@ pub enum StagedError {
     /// A file that the group or publication names was not uploaded.
     #[error("{name} was not uploaded")]
     NotSent { name: String },
-    /// A ref should be set to a commit that is not in the store.
+    /// The commit to which a ref should be set is not in the store.
     #[error("commit {id} is not in the store")]
     NoCommit { id: CommitId },
     /// The packs cannot be added to the store.
@@ -142,7 +142,7 @@ impl StagedError {
 /// The meaning of an uploaded index file.
 #[derive(Debug)]
 pub enum IndexUpload {
-    /// A part of a group. It was kept for the group.
+    /// A part of a group. It waits for the group.
     Part(Received),
     /// These packs must become part of the store.
     Packs(BTreeSet<PackId>),
@@ -158,7 +158,7 @@ pub struct StagingArea {
     publishing: Mutex<()>,
     /// The path of [`LOCK`].
     lock_path: PathBuf,
-    /// The lock of this process.
+    /// The shared lock of this process on that file, once taken.
     users: OnceLock<File>,
     /// Packs that this process has checked, with the state of their files at that time.
     /// Packs left by an earlier process are checked again, since a power cut may have
@@ -245,7 +245,7 @@ impl StagingArea {
         Ok(listed)
     }
 
-    /// Returns the total size of staged packs and of parts of groups. Partial uploads are
+    /// Returns the total size in bytes of staged packs and of parts of groups. Partial uploads are
     /// not counted.
     pub fn bytes(&self) -> u64 {
         let entries = fs_err::read_dir(&self.dir).into_iter().flatten().flatten();
@@ -328,9 +328,9 @@ impl StagingArea {
         Ok(())
     }
 
-    /// Records durably that these packs are being published together. After a crash, the
-    /// next process that writes to this store completes the publication, so that no
-    /// client takes part of an upload for the whole.
+    /// Records durably that these packs are being published together. After a crash, the next
+    /// process that writes to this store completes the publication. No client then takes part of an
+    /// upload for the whole.
     pub fn journal_begin(&self, ids: &BTreeSet<PackId>) -> Result<(), StagedError> {
         for id in ids {
             self.disk.sync_file(&self.dir.join(id.to_string()))?;
@@ -387,8 +387,8 @@ impl StagingArea {
         let _ = self.disk.remove(&self.dir.join(id.to_string()));
     }
 
-    /// Receives a pack: hashes it as it arrives, then checks every frame and every object
-    /// in it. It is not part of the store before it is [published](Self::publish).
+    /// Receives a pack: hashes it as it arrives, then checks every frame and every object in it.
+    /// The pack becomes part of the store only when it is [published](Self::publish).
     ///
     /// # Errors
     /// [`StagedError::Hash`] and [`StagedError::InvalidPack`] when the bytes do not match the
@@ -423,8 +423,8 @@ impl StagingArea {
     /// sound.
     ///
     /// # Errors
-    /// [`StagedError::Hash`] and [`StagedError::InvalidPack`] when it is not. The file then
-    /// stays where it is.
+    /// [`StagedError::Hash`] and [`StagedError::InvalidPack`] when the file is not this pack or is
+    /// damaged. The file then stays where it is.
     pub fn keep(
         &self,
         id: PackId,
@@ -616,9 +616,9 @@ impl PublishTarget for OwnStore<'_> {
 }
 
 impl StagingArea {
-    /// Publishes staged packs, if they are sound and everything that they refer to is
-    /// present. Reads at most `most` bytes of cut contents for the check. Returns the
-    /// packs that were new to the store.
+    /// Publishes staged packs, if they are sound and everything that they refer to is present.
+    /// Reads at most `most` bytes of chunked contents for the check. Returns the packs that were
+    /// new to the store.
     ///
     /// # Errors
     /// [`StagedError::NotSent`], [`StagedError::Accept`]. The store is then unchanged,
@@ -633,9 +633,9 @@ impl StagingArea {
         self.publish_to(&OwnStore { staged: self, repo }, (ids, most), observer, &mut None)
     }
 
-    /// As [`StagingArea::publish`], for any target. On return, `lock` holds the publishing lock,
-    /// even after an error, unless there was nothing to do or the check itself could not finish. A
-    /// caller that already has the lock passes it in.
+    /// As [`StagingArea::publish`], for any target. If new packs were checked, `lock` holds the
+    /// publishing lock on return, even after an error. A caller that already has the lock passes it
+    /// in.
     ///
     /// # Errors
     /// As [`StagingArea::publish`], and the errors of the target.
@@ -771,10 +771,10 @@ impl StagingArea {
         Ok(())
     }
 
-    /// Checks that the store has a commit and everything that it refers to. This is known
-    /// if the commit came in a published pack or is reachable from refs. Otherwise the
-    /// whole commit is walked, since it may be left over from an interrupted transfer. In a
-    /// partial clone, everything must be in whole packs, which is all that others can read.
+    /// Checks that the store has a commit and everything that it refers to. This is known if the
+    /// commit came in a published pack or is reachable from refs. Otherwise the whole commit is
+    /// walked, since it may be left over from an interrupted transfer. In a partial clone,
+    /// everything must be in whole packs: clients can read nothing else.
     ///
     /// # Errors
     /// [`StagedError::NoCommit`], [`StagedError::Accept`].

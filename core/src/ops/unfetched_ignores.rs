@@ -16,8 +16,8 @@ use crate::{
     store::{ContentReader, Store, StoreError},
 };
 
-/// Returns the ignore files in `tree` of the folders above the paths of a scope. Their
-/// contents are fetched if they are stored elsewhere, and kept.
+/// Returns the ignore files in `tree` of the folders above the paths of a scope. Fetches and keeps
+/// contents that are missing locally.
 ///
 /// # Errors
 /// [`StoreError`] when an ignore file cannot be read, since its rules are then unknown.

@@ -1,9 +1,9 @@
 //! `update`: brings the files of a project to another commit, and keeps local changes.
 //!
 //! The files come from one or several commits, the *bases*. A path is *changed* if a base and the
-//! new commit differ there. An update restores and removes only changed paths. It needs two things
-//! of each: the file on disk is what the new commit has, so nothing is done, or it is what a base
-//! has, so nothing is lost. Any other path is a *conflict*.
+//! new commit differ there. An update restores and removes only changed paths. The file on disk
+//! must be that of the new commit (nothing to do) or that of a base (nothing is lost). Any other
+//! changed path is a *conflict*.
 //!
 //! [`plan`] finds the conflicts and changes nothing:
 //!
@@ -11,16 +11,16 @@
 //!    folder that cannot be listed and that holds a changed path is a conflict.
 //! 2. It compares the bases and the tip with the files on disk. Owners and times do not count: a
 //!    restore of another user cannot set owners.
-//! 3. It runs the restore without writing. A path that would be created, replaced or removed and
-//!    that differs from these commits is a conflict, also if the rules exclude it from commits. So
-//!    is a file that no commit contains.
+//! 3. It runs the restore without writing. A path that the restore would create, replace or remove
+//!    is a conflict if it differs from these commits, even if the rules exclude it from commits. A
+//!    file that no commit contains is a conflict, too.
 //!
-//! Where the contents agree, a mode or an extended attribute is kept or known: it is that of one of
-//! these commits or of the new one. A folder with other attributes keeps them if the new commit
-//! changes none of them.
+//! If the contents agree, the mode and each extended attribute must be that of one of these commits
+//! or of the new one. Otherwise the path is a conflict. A folder with other attributes keeps them
+//! if the new commit changes none of them.
 //!
-//! The caller then restores [`UpdatePlan::paths`] with the same options. A file that changes after
-//! step 1 is refused there. A restore that was interrupted leaves each file as a base or as the new
+//! The caller then restores [`UpdatePlan::paths`] with the same options. The restore refuses a file
+//! that has changed after step 1. An interrupted restore leaves each file as a base or as the new
 //! commit has it, so another update completes it.
 
 use std::{
@@ -66,13 +66,14 @@ use crate::{
 pub struct Update<'a> {
     /// The commits that the files come from. Without any, the project had no files.
     pub bases: &'a [Commit],
-    /// The last commit of the branch. A file that equals it is committed, whatever the bases have.
+    /// The last commit of the branch. A file that equals the tip is committed, whatever the bases
+    /// have.
     pub tip: Option<&'a Commit>,
     /// The commit to which the files are brought.
     pub new: &'a Commit,
     /// The folder of the project.
     pub project: &'a Path,
-    /// The same folder with the rules of commits.
+    /// The folder of the project, with the exclude rules of commits.
     pub files: &'a ComparedFolder,
 }
 
@@ -81,7 +82,7 @@ pub struct Update<'a> {
 pub struct UpdatePlan {
     /// The changed paths.
     pub paths: ExactPaths,
-    /// The changed paths, except folders, that the new commit lacks.
+    /// Changed paths that the new commit lacks, except folders.
     pub deleted: BTreeSet<Vec<u8>>,
     /// The paths with local changes that the update would lose, relative to the project.
     pub conflicts: BTreeSet<PathBuf>,
@@ -100,7 +101,7 @@ pub enum UpdateError {
 }
 
 impl UpdateError {
-    /// Returns the kind of the error, from which a caller decides what to do.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Diff(error) => error.kind(),
@@ -110,7 +111,7 @@ impl UpdateError {
 }
 
 impl Update<'_> {
-    /// Returns what is restored.
+    /// Returns the source of the restore: the root of the new commit.
     pub fn source(&self) -> RestoreSource {
         RestoreSource::Folder { tree: self.new.tree, root: self.new.root.clone() }
     }
@@ -196,7 +197,7 @@ pub fn plan(
 struct ChangedSides {
     /// The trees of the bases that have the path.
     had_by: Vec<TreeId>,
-    /// True if the new commit lacks it, and it is not a folder.
+    /// True if the new commit lacks the path, and it is not a folder.
     is_deleted: bool,
 }
 
@@ -237,9 +238,9 @@ fn changed(
 /// How a path on disk differs from a commit that it may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalChange {
-    /// It was added or deleted, or has another content or kind.
+    /// The entry was added or deleted, or has another content or kind.
     Content,
-    /// It has other attributes.
+    /// The entry has other attributes.
     Attributes,
 }
 
@@ -320,7 +321,7 @@ impl<'a> LocalChanges<'a> {
         for ChangesToTree { tree, paths } in &self.trees {
             match paths.get(path) {
                 None if !is_there || tree.is_some_and(has) => return LocalLoss::None,
-                // The rules exclude a file that the tree lacks.
+                // No difference, but the tree lacks the file: the rules exclude it.
                 None | Some(LocalChange::Content) => {}
                 Some(LocalChange::Attributes) => has_content = true,
             }
@@ -353,7 +354,7 @@ impl<'a> LocalChanges<'a> {
     }
 
     /// Returns true if a base and the new commit differ in the mode or the extended attributes of a
-    /// path. A folder that no base has was added on both sides.
+    /// path. Returns false for a folder that no base has, since it was added on both sides.
     fn changes_attributes(&self, path: &[u8]) -> bool {
         let new = self.recorded([self.update.new].into_iter(), path);
         let bases = self.recorded(self.update.bases.iter(), path);
@@ -362,8 +363,9 @@ impl<'a> LocalChanges<'a> {
         })
     }
 
-    /// Returns true if the mode and each extended attribute on disk is that of a commit. They may
-    /// come from several commits, if a restore was interrupted. A missing attribute counts as one.
+    /// Returns true if the mode and each extended attribute on disk is that of a commit. After an
+    /// interrupted restore, they may come from several commits. A missing attribute counts as a
+    /// value.
     fn are_attributes_known(&self, path: &[u8]) -> bool {
         let Some(disk) = self.read(path) else { return false };
         let Update { bases, tip, new, .. } = *self.update;

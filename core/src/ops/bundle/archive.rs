@@ -23,8 +23,8 @@ pub struct ArchiveOutcome {
     pub file_bytes: u64,
 }
 
-/// Writes a bundle of `source` to `out`. A temporary folder is created in `scratch`; it
-/// takes as much space as the bundle.
+/// Writes a bundle of `source` to `out`. Creates a temporary folder in `scratch`, which takes as
+/// much space as the bundle.
 ///
 /// # Errors
 /// [`Error`]. The bytes written before the error are useless.

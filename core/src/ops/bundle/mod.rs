@@ -63,7 +63,7 @@ pub enum Error {
     Interrupted,
 }
 
-/// The number of ids that a message lists.
+/// Maximum number of ids that a message lists.
 const LISTED: usize = 16;
 
 fn listed(ids: &[CommitId]) -> String {
@@ -112,7 +112,7 @@ impl From<ReachError> for Error {
     }
 }
 
-/// Creates an empty store in a temporary folder in `scratch`, which is deleted on drop.
+/// Creates an empty store in a temporary folder in `scratch`. The folder is deleted on drop.
 fn temporary_store(
     (config, scratch): (&Config, &Path),
     observer: &dyn Observer,

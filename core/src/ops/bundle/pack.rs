@@ -1,7 +1,7 @@
 //! `pack`: writes a commit with its history into a bundle.
 //!
-//! The packs of a [`SelectedPacks`] are written. Whole packs are copied unchanged. Parts of
-//! other packs are assembled first, since the length of a pack precedes it in the bundle.
+//! Copies the whole packs of a [`SelectedPacks`] unchanged. Assembles its parts of other packs
+//! first, since the bundle states the length of a pack before its bytes.
 
 use std::{collections::BTreeSet, io::Write, path::Path};
 
@@ -23,7 +23,7 @@ use crate::{
 pub struct PackOptions<'a> {
     /// Commits that the receiver has, with everything they refer to.
     pub since: Vec<CommitId>,
-    /// The folder in which a scratch folder may be created.
+    /// Folder in which a temporary folder may be created.
     pub scratch: &'a Path,
     /// The zstd level for frames that are compressed again.
     pub level: i32,
@@ -34,7 +34,7 @@ pub struct PackOptions<'a> {
 pub struct PackOutcome {
     /// Objects in the bundle.
     pub objects: u64,
-    /// Their total size in bytes, uncompressed.
+    /// Total size of the objects in bytes, uncompressed.
     pub raw_bytes: u64,
     /// Length of the bundle in bytes.
     pub file_bytes: u64,
@@ -55,7 +55,7 @@ pub fn run(
     out: impl Write,
     observer: &dyn Observer,
 ) -> Result<PackOutcome, Error> {
-    // The hold keeps all packs in place.
+    // Keep all packs in place until the bundle is written.
     let _hold = store.pin_packs()?;
     let theirs = Marks::new(store);
     if !options.since.is_empty() {

@@ -31,8 +31,8 @@ pub struct UnpackOptions {
     pub tips: Vec<CommitId>,
     /// The zstd level for data that is compressed again.
     pub level: i32,
-    /// The limit on bytes of contents, both for unpacking the bundle and for checking its
-    /// chunk lists.
+    /// Maximum size of the unpacked bundle in bytes. Also limits the bytes that the check of its
+    /// chunk lists reads.
     pub most_bytes: u64,
 }
 
@@ -45,9 +45,9 @@ pub struct UnpackOutcome {
     pub prerequisites: Vec<CommitId>,
     /// Objects in the bundle.
     pub objects: u64,
-    /// Their total size in bytes, uncompressed.
+    /// Total size of the objects in bytes, uncompressed.
     pub raw_bytes: u64,
-    /// The number of commits that are new to the store.
+    /// Commits that are new to the store.
     pub commits: u64,
     /// Data that was added to the store.
     pub added: WriteStats,
@@ -60,8 +60,8 @@ pub struct UnpackOutcome {
 /// some of them, but nothing refers to them.
 ///
 /// # Errors
-/// [`Error::Prerequisites`] after only the head was read; other errors when the bundle is
-/// damaged or incomplete.
+/// [`Error::Prerequisites`] as soon as the head is read; other errors if the bundle is damaged or
+/// incomplete.
 pub fn run(
     store: &Store,
     input: impl Read,
@@ -179,8 +179,7 @@ fn check_work(found: u64, options: &UnpackOptions) -> Result<(), Error> {
     if found > most { Err(Error::TooMuch { found, most }) } else { Ok(()) }
 }
 
-/// Receives and checks packs, until the bundle ends or they exceed the totals in its
-/// head.
+/// Receives and checks packs, until the bundle ends or the packs exceed the totals in its head.
 fn receive(
     reader: &mut BundleReader<impl Read>,
     head: &BundleHead,
@@ -223,10 +222,9 @@ fn check_prerequisites(store: &Store, head: &BundleHead) -> Result<(), Error> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Prerequisites { missing }) }
 }
 
-/// Walks everything that the commit refers to, up to commits that refs reach. Other
-/// objects of the store may be left over from an interrupted transfer, so they are
-/// walked, too. Returns the number of new commits. Fails if the bundle contains objects
-/// that the walk does not reach.
+/// Walks everything that the commit refers to, up to commits that refs reach. The walk also covers
+/// other objects of the store, since they may be left over from an interrupted transfer. Returns
+/// the number of new commits. Fails if the bundle contains objects that the walk does not reach.
 fn check_complete(
     incoming: &ReceivedPacks<'_>,
     head: &BundleHead,
@@ -275,7 +273,7 @@ fn complete_commits(
         return Ok(HashSet::new());
     }
     let complete = ancestors(options.tips.iter().copied(), |id| {
-        // The history of a commit that only a remote stores is not fetched for this.
+        // Do not fetch the history of a commit that only a remote stores.
         let place = store.locate(&id.object())?;
         let is_here = place.is_none_or(|place| store.is_here(&place).unwrap_or(true));
         Ok::<_, StoreError>(Some(if is_here { store.commit(&id)?.parents } else { Vec::new() }))

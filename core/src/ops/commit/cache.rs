@@ -12,7 +12,7 @@ use crate::{
 /// A stat cache, and the state of the store when the cache was opened.
 pub(super) struct OpenedCache {
     pub(super) cache: StatCache,
-    /// The version of the shadow table.
+    /// Version of the shadow table when the cache was opened.
     pub(super) shadows: ShadowVersion,
     /// False if objects that earlier commits stored may be gone or damaged.
     pub(super) is_relied_on: bool,

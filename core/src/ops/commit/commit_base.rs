@@ -33,7 +33,7 @@ use crate::{
     store::StoreError,
 };
 
-/// The largest number of commits and of paths that an error lists.
+/// Maximum number of commits, and of paths, that an error lists.
 const NAMED: usize = 10;
 
 /// The state that a commit builds on.
@@ -44,7 +44,7 @@ pub(super) struct CommitBase {
     tip: Option<CommitId>,
     /// The parent of the new commit: the tip, or the base for a new branch.
     parent: Option<(CommitId, Commit)>,
-    /// The commits that the project's files come from, if they matter and are known.
+    /// The commits that the project's files come from; `None` if they are unknown or ignored.
     base: Option<Base>,
     /// True if the project's files will contain everything in the new commit.
     contains_all: bool,
@@ -131,8 +131,8 @@ impl CommitBase {
         Ok(Self { head, target, tip, parent, base, contains_all, made_again })
     }
 
-    /// Refuses a commit that would silently revert the changes of others, or replace one
-    /// source by another.
+    /// Refuses a commit that would silently revert newer commits of the branch, or that has none of
+    /// the last commit's sources.
     pub(super) fn check(
         &mut self,
         repo: &Repo,
@@ -153,14 +153,14 @@ impl CommitBase {
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
         let unseen = repo.unseen(base, self.branch(), tip)?;
         if unseen.commits.is_empty() {
-            // The commit of some paths keeps what a restore took out of the files, so the files
-            // lack a part of it.
+            // A restore has taken changes out of the files. A commit of some paths keeps these
+            // changes, so the files do not contain all of the new commit.
             self.contains_all = source.is_whole() || !unseen.has_replaced;
             return Ok(());
         }
         let unseen = unseen.commits;
         if options.unseen == BehindPolicy::Accept || source.is_stream() {
-            // The commit keeps the changes of others, but the files here lack them.
+            // Unless the source is whole, the commit keeps changes that the project's files lack.
             self.contains_all = source.is_whole();
             return Ok(());
         }
@@ -174,8 +174,8 @@ impl CommitBase {
         let is_root_as_before =
             from.as_ref().is_some_and(|from| same_root(from.root.as_ref(), commit.root.as_ref()));
         if is_root_as_before && has_files_of(commit, repo, source, options, observer) {
-            // Files that this commit excludes are not compared. A branch that deleted them must
-            // not count as contained, or the next commit without that exclusion restores them.
+            // The comparison skips files that this commit excludes. The branch may have deleted
+            // them, so the files here do not contain all of its changes.
             self.contains_all = options.ignore == Default::default();
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl CommitBase {
         self.base == earlier.base
     }
 
-    /// Returns the tree to compare with.
+    /// Returns the tree of the parent commit, with which the files are compared.
     pub(super) fn tree(&self) -> Option<TreeId> {
         self.parent.as_ref().map(|(_, commit)| commit.tree)
     }
@@ -241,8 +241,7 @@ impl CommitBase {
             && (before.unread.has_more() || !now.unread.has_more())
     }
 
-    /// Returns the record of what this commit left out: rules, unreadable paths and
-    /// sources.
+    /// Returns the exclude rules, the unreadable paths and the sources that the commit records.
     pub(super) fn selection(
         &self,
         unread: UnreadPaths,
@@ -289,7 +288,7 @@ impl CommitBase {
         }
     }
 
-    /// Moves the branch to the commit, which is durable.
+    /// Moves the branch, or a detached `HEAD`, to the commit. The commit must be durable.
     pub(super) fn advance(
         &self,
         repo: &Repo,
@@ -417,7 +416,7 @@ fn has_files_of(
         .is_ok_and(|compared| compared.skipped == 0)
 }
 
-/// The largest number of commits that are compared with their parents.
+/// Maximum number of commits that [`leave_alone`] compares with their parents.
 const COMPARED: usize = 256;
 
 /// Returns true if none of these commits changed anything at, below or above one of the
@@ -501,11 +500,11 @@ fn same_root(before: Option<&Metadata>, now: Option<&Metadata>) -> bool {
 pub struct BehindBranch {
     /// The branch; `None` for a detached `HEAD`.
     pub branch: Option<RefName>,
-    /// The newest of these commits.
+    /// The newest of the commits that the files do not contain.
     pub commits: Vec<(CommitId, Commit)>,
-    /// The number of further commits.
+    /// Number of further such commits.
     pub more_commits: usize,
-    /// The first of the changed paths.
+    /// Some of the changed paths, sorted.
     pub paths: Vec<Vec<u8>>,
     /// True if further paths changed.
     pub has_more_paths: bool,
@@ -535,8 +534,7 @@ impl BehindBranch {
             paths.push(change.path);
             Ok(())
         };
-        // A tree that is not stored here hides changed paths. The commit is refused all
-        // the same.
+        // A tree that is not stored here hides changed paths, but the commit is refused anyway.
         let compared = match more_commits {
             0 => commits.iter().try_for_each(|(_, commit)| {
                 changes_of(repo, commit, &options, observer, &mut each)

@@ -42,8 +42,8 @@ pub(super) fn full_hash(node: &WalkedFolder) -> [u8; 16] {
     short_hash(&bytes)
 }
 
-/// Returns a file that the stat cache proves unchanged and whose content is stored. Also
-/// returns the error if its extended attributes cannot be read.
+/// Returns a file if the stat cache proves it unchanged and its content is stored. Also returns the
+/// error if its extended attributes cannot be read.
 pub(super) fn known_file(
     job: &CommitJob<'_>,
     node: &WalkedFolder,
@@ -72,7 +72,7 @@ pub(super) fn known_file(
     Ok(Some((file, unread)))
 }
 
-/// A part of a folder that its tree lacks, and the reason.
+/// A part of a folder that cannot be read and that its tree omits, with the reason.
 pub(super) enum OmittedPart<'e> {
     /// The whole entry.
     Entry(&'e (dyn std::error::Error + 'static)),
@@ -87,9 +87,8 @@ fn xattrs_of(node: &WalkedFolder, name: &[u8]) -> io::Result<Vec<Xattr>> {
     describe::xattrs(node.fd.as_fd(), name)
 }
 
-/// Encodes a folder's tree, adds it to the store, and compares its files with the folder
-/// `previous` of the previous commit. Entries that cannot be read are left out and passed to
-/// `on_omitted`.
+/// Encodes a folder's tree, adds it to the store, and compares its files with the folder `previous`
+/// of the previous commit. Leaves out entries that cannot be read, and passes them to `on_omitted`.
 pub(super) fn folder(
     job: &CommitJob<'_>,
     node: &WalkedFolder,
@@ -192,8 +191,8 @@ pub(super) fn special_kind(
         let empty = FolderEncoder::new().finish(&mut put).map_err(io::Error::other)?;
         return Ok(Some(EntryKind::Folder { id: empty.id }));
     }
-    // Returns `None` for a file: its task ended without a result, because the job is
-    // stopping.
+    // `special` returns `None` for a file. The task of the file ended without a result, because the
+    // job is stopping.
     describe::special(folder, name, stat)
 }
 

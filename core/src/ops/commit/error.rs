@@ -76,14 +76,14 @@ pub enum CommitError {
         "the commit is {bytes} bytes (message, labels, patterns and sources); the limit is {limit}"
     )]
     TooLarge { bytes: usize, limit: usize },
-    /// More labels than a reader accepts.
+    /// The commit has more labels than a reader accepts.
     #[error("the commit has {count} labels; the limit is {limit}")]
     TooManyLabels { count: usize, limit: usize },
-    /// More sets of exclude rules than a reader accepts. A commit that keeps paths of its
-    /// parent keeps the parent's rules, too.
+    /// The commit has more sets of exclude rules than a reader accepts. A commit that keeps paths
+    /// of its parent keeps the parent's rules, too.
     #[error("the commit has {count} sets of exclude rules; the limit is {limit}")]
     TooManyRules { count: usize, limit: usize },
-    /// The previous commit is missing or damaged. Without a branch, `HEAD` is detached.
+    /// The previous commit is missing or damaged. `branch` is `None` for a detached `HEAD`.
     #[error("the last commit of {} cannot be read", branch_or_head(branch.as_ref()))]
     Parent { branch: Option<RefName>, source: Box<StoreError> },
     /// Some objects that the commit keeps from the previous one are missing in the store.

@@ -1,9 +1,9 @@
 //! Reads one file: hashes it, cuts it if it is large, and stores new data.
 //!
-//! One task reads a file from start to end. For a large file, one thread cuts the bytes
-//! just read while another hashes them for the id of the whole file. Batches of chunks
-//! are then hashed and compressed by idle threads. If no thread is idle, the reader does
-//! it itself. Memory is therefore bounded, and no thread waits for a queue.
+//! One task reads a file from start to end. For a large file, one thread cuts the bytes just read
+//! while another hashes them for the id of the whole file. Idle threads then hash and compress
+//! batches of chunks. If no thread is idle, the reader processes the batch itself. Memory is
+//! therefore bounded, and no thread waits for a queue.
 
 use std::{
     cell::RefCell,
@@ -83,13 +83,14 @@ pub(super) struct ReadOutcome {
     pub(super) file: ReadFile,
     /// True if the file changed during both attempts. The last read is kept.
     pub(super) changing: bool,
-    /// True if the file reports no size, but has a content. Its stat does not show its changes.
+    /// True if the file has a content but reports a length of 0. Its stat does not show its
+    /// changes.
     pub(super) is_unsized: bool,
     /// The error of reading its extended attributes.
     pub(super) unread_xattrs: Option<io::Error>,
 }
 
-/// Reads a file of a folder that had `stat` in the listing.
+/// Reads a file of a folder. `stat` is the file's stat in the listing.
 ///
 /// A file that changes meanwhile is read once more. The result is added to the stat
 /// cache, or the file's entry is removed from it.
@@ -193,9 +194,9 @@ fn store_small(job: &CommitJob<'_>, bytes: &[u8]) -> Result<(Option<BlobId>, u64
     Ok((Some(id), size))
 }
 
-/// Hashes a large file that was probably only renamed. Returns its id if it has the
-/// expected content and that content is stored. This saves cutting and hashing chunks.
-/// Otherwise seeks back to the start, so that the file is read again.
+/// Hashes a large file that was probably only renamed, which is cheaper than cutting it. Returns
+/// its id if the file has the expected content and that content is stored. Otherwise seeks back to
+/// the start, so that the caller can read the file.
 fn confirm_likely(
     job: &CommitJob<'_>,
     fd: &OwnedFd,
@@ -223,8 +224,7 @@ fn confirm_likely(
 /// Reads a file of about `expected` bytes, but at most [`limits::WHOLE_FILE_BYTES`].
 fn read_small(fd: &OwnedFd, buffer: &mut Vec<u8>, expected: usize) -> io::Result<usize> {
     let limit = limits::WHOLE_FILE_BYTES as usize;
-    // The buffer has room for one more byte, so that a file that grew is noticed without
-    // another call.
+    // The buffer has room for one more byte, so that the same read shows whether the file grew.
     if buffer.len() < expected + 1 {
         buffer.resize((expected + 1).max(64 << 10), 0);
     }
@@ -247,10 +247,10 @@ fn read_small(fd: &OwnedFd, buffer: &mut Vec<u8>, expected: usize) -> io::Result
     }
 }
 
-/// The minimum number of bytes of each read.
+/// Minimum number of bytes that each [`fill`] reads before the source ends.
 const MIN_READ_BYTES: usize = 1 << 20;
 
-/// Room for a frame, or for an uncut rest of at most one chunk and the next read.
+/// Size of a buffer: a frame, or an uncut rest of at most one chunk and the next read.
 const BUFFER_BYTES: usize = limits::LARGE_FRAME_BYTES + limits::CHUNK_BYTES + MIN_READ_BYTES;
 
 /// The chunks of each batch, in the order of the file.
@@ -268,7 +268,7 @@ pub(super) fn stream(
         let mut cutter = Cutter::new(job.params);
         let (mut buffer, mut filled) = (job.take_buffer(), 0);
         let mut size = 0;
-        // The length of a run of zeros that is not hashed yet. It is hashed during the next read.
+        // Length of a run of zeros that is hashed during the next read.
         let mut zeros = 0_u64;
         // The buffer contains only zeros from this offset on.
         let mut zeros_from = 0;
@@ -333,8 +333,8 @@ pub(super) fn stream(
     Ok((id, size))
 }
 
-/// Reads until a frame is full. Returns the end of the new bytes, and true if the source
-/// ended.
+/// Reads until the buffer contains a frame. Returns the end of the new bytes, and true if the
+/// source ended.
 fn fill(
     source: &mut dyn SparseRead,
     buffer: &mut [u8],
@@ -409,8 +409,8 @@ fn hand_over<'s>(
         }
         job.give_buffer(buffer);
     };
-    // At most one more batch than there are threads waits for a thread. Further batches
-    // are processed here, which bounds the number of buffers.
+    // At most one more batch than there are threads is in flight. Further batches are processed
+    // here, which bounds the number of buffers.
     if job.batches.fetch_add(1, Ordering::Relaxed) <= rayon::current_num_threads() {
         scope.spawn(move |_| {
             add();
@@ -458,7 +458,7 @@ impl CommitJob<'_> {
 }
 
 impl MetadataLevel {
-    /// Keeps the attributes that this kind of snapshot records, and the access control
+    /// Drops the extended attributes that this level does not record. Keeps the access control
     /// list, which affects the mode.
     pub(super) fn keep(self, mut xattrs: Vec<Xattr>) -> Vec<Xattr> {
         if self == Self::Reproducible {

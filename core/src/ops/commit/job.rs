@@ -39,13 +39,13 @@ pub(super) struct CommitJob<'a> {
     pub(super) observer: &'a dyn Observer,
     /// The totals so far, except `bytes_read`.
     pub(super) outcome: Mutex<CommitOutcome>,
-    /// Counts each file, so it needs no lock.
+    /// Bytes that were read from files. An atomic, since every file adds to it.
     bytes_read: AtomicU64,
     /// Paths in the snapshot that are left out because they cannot be read.
     pub(super) unread: Mutex<UnreadPaths>,
-    /// The number of batches of chunks that are being compressed, over all files.
+    /// Number of batches of chunks that are being compressed, over all files.
     pub(super) batches: AtomicUsize,
-    /// The chunk of the largest size that is all zeros, once it was stored.
+    /// The chunk of maximum length that is all zeros, once it is stored.
     pub(super) zeros: OnceLock<BlobRef>,
     /// Free buffers for batches.
     pub(super) buffers: Mutex<Vec<Vec<u8>>>,
@@ -105,7 +105,7 @@ impl<'a> CommitJob<'a> {
         }
     }
 
-    /// Returns the lane of the calling thread.
+    /// Returns the lane of the object writer that the calling thread uses.
     pub(super) fn lane() -> usize {
         rayon::current_thread_index().unwrap_or(0)
     }
@@ -133,9 +133,8 @@ impl<'a> CommitJob<'a> {
         }
     }
 
-    /// Reports an entry that is committed without its extended attributes. For a folder
-    /// that an interrupted restore left behind, the commit fails: its mode is
-    /// provisional, too.
+    /// Reports an entry that is committed without its extended attributes. If an interrupted
+    /// restore left the entry unfinished, fails the commit: the mode is provisional, too.
     pub(super) fn lose_attributes(&self, path: &Path, error: &io::Error) {
         if UnfinishedRestore::is_behind(error) {
             return self.fail(CommitError::Unfinished { path: path.to_owned() });
@@ -160,7 +159,7 @@ impl<'a> CommitJob<'a> {
         path: &Path,
         error: &(dyn std::error::Error + 'static),
     ) {
-        // The process has run out of a resource; the entry itself is readable.
+        // If the process has run out of a resource, the entry itself may be readable.
         let code = error.downcast_ref().and_then(io::Error::raw_os_error);
         let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
         if let Some(errno) = shortages.into_iter().find(|errno| Some(errno.raw_os_error()) == code)

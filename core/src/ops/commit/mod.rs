@@ -65,10 +65,10 @@ pub use previous::FileChanges;
 pub enum CommitSource<'s> {
     /// The root tree is the contents of this folder.
     Folder(PathBuf),
-    /// As `Folder`, in a partial clone. Paths outside the scope that the folder lacks are
-    /// kept from the previous commit.
+    /// As `Folder`, in a partial clone with this scope. If the folder lacks a path outside the
+    /// scope, the snapshot keeps the path from the previous commit.
     Partial(PathBuf, Vec<ScopePath>),
-    /// The root tree contains each of these at its own path.
+    /// The root tree contains each of these files and folders at its path `inside`.
     Paths(Vec<NamedPath>),
     /// The root tree contains one file with this name, read from a stream.
     Stream { name: EntryName, reader: Box<dyn Read + Send + 's> },
@@ -112,10 +112,10 @@ pub enum MetadataLevel {
 /// Selects what happens to paths of the previous commit that the source does not name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OtherPaths {
-    /// They are removed from the snapshot.
+    /// The snapshot omits them.
     #[default]
     Remove,
-    /// They are kept. This folder corresponds to the root of the snapshot. Its ignore
+    /// The snapshot keeps them. This folder corresponds to the root of the snapshot. Its ignore
     /// files apply, and the named paths lie in it.
     Keep(PathBuf),
 }
@@ -130,14 +130,14 @@ pub enum BehindPolicy {
     /// Refuses to commit, since the commit would revert the changes of those commits. A
     /// stream reverts nothing and is committed.
     Refuse,
-    /// Commits on top of them.
+    /// Commits on top of those commits.
     Accept,
 }
 
 /// Selects what to do if the last commit of the branch has other sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherSources {
-    /// Commits on top of it.
+    /// Commits on top of the last commit.
     #[default]
     Accept,
     /// Refuses to commit.
@@ -192,7 +192,7 @@ pub struct CommitOptions {
     /// Time of a fixed clock at which the commit is created; `None` reads the system's
     /// clock.
     pub present: Option<Time>,
-    /// Rules for files that are left out.
+    /// Rules that exclude files.
     pub ignore: ignore::Options,
     /// The metadata that the snapshot records.
     pub content: MetadataLevel,
@@ -258,9 +258,9 @@ struct CommittedRoot {
     totals: Totals,
     metadata: Option<Metadata>,
     selection: Selection,
-    /// True if it contains entries that were kept from the previous commit.
+    /// True if the tree keeps entries of the previous commit.
     keeps_others: bool,
-    /// True if objects of these entries may be missing or damaged.
+    /// True if objects of the kept entries may be missing or damaged.
     is_unproven: bool,
 }
 
@@ -292,7 +292,7 @@ pub fn run(
         commit_base.check(repo, &source, options, observer)?;
         match attempt(repo, &mut source, commit_base, options, observer)? {
             Some(outcome) => return Ok(outcome),
-            // The branch moved, so the entries to keep come from another commit now.
+            // The branch moved, so the tree must keep the entries of another commit.
             None => repo.store().refresh()?,
         }
     }
@@ -336,7 +336,7 @@ fn attempt(
     let mut root = read?.ok_or(CommitError::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock());
     root.selection = commit_base.selection(unread, source, options);
-    // Entries that a partial clone keeps are stored elsewhere, so they are not checked.
+    // Do not check the entries that a partial clone keeps: remotes store their objects.
     let is_partial = matches!(source, CommitSource::Partial(..));
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
@@ -471,9 +471,8 @@ fn read(
         }
     };
     let keeps_others = kept_root.is_some();
-    // Without a commit of the whole folder, the root of the snapshot corresponds to no
-    // folder. Recording attributes would let a restore delete the rest of a folder as
-    // extra files.
+    // Unless a whole folder is committed, no folder corresponds to the root of the snapshot. If the
+    // snapshot recorded attributes, a restore could delete the rest of a folder as extra files.
     let metadata = commit_base.root_metadata().filter(|_| keeps_others).cloned();
     Ok(folder.map(|folder| CommittedRoot { keeps_others, ..CommittedRoot::new(&folder, metadata) }))
 }
@@ -494,7 +493,7 @@ impl CommittedRoot {
 
 /// Returns the recorded metadata of the root folder itself.
 fn root_metadata(job: &CommitJob<'_>, path: &Path, stat: &FileStat) -> Metadata {
-    // The root may be a symlink, so the attributes of its target count.
+    // The root may be a symlink, so read the attributes of its target.
     let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let xattrs = job.content.keep(job.xattrs_at(&real));
     let mut metadata = encode::metadata(job, stat, xattrs, false);

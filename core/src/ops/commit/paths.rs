@@ -65,7 +65,7 @@ pub(in crate::ops) enum PathOrigin {
     Found,
 }
 
-/// Returns the path in the snapshot that these names lead to.
+/// Returns the path in the snapshot that consists of these names.
 pub(in crate::ops) fn joined(names: &[EntryName]) -> Vec<u8> {
     names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/')
 }
@@ -77,8 +77,8 @@ pub(super) struct KeepFrom<'k> {
     pub(super) root: &'k Path,
     /// Device of that folder.
     pub(super) device: u64,
-    /// The scope of a partial clone. Folders outside the scope may lack entries of the
-    /// previous commit, which are then kept.
+    /// The scope of a partial clone. A folder outside the scope may lack entries of the previous
+    /// commit. The commit then keeps them.
     pub(super) scope: Option<&'k [ScopePath]>,
 }
 
@@ -159,7 +159,7 @@ pub(in crate::ops) fn insert_path(
     Ok(())
 }
 
-/// Lists an intermediate folder with the rules of a whole commit.
+/// Lists the entries of an intermediate folder that the ignore rules allow.
 pub(super) fn present(
     job: &CommitJob<'_>,
     path: &Path,
@@ -246,7 +246,7 @@ pub(super) fn folder(
         }
     }
     if kept.is_none() {
-        // The commit consists of other sources now.
+        // No other entries are kept, so their files count as deleted.
         let has = |name: &[u8], _| items.keys().any(|item| item.as_bytes() == name);
         let deleted = before.missing(store, has).map(|(_, files)| files).sum();
         job.count_files(FileChanges { deleted, ..FileChanges::default() });
@@ -259,8 +259,8 @@ pub(super) fn folder(
     Ok(Some(encoder.finish(&mut put)?))
 }
 
-/// Counts the files that are lost with an entry of the previous commit if another kind of entry, or
-/// nothing, is at `path` now.
+/// Counts the files of a previous entry as deleted if nothing, or another kind of entry, is at
+/// `path` now.
 fn count_lost(job: &CommitJob<'_>, was: &EntryKind, path: &Path, now: Option<&EntryKind>) {
     let deleted = match (was, now) {
         // The entry is unreadable, so it is skipped.
@@ -402,7 +402,8 @@ fn updated_entry(
         {
             Err(CommitError::Excluded { path: path.clone() })
         }
-        // A folder of which only a part was fetched keeps the rest, even if that part was deleted.
+        // A partly fetched folder keeps its unfetched entries, even if the fetched part was
+        // deleted.
         (VirtualEntry::OnDisk(path, _), stat)
             if kept.scope_without(inside).is_some()
                 && stat.is_none_or(|stat| stat.kind == FileKind::Folder) =>

@@ -139,8 +139,8 @@ impl Previous {
         (self.files.len() + self.folders.len()) as u64
     }
 
-    /// Returns the name of each file and folder that `has` does not have, and how many files the
-    /// commit loses with it. A damaged folder counts as empty.
+    /// Returns the name of each file and folder that `has` declines, and how many files the commit
+    /// loses with it. A damaged folder counts as empty.
     pub(super) fn missing<'p>(
         &'p self,
         store: &'p Store,

@@ -32,7 +32,7 @@ pub(super) fn preview(
     outcome.id = commit_base.tip().filter(|_| !outcome.created);
 }
 
-/// A commit whose files were read, and what it takes to publish it.
+/// A commit whose trees are built, and everything that publishing it needs.
 pub(super) struct Publication<'a> {
     pub(super) repo: &'a Repo,
     pub(super) root: &'a CommittedRoot,
@@ -61,9 +61,9 @@ impl Publication<'_> {
         }
     }
 
-    /// Adds the commit, makes everything durable, and moves the branch. If the branch has
-    /// moved meanwhile, the commit is created again on top of it. Returns false if its tree
-    /// must be built again, too.
+    /// Adds the commit, makes everything durable, and moves the branch. If the branch has moved
+    /// meanwhile, creates the commit again on top of the branch. Returns false if the tree must be
+    /// built again first.
     pub(super) fn run(
         &self,
         mut commit_base: CommitBase,
@@ -143,8 +143,8 @@ impl Publication<'_> {
         Err(commit_base.contended())
     }
 
-    /// Makes objects durable that an unchanged commit stored again, because their packs are
-    /// gone or they are shadowed. The tip's own commit object is one of them.
+    /// Makes the objects durable that an unchanged commit stored again, because the store had lost
+    /// them. Also stores the tip's own commit object if it is lost.
     fn store_again(
         &self,
         commit_base: &CommitBase,
@@ -173,8 +173,8 @@ impl Publication<'_> {
         Ok(())
     }
 
-    /// Counts the objects of a commit that lie in some packs. These packs may contain other
-    /// objects, such as the content of a file that was replaced while it was read.
+    /// Counts the objects of a commit that were lost and that `packs` contain now. The packs may
+    /// contain other objects, such as the content of a file that was replaced while it was read.
     fn count_in(
         &self,
         packs: &[PackId],
@@ -201,9 +201,9 @@ impl Publication<'_> {
 
     /// Returns the time of the commit: the time that the user specified, or the present.
     ///
-    /// Parents define the order of commits, not times. One commit made while the clock was
-    /// wrong therefore does not affect the times of others. Within one second the time still
-    /// increases, because a clock may tick more slowly than commits are made.
+    /// Parents, not times, define the order of commits. One commit with a wrong time therefore does
+    /// not affect others. Within one second the time still increases, because a clock may tick more
+    /// slowly than commits are made.
     fn time(&self, commit_base: &CommitBase) -> Time {
         if let Some(named) = self.options.time {
             return named;
@@ -238,7 +238,7 @@ fn was_lost(store: &Store, new: &[PackId], id: &ObjectId) -> Result<bool, StoreE
     Ok(is_new && !lies_elsewhere)
 }
 
-/// The readable part of a store. Other objects are skipped, and nothing is fetched.
+/// The readable local objects of a store. A walk skips all other objects and fetches nothing.
 struct LocalObjects<'s>(&'s Store);
 
 impl reach::ObjectSource for LocalObjects<'_> {

@@ -38,9 +38,9 @@ fn below<'s>(wanted: &'s ScopePath, inside: &[u8]) -> Option<&'s [EntryName]> {
     Some(rest)
 }
 
-/// Returns the items of a folder outside the scope, and the folder's listing. The items
-/// are the scope paths below it and everything else that exists there. Folders outside
-/// the scope may lack files of the previous commit.
+/// Returns the items of a folder outside the scope, and the folder's listing. The items are the
+/// scope paths below the folder and all entries that exist on disk. Folders outside the scope may
+/// lack files of the previous commit.
 pub(super) fn items_in_scope(
     job: &CommitJob<'_>,
     root: &Path,
@@ -90,7 +90,7 @@ fn found_items(
             true => {
                 match found_items(job, &path, &visible.scope, &inside, scope) {
                     Ok((below, present)) => VirtualEntry::Intermediate(path, below, Some(present)),
-                    // The entries of the previous commit in this folder are kept.
+                    // The snapshot keeps this folder's entries of the previous commit.
                     Err(CommitError::Source { source, .. }) => {
                         job.skip(&inside, &path, &source);
                         continue;

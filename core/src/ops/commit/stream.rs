@@ -20,8 +20,8 @@ use crate::{
     store::Entries,
 };
 
-/// Refuses a stream with the name of a folder in the tree whose entries are kept. The
-/// commit would remove that folder.
+/// Refuses a stream with the name of a folder in the tree `kept`, because the commit would remove
+/// that folder.
 pub(super) fn check_place(
     job: &CommitJob<'_>,
     name: &EntryName,
@@ -54,8 +54,7 @@ pub(super) fn read(
     }
     let previous = previous.and_then(|tree| Previous::read(job.writer, tree)).unwrap_or_default();
     job.count_files(previous.compare(name.as_bytes(), &id));
-    // A stream has no attributes and no time. The same content therefore gives the same
-    // tree.
+    // A stream has no attributes and no time, so the same content gives the same tree.
     let metadata = Metadata { mode: 0o644, ..Metadata::default() };
     Ok(Entry { name, kind: EntryKind::File { size, id }, metadata })
 }

@@ -1,8 +1,8 @@
 //! Counts the bytes that a first commit will read, while it reads them.
 //!
 //! A later commit takes the size of the previous commit as an estimate. For a first commit, a
-//! thread lists the same folders with the same rules, and the progress bar gets its end when the
-//! thread is done. The thread opens no file, and it runs only if the observer shows progress.
+//! thread lists the same folders with the same rules, and sets the total of the progress bar when
+//! done. The thread opens no file, and it runs only if the observer shows progress.
 
 use std::{
     ffi::OsStr,
@@ -56,10 +56,10 @@ pub(super) fn count_beside<T>(
                 job.observer.total(bytes);
             }
         };
-        // If the thread cannot be started, the bar has no end.
+        // If the thread cannot be started, the progress bar has no total.
         let _ = thread::Builder::new().name("total".to_owned()).spawn_scoped(threads, count);
         let outcome = read(input);
-        // This ends the thread.
+        // End the thread.
         drop(reading);
         outcome
     })
@@ -90,7 +90,7 @@ fn counted_roots(
 }
 
 /// Returns the total size of the files in bytes, or `None` if the sender of `ended` was dropped.
-/// Leaves out what cannot be listed, as the commit does.
+/// Skips entries that cannot be listed, as the commit does.
 fn total_bytes(job: &CommitJob<'_>, roots: &[CountedRoot], ended: &Receiver<()>) -> Option<u64> {
     let stop = || ended.try_recv() == Err(TryRecvError::Disconnected) || job.stopped();
     let bytes = |root: &CountedRoot| match FileStat::of_path(&root.path) {
@@ -101,13 +101,13 @@ fn total_bytes(job: &CommitJob<'_>, roots: &[CountedRoot], ended: &Receiver<()>)
     (!stop()).then_some(total)
 }
 
-/// A listed folder, some of whose entries are counted.
+/// A listed folder whose entries are being counted.
 struct CountedFolder {
     fd: OwnedFd,
     /// The path in the snapshot.
     path: Vec<u8>,
     visible: Visible,
-    /// The position of the first entry that is not counted.
+    /// Index of the next entry to count.
     next: usize,
 }
 
@@ -121,8 +121,8 @@ fn bytes_below(rules: &IgnoreRules, root: &CountedRoot, stop: &dyn Fn() -> bool)
     let Ok(FileStat { device, .. }) = FileStat::of_fd(top.as_fd()) else { return 0 };
     let top = list(top, root.inside.clone(), &IgnoreScope::default());
     let mut bytes = 0;
-    // The folders on the way to the next entry. This needs less memory than a list of all
-    // folders that are still to be listed.
+    // The open folders from the root to the next entry. This stack takes less memory than a list of
+    // all folders that are still to be listed.
     let mut folders: Vec<CountedFolder> = top.into_iter().collect();
     while let Some(CountedFolder { fd, path, visible, next }) = folders.last_mut() {
         let Some(entry) = visible.listing.entries.get(*next) else {

@@ -50,7 +50,7 @@ use crate::{
 const SHARE_BYTES: u64 = 256 << 10;
 const MAX_SHARE: u64 = 64;
 
-/// The number of entries whose results are collected together.
+/// Number of entries that are read before their results are stored under one lock.
 const GROUP: usize = 16 << 10;
 
 /// The state of a folder's entry.
@@ -70,8 +70,8 @@ pub(super) enum EntryResult {
 #[derive(Debug)]
 pub(super) struct WalkedTree {
     pub(super) folder: EncodedFolder,
-    /// Its files, compared with the previous commit. `None` if the stat cache proved the folder
-    /// unchanged: the cache may know it from another commit.
+    /// Its files, compared with the previous commit. `None` if the tree comes from the stat cache,
+    /// which may know the folder from another commit.
     files: Option<FileChanges>,
 }
 
@@ -97,11 +97,10 @@ pub(super) struct WalkedFolder {
     depth: usize,
     pub(super) listing: ScannedFolder,
     pub(super) slots: Mutex<Vec<EntryResult>>,
-    /// The number of unfinished parts: one for each subfolder, and one for the folder's
-    /// own files.
+    /// Number of unfinished parts: one for each subfolder, and one for the folder's own files.
     parts: AtomicUsize,
     pub(super) stat: FileStat,
-    /// The time at which it was listed.
+    /// Time at which the folder was listed.
     read_at: Time,
     pub(super) listing_hash: [u8; 16],
     known: Option<KnownFolder>,
@@ -469,5 +468,5 @@ fn files_in(listing: &ScannedFolder) -> (u64, u64) {
     files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.stat.size))
 }
 
-/// Totals of a folder that the walk does not enter.
+/// Totals of an entry without entries below it, or of a folder that the walk does not enter.
 pub(super) const NOTHING: Totals = Totals { files: 0, folders: 0, others: 0, bytes: 0 };

@@ -5,8 +5,8 @@ use crate::{
     format::tree::{Entry, EntryKind, Metadata},
 };
 
-/// The kind and content of an entry. The content's id of a file on the user's disk is known only if
-/// the comparison needed it. A tree has an id if it is in the store.
+/// The kind and content of an entry. A file on the user's disk has an id only if the comparison
+/// needed it. A folder has an id only if its tree is in the store.
 pub type ComparedKind = EntryKind<Option<BlobId>, Option<TreeId>>;
 
 impl From<EntryKind> for ComparedKind {
@@ -56,7 +56,7 @@ impl ComparedKind {
 pub struct ChangeSide {
     /// Kind and content.
     pub what: ComparedKind,
-    /// All that is recorded besides the content.
+    /// All recorded attributes.
     pub metadata: Metadata,
 }
 
@@ -154,7 +154,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Returns the word for JSON.
+    /// Returns the status as a word for JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -173,7 +173,7 @@ impl Status {
 pub struct Change {
     /// The path on the new side, or on the old side if the entry was removed.
     pub path: Vec<u8>,
-    /// The path on the old side, if it was renamed.
+    /// The path on the old side, if the file was renamed.
     pub old_path: Option<Vec<u8>>,
     /// The entry on the old side; `None` if it was added.
     pub old: Option<ChangeSide>,

@@ -61,7 +61,7 @@ impl<'a> SideReader<'a> {
     }
 
     /// Prefetches the small contents of these changes in one batch, so that each frame is
-    /// decompressed once. They are kept until they are requested.
+    /// decompressed once. Keeps each content until it is requested.
     pub fn read_ahead<'c>(&self, changes: impl Iterator<Item = &'c Change>) {
         let mut batch = Vec::new();
         for change in changes.filter(|change| {
@@ -84,7 +84,7 @@ impl<'a> SideReader<'a> {
             0,
             &|| Some(()),
             &|(), index, content| {
-                // A content that cannot be read is read again later, and the error returned then.
+                // Ignore an error: `stored` reads the content again and returns the error.
                 if let Ok(bytes) = content {
                     self.ahead.lock().insert(batch[index].id, bytes.to_vec());
                 }
@@ -100,7 +100,7 @@ impl<'a> SideReader<'a> {
     /// Returns the old content of a change.
     ///
     /// # Errors
-    /// [`CatError`] if the store lacks the content or it is damaged.
+    /// [`CatError`] if the content is missing or damaged.
     pub fn old(
         &self,
         item: Option<&ChangeSide>,
@@ -153,8 +153,8 @@ impl<'a> SideReader<'a> {
         Ok(SideContent::Bytes(bytes))
     }
 
-    /// Reads a file of a folder that had `size` bytes when it was compared. The contents of a batch
-    /// of changes take hardly more memory than the sizes say, even if files grow.
+    /// Reads a file of the compared folder, which had `size` bytes when it was compared. A file
+    /// that grew by more than [`GROWTH_BYTES`] is an error, so that a batch takes bounded memory.
     fn file(&self, disk_paths: &DiskPaths, path: &[u8], size: u64) -> io::Result<SideContent> {
         let (folder, name) = disk_paths.open_above(path)?;
         let stat = FileStat::of_name(folder.as_fd(), &name)?;

@@ -1,7 +1,7 @@
-//! Where the entries of a compared folder are on disk.
+//! Maps the paths of a compared folder to paths on disk.
 //!
-//! A commit of several paths has a virtual root, which corresponds to no folder on disk. The same
-//! [`Items`] as in that commit then lead from a path in the snapshot to one on disk.
+//! A commit of several paths has a virtual root, which corresponds to no folder on disk. The
+//! [`Items`] of that commit then map a path in the snapshot to a path on disk.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -58,7 +58,7 @@ impl ComparedFiles {
     }
 }
 
-/// The same, prepared for looking up entries.
+/// [`ComparedFiles`], prepared for looking up entries.
 #[derive(Debug)]
 pub(in crate::ops) enum DiskPaths {
     Folder(PathBuf, OwnedFd),
@@ -66,7 +66,7 @@ pub(in crate::ops) enum DiskPaths {
 }
 
 impl DiskPaths {
-    /// Opens the compared folder, or arranges the named paths.
+    /// Opens the compared folder, or builds a virtual folder of the named paths.
     pub(in crate::ops) fn open(files: &ComparedFiles) -> Result<Self, DiffError> {
         Ok(match files {
             ComparedFiles::Folder(path) => Self::Folder(path.clone(), open_folder(path)?),
@@ -96,7 +96,8 @@ impl DiskPaths {
         }
     }
 
-    /// Opens the folder on disk of the entry at `path`, and returns it with the name there.
+    /// Opens the folder on disk that contains the entry at `path`. Also returns the entry's name
+    /// there.
     pub(in crate::ops) fn open_above(&self, path: &[u8]) -> io::Result<(OwnedFd, OsString)> {
         let (top, rest) = match self {
             Self::Folder(_, top) => {

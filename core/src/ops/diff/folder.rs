@@ -59,7 +59,8 @@ enum FolderLocation<'a> {
 /// A folder that waits to be compared.
 pub(super) struct QueuedFolder<'a> {
     place: FolderLocation<'a>,
-    /// The device of the committed folder that it is part of; `None` if it is that folder.
+    /// Device of the committed folder that contains this one; `None` if this is the committed
+    /// folder.
     device: Option<u64>,
     pub(super) path: Vec<u8>,
     scope: IgnoreScope,
@@ -74,7 +75,7 @@ pub(super) enum FolderEvent<'a> {
     Change(Change),
     /// A subfolder that must be compared.
     Enter(QueuedFolder<'a>),
-    /// A tree that was removed with everything below this path, or that the ignore rules exclude.
+    /// A folder of the tree that is gone or ignored, with everything below it.
     Gone { path: Vec<u8>, tree: TreeId, is_ignored: bool },
 }
 
@@ -89,7 +90,7 @@ impl<'a> FolderSide<'a> {
         Self { job, disk_paths, rules, cache, tree_options, owners: Owners::default() }
     }
 
-    /// Returns the root, to be compared with `expected`.
+    /// Returns the queued root, which will be compared with the tree `expected`.
     pub(super) fn root(&self, expected: Option<TreeId>) -> QueuedFolder<'a> {
         let place = match self.disk_paths {
             DiskPaths::Folder(path, _) => FolderLocation::Top(path),
@@ -115,7 +116,7 @@ impl<'a> FolderSide<'a> {
         self.job.observer.note(Note::Skipped { path: &self.shown(path), error });
     }
 
-    /// Lists a folder. Returns `None` if it cannot be read, which it reports.
+    /// Lists a folder. If the folder cannot be read, reports it and returns `None`.
     pub(super) fn visit(
         &'a self,
         queued: QueuedFolder<'a>,
@@ -184,9 +185,8 @@ impl<'a> FolderSide<'a> {
         DiskFolder { place, listing, scope, unknown, proven: false }
     }
 
-    /// Returns the content's id of a file that was compared before, and whether it has
-    /// holes. Returns `None` if the file cannot be read; then it is not part of any
-    /// rename.
+    /// Hashes an added file, which may be half of a rename. Returns its id, and true if it has
+    /// holes, or `None` if the file cannot be read.
     pub(super) fn identify(&self, path: &[u8]) -> Option<(BlobId, bool)> {
         let (folder, name) = self.disk_paths.open_above(path).ok()?;
         let stat = FileStat::of_name(folder.as_fd(), &name).ok()?;
@@ -202,16 +202,16 @@ struct DiskFolder<'a> {
     place: OpenPlace<'a>,
     listing: ScannedFolder,
     scope: IgnoreScope,
-    /// Names that could not be read. They are sorted.
+    /// Names that could not be read, sorted.
     unknown: Vec<Vec<u8>>,
-    /// True if the stat cache proves that the entries match the tree. The contents of its
-    /// subfolders are not covered.
+    /// True if the stat cache proves that the entries match the tree, except for the contents of
+    /// subfolders.
     proven: bool,
 }
 
 /// The place of a listed folder.
 enum OpenPlace<'a> {
-    /// An open folder, and the device of the committed folder that it is part of.
+    /// An open folder, and the device of the committed folder that contains it.
     Folder {
         fd: Arc<OwnedFd>,
         stat: FileStat,
@@ -230,7 +230,7 @@ impl DiskFolder<'_> {
         }
     }
 
-    /// Returns the open folder on disk of an entry, and the name there.
+    /// Opens the folder on disk that contains an entry. Also returns the entry's name there.
     fn on_disk(&self, name: &[u8]) -> io::Result<(Arc<OwnedFd>, OsString)> {
         match &self.place {
             OpenPlace::Folder { fd, .. } => {
@@ -475,8 +475,8 @@ impl<'a> FolderComparison<'a> {
             let what = ComparedKind::File { size, id: Some(known.id) };
             return Ok((what, *stat, (xattrs, known.sparse)));
         }
-        // A file of another length is modified in any case, so it is not read. A length of 0 says
-        // nothing: files of the kernel have a content all the same.
+        // A file of another length is modified in any case, so do not read it. A length of 0 proves
+        // nothing: files of the kernel report it but have a content.
         let may_be_same = size == 0
             || matches!(old, Some(Entry { kind: EntryKind::File { size: old, .. }, .. }) if *old == size);
         if !may_be_same {

@@ -6,8 +6,7 @@ use similar::{Algorithm, DiffOp, DiffTag, algorithms::IdentifyDistinct, capture_
 
 use crate::{base::limits, ops::diff::SideContent};
 
-/// A content is binary if it has a NUL within this many first bytes. git uses the same
-/// rule.
+/// A content is binary if its first bytes, up to this number, contain a NUL. git does the same.
 const LOOKED_AT_BYTES: usize = 8 << 10;
 
 /// The result of comparing two contents.
@@ -73,8 +72,8 @@ pub fn is_binary(content: &[u8]) -> bool {
 }
 
 impl<'c> TextDiff<'c> {
-    /// Compares two texts. The edit script is correct, but not the shortest one, if the
-    /// comparison takes longer than until `deadline`.
+    /// Compares two texts. If the comparison passes `deadline`, the edit script is still correct,
+    /// but may not be the shortest.
     fn compare(old: &'c [u8], new: &'c [u8], deadline: Instant) -> Self {
         let split = |text: &'c [u8]| text.split_inclusive(|b| *b == b'\n').collect::<Vec<_>>();
         let (old, new) = (split(old), split(new));

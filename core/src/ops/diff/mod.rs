@@ -4,13 +4,12 @@
 //! the order of a walk: the entries of a folder sorted by name bytes, and a folder before
 //! its contents.
 //!
-//! Two trees of a store are walked side by side (`trees`); equal trees are not opened. A
-//! folder on the user's disk is listed with the rules of a commit, several folders at
-//! once (`walk`), and compared entry by entry (`folder`). If the stat cache knows a
-//! folder's listing, the folder costs only the stats of its entries. A file is read and
-//! hashed only if the cache does not prove it unchanged and it still has the same length.
-//! Nothing in the folder is written. In the store only the stat cache is written, if many
-//! files had to be read; a failure to write it is ignored.
+//! Two trees of a store are walked side by side (`trees`); equal trees are not opened. A folder on
+//! the user's disk is listed with the rules of a commit, several folders at once (`walk`), and
+//! compared entry by entry (`folder`). If the stat cache knows a folder's listing, the folder costs
+//! only the stats of its entries. A file is read and hashed only if it has the same length and the
+//! cache does not prove it unchanged. The comparison writes nothing in the folder. If it had to
+//! read many files, it saves the stat cache in the store and ignores a failure.
 //!
 //! A removed file and an added file with the same content are reported as a rename
 //! (`renames`). Renamed folders are reported as renames of their files. Empty files are
@@ -71,7 +70,7 @@ pub enum New {
 #[derive(Clone, Debug)]
 pub struct ComparedFolder {
     pub files: ComparedFiles,
-    /// Rules for files that are ignored.
+    /// Rules that exclude files.
     pub ignore: ignore::Options,
     /// The paths of a partial clone, or empty for a full one. Ignore files above these
     /// paths are read from the snapshot.
@@ -102,7 +101,7 @@ pub enum RenameDetection {
 
 #[derive(Clone, Debug, Default)]
 pub struct DiffOptions {
-    /// A path that is put in front of the path of each change.
+    /// Prefix of the path of each change.
     pub prefix: Vec<u8>,
     /// The paths that are compared.
     pub limit: Limit,
@@ -113,7 +112,7 @@ pub struct DiffOptions {
     /// Selects the files of a folder that are read. A file whose length differs from the
     /// tree is modified in any case and is not read.
     pub reading: ReadMode,
-    /// The number of threads that list folders; `None` chooses it by the number of cores.
+    /// Number of threads that list folders; `None` means one that depends on the number of cores.
     pub jobs: Option<usize>,
 }
 
@@ -148,7 +147,7 @@ pub struct DiffOutcome {
     pub skipped: u64,
     /// Files that were read to compare them.
     pub files_read: u64,
-    /// Bytes of these files.
+    /// Total size of the files that were read, in bytes.
     pub bytes_read: u64,
 }
 
@@ -260,8 +259,7 @@ fn with_folder(
     drop(side);
     let DiffOutcome { files_read, bytes_read, .. } = *job.outcome.lock();
     let much_read = files_read >= WORTH_SAVING_FILES || bytes_read >= WORTH_SAVING_BYTES;
-    // A cache that was started empty knows less than the one on disk, so it must not
-    // replace it.
+    // Do not save a cache that started empty: it knows less than the cache on disk.
     if much_read && options.reading == ReadMode::Changed {
         // The cache only saves time, so an error (such as a read-only disk) is ignored.
         let _ = cache.save();

@@ -1,9 +1,8 @@
 //! Pairs removed files with added files of the same content.
 //!
-//! Changes are buffered from the first one that may be half of a rename. When there are
-//! more than [`limits::RENAME_CANDIDATES`] candidates, or the buffer takes more than
-//! [`limits::RENAME_BYTES`], the buffered changes and all later ones are output without
-//! pairing.
+//! Changes are buffered from the first one that may be half of a rename. Above
+//! [`limits::RENAME_CANDIDATES`] candidates or [`limits::RENAME_BYTES`] of buffered changes, the
+//! pairing ends: the buffered changes and all later ones are output as they are.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,8 +17,7 @@ use crate::{
     ops::diff::{Change, ChangeSide, ComparedKind, DiffError, OnChange, RenameDetection},
 };
 
-/// If more removed files than this have the same content, only these are searched for one with the
-/// same name.
+/// Maximum number of removed files of the same content that are searched for the same name.
 const ALIKE: usize = 64;
 
 /// Buffers changes that may be halves of renames.
@@ -32,8 +30,8 @@ pub(super) struct Pairing<'a> {
     emit: OnChange<'a>,
 }
 
-/// Returns the id of a file's content and whether the file has holes, or `None` if the
-/// file cannot be read.
+/// Returns the id of a file's content, and true if the file has holes. Returns `None` if the file
+/// cannot be read.
 pub(super) type ContentIdentifier<'a> = &'a (dyn Fn(&[u8]) -> Option<(BlobId, bool)> + Sync);
 
 impl<'a> Pairing<'a> {

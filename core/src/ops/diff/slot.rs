@@ -11,7 +11,7 @@ pub(super) struct TaskSlot<W, R> {
 
 enum TaskState<W, R> {
     Waiting(W),
-    /// A thread is working on it, or the result has been taken.
+    /// A thread is working on the task, or the result has been taken.
     Taken,
     Done(R),
 }
@@ -42,7 +42,7 @@ impl<W, R> TaskSlot<W, R> {
         })
     }
 
-    /// Waits while another thread is working on it.
+    /// Waits while another thread is working on the task.
     pub(super) fn wait(&self) {
         let at_it = |state: &mut TaskState<W, R>| matches!(state, TaskState::Taken);
         self.done.wait_while(&mut self.state.lock(), at_it);

@@ -1,8 +1,8 @@
 //! Walks two trees of a store side by side.
 //!
-//! Equal trees are not opened. In a directory that is split into nodes, equal nodes are
-//! not opened either. On each side, memory holds the unread rest of one node for each
-//! level of folders and for each level of nodes in a split directory.
+//! Equal trees are not opened, nor are equal nodes of directories that are split into nodes. On
+//! each side, memory holds the unread rest of one node for each level of folders, and for each
+//! level of nodes in a split directory.
 
 use std::cmp::Ordering;
 
@@ -59,8 +59,8 @@ fn step(old: &mut TreeCursor, new: &mut TreeCursor) -> PairStep {
     if take { PairStep::Take { old, new } } else { PairStep::Open { old, new } }
 }
 
-/// Returns a cursor in a folder; `None` is an empty folder. Nothing is announced, since
-/// the comparison reads only what differs.
+/// Returns a cursor for a folder; `None` is an empty folder. The cursor prefetches nothing, since
+/// the comparison reads only nodes that differ.
 fn cursor_in(tree: Option<TreeId>) -> TreeCursor {
     match tree {
         Some(tree) => TreeCursor::new(tree, Prefetch::Nothing),
@@ -103,7 +103,7 @@ impl<'a> Trees<'a> {
         Ok(trees)
     }
 
-    /// Lists everything in the removed folder at `path`. `are_ignored` says that the folder still
+    /// Lists everything in the removed folder at `path`. `are_ignored` is true if the folder still
     /// exists, but the ignore rules exclude it.
     pub(super) fn of_removed(
         job: &'a DiffJob<'a>,

@@ -1,11 +1,11 @@
 //! Compares many folders in parallel and returns the results in order.
 //!
-//! Folders wait on a stack, with the folder that is needed next on top. Worker threads
-//! pop folders, compare them and store the results. The calling thread goes through the
-//! folders in order. It takes results that are ready, and compares a folder itself if no
-//! worker has started on it. While a worker is busy with the folder it needs, it compares
-//! another one. It therefore never waits for a thread that waits for it, and workers can
-//! be paused when [`limits::DIFF_AHEAD`] results are ready ahead of the output.
+//! Folders wait on a stack, with the folder that is needed next on top. Worker threads pop folders,
+//! compare them and store the results. The calling thread goes through the folders in order. It
+//! takes results that are ready, and compares a folder itself if no worker has started on it. While
+//! a worker is busy with the next folder, the calling thread compares another one. It therefore
+//! never waits for a thread that waits for it. Workers pause when [`limits::DIFF_AHEAD`] results
+//! are ready ahead of the output.
 
 use std::{
     collections::VecDeque,
@@ -48,7 +48,7 @@ enum DiffStep<'a> {
 #[derive(Default)]
 struct Queue<'a> {
     stack: Vec<Arc<FolderTask<'a>>>,
-    /// The number of results that were not output yet.
+    /// Number of results that were not output yet.
     ahead: usize,
     closed: bool,
 }
@@ -160,7 +160,7 @@ impl<'a> FolderWalk<'a> {
             if let Some(result) = task.result() {
                 return result;
             }
-            // A worker is busy with it, so compare another folder meanwhile.
+            // A worker is busy with this folder, so compare another one meanwhile.
             let other = {
                 let mut queue = self.queue.lock();
                 let may_go_on = queue.ahead < limits::DIFF_AHEAD;

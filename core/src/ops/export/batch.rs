@@ -8,19 +8,19 @@ use crate::{
     ops::export::deflate::StoredContent,
 };
 
-/// The size of a full batch in bytes: small contents, names and attributes.
+/// Size of a full batch in bytes: small contents, names and attributes.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// The number of entries in a full batch.
+/// Number of entries in a full batch.
 const BATCH_ENTRIES: usize = 4096;
 
-/// The number of entries in the first batch. It is small, so that writing starts early.
+/// Number of entries in the first batch. It is small, so that writing starts early.
 const FIRST_BATCH_ENTRIES: usize = 512;
 
 /// Contents of at most this many bytes are loaded. Larger ones are streamed.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// The approximate memory of an entry in bytes, without the data that it points to.
+/// Approximate memory of an entry in bytes, without the data that it points to.
 const ITEM_BYTES: u64 = 256;
 
 /// An entry of the archive.
@@ -37,7 +37,7 @@ pub(super) struct ArchiveEntry {
 pub(super) enum EntryData {
     /// No data.
     None,
-    /// A further name of the file at this path.
+    /// No data, but a further name of the file at this path.
     Link(Arc<[u8]>),
     /// A content that is still to be loaded.
     Wanted,

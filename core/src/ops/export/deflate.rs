@@ -1,25 +1,25 @@
 //! Compresses with deflate on all cores: small contents one by one, large ones in
 //! independent pieces.
 //!
-//! Small contents use libdeflate, which compresses a whole buffer and has little setup
-//! cost. It cannot end a piece without ending the stream, so pieces use zlib-rs. Both
-//! give the same bytes on every machine.
+//! Small contents use libdeflate, which compresses a whole buffer and has little setup cost.
+//! libdeflate cannot end a piece without ending the stream, so pieces use zlib-rs. Both give the
+//! same bytes on every machine.
 
 use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 use libdeflater::{CompressionLvl, Compressor};
 
-/// The size of a piece of a large content in bytes.
+/// Size of a piece of a large content in bytes.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 /// The end of a deflate stream, after any number of pieces.
 pub(super) const END: [u8; 2] = [3, 0];
 
-/// The number of bytes at the start of a content that are compressed as a probe.
+/// Number of bytes at the start of a content that are compressed as a probe.
 const PROBE_BYTES: usize = 64 << 10;
 
-/// The largest stored block of deflate in bytes.
+/// Maximum size of a stored block of deflate in bytes.
 const STORED_BYTES: usize = u16::MAX as usize;
 
 /// A compressor for whole contents at one level.
@@ -52,7 +52,7 @@ pub(super) struct StoredContent {
 }
 
 impl StoredContent {
-    /// Compresses `raw`, or stores it as it is if that is not longer.
+    /// Compresses `raw`, or stores it uncompressed if compression does not make it shorter.
     pub(super) fn new(raw: &[u8], level: i32) -> Self {
         let crc = crc_of(raw);
         match shrinks(raw, level).then(|| deflate(raw, level)).flatten() {
@@ -128,9 +128,9 @@ fn stored(raw: &[u8]) -> Vec<u8> {
     blocks
 }
 
-/// Calls `work` with a cached compressor. A compressor whose output was not read
-/// completely is dropped. After a reset, zlib-rs 0.6.8 does not restore the read position
-/// of its output buffer and has no room left.
+/// Calls `work` with a cached compressor. Drops a compressor whose output was not read completely:
+/// after a reset, zlib-rs 0.6.8 does not restore the read position of its output buffer and has no
+/// room left.
 fn with_compressor<T>(level: i32, work: impl FnOnce(&mut Compress) -> Option<T>) -> Option<T> {
     PIECES.with_borrow_mut(|slot| {
         let compressor = match slot {

@@ -11,19 +11,19 @@ use rustix::fs::{CWD, Mode, OFlags, openat, unlink};
 
 use crate::disk::scratch::{PREFIX, unique_name};
 
-/// The number of bytes that are held in memory.
+/// Maximum number of bytes that are held in memory.
 const MEMORY_BYTES: usize = 4 << 20;
 
 /// Records of the directory, in order.
 pub(super) struct Directory {
     folder: PathBuf,
-    /// The largest size of the file in bytes.
+    /// Maximum size of the file in bytes.
     most_bytes: u64,
     memory: Vec<u8>,
     file: Option<File>,
     /// Total length of all records in bytes.
     pub(super) bytes: u64,
-    /// The number of records.
+    /// Number of records.
     pub(super) entries: u64,
 }
 

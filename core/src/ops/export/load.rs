@@ -13,7 +13,7 @@ use crate::{
 /// parallel.
 const CARRY_OVER: usize = 4;
 
-/// Loads the contents of the entries that want one. Marks large ones to be streamed.
+/// Loads the contents that entries are waiting for. Marks large contents to be streamed.
 pub(super) fn load(job: &ExportJob<'_>, items: &mut [ArchiveEntry]) -> Result<(), ExportError> {
     let (mut batch, mut wanted) = (Vec::new(), Vec::new());
     for (at, item) in items.iter_mut().enumerate() {

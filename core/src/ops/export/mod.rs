@@ -7,9 +7,9 @@
 //! the next one is prepared. A content that was cut into chunks is not loaded; it is streamed when
 //! the writer reaches it.
 //!
-//! Memory holds two batches, a few frames in addition to those that contain the batches,
-//! and the paths of files with several names. It does not grow with the snapshot. The
-//! same commit gives the same bytes each time, on every machine.
+//! Memory holds two batches, a few frames in addition to those that contain the batches, and the
+//! paths of files with several names. Apart from these paths, it does not grow with the snapshot.
+//! The same commit gives the same bytes each time, on every machine.
 //!
 //! Damage ends the export with an error that names the path. Bytes already written to a pipe cannot
 //! be taken back, so a script must check the exit code.
@@ -57,10 +57,10 @@ use batch::ArchiveEntry;
 /// Size in bytes of the buffer in front of the sink.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The number of threads that compress a `.tar.zst`. Each takes about 6 MiB.
+/// Number of threads that compress a `.tar.zst`. Each takes about 6 MiB.
 const ZSTD_WORKERS: usize = 4;
 
-/// Bytes that each of these threads compresses at a time.
+/// Number of bytes that each compression thread takes at a time.
 const ZSTD_JOB_BYTES: u32 = 2 << 20;
 
 /// The compression level of `.tar.zst`: zstd's own default.
@@ -127,7 +127,7 @@ pub type OnLoss<'a> = dyn Fn(&Path, MetadataLoss) + Sync + 'a;
 pub struct ExportOptions<'a> {
     /// The format of the archive.
     pub format: ArchiveFormat,
-    /// The compression level, within [`ArchiveFormat::levels`].
+    /// Compression level, within [`ArchiveFormat::levels`]; `None` means the default of the format.
     pub level: Option<i32>,
     /// The folder in the archive that contains all entries.
     pub prefix: PathPrefix,
@@ -136,9 +136,9 @@ pub struct ExportOptions<'a> {
     /// A folder for temporary data that does not fit in memory: the directory of a zip
     /// archive.
     pub scratch: &'a Path,
-    /// The largest number of bytes that are written to it.
+    /// Maximum number of bytes that are written to `scratch`.
     pub scratch_bytes: u64,
-    /// Receives what each entry loses.
+    /// Receives each loss of an entry.
     pub on_loss: Option<&'a OnLoss<'a>>,
 }
 
@@ -161,14 +161,14 @@ impl Default for ExportOptions<'_> {
 pub struct ExportOutcome {
     /// Entries in the archive, including folders.
     pub entries: u64,
-    /// Files among them. Each name of a file counts.
+    /// Files in the archive. Each name of a file counts.
     pub files: u64,
     /// Total size of the files' contents. The content of a file with several names counts
     /// once if the archive contains it once.
     pub bytes: u64,
     /// Length of the archive in bytes.
     pub archive_bytes: u64,
-    /// The number of entries for each loss.
+    /// Number of entries for each loss.
     pub lost: BTreeMap<MetadataLoss, u64>,
 }
 
@@ -251,7 +251,7 @@ pub fn run(
 
 type ArchiveSink<'o> = &'o mut dyn Write;
 
-/// Starts a thread that produces batches, and writes them.
+/// Starts a thread that produces batches, and writes the batches on this thread.
 fn write<'o>(
     job: &'o ExportJob<'o>,
     what: &RestoreSource,

@@ -67,7 +67,7 @@ struct Producer<'p> {
     sender: &'p SyncSender<Vec<ArchiveEntry>>,
     batch: EntryBatch,
     outcome: ExportOutcome,
-    /// FirstName names, by the link number that all names of one file share.
+    /// First names, by the link number that all names of one file share, and the attributes.
     firsts: HashMap<(u64, AttributesHash), FirstName>,
     /// The path of the last folder that was left out, with a slash at its end.
     left_out: Option<Vec<u8>>,
@@ -156,8 +156,8 @@ impl Producer<'_> {
             self.lose(&path, loss);
             return Ok(());
         }
-        // As in a restore: without an owner, the file would give the rights of the user who unpacks
-        // it.
+        // As in a restore: an unpacked set-id file would otherwise have the rights of the user who
+        // unpacks it.
         if !metadata.owner.as_ref().is_some_and(|owner| owner.is_possible()) {
             metadata.owner = None;
             if !matches!(kind, EntryKind::Folder { .. }) {
@@ -190,7 +190,8 @@ impl Producer<'_> {
         Ok(())
     }
 
-    /// For a further name of a file, returns the path of its first name.
+    /// Returns the path of the file's first name if `path` is a further name. Otherwise records
+    /// `path` as the first name.
     fn first_name(
         &mut self,
         path: &[u8],

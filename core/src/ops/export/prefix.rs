@@ -2,7 +2,7 @@
 
 use crate::base::name::{self, NameError};
 
-/// A relative path without `..`, with a trailing slash. Empty if there is no such folder.
+/// The relative path of a folder, without `..` and with a trailing slash. Empty for no folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathPrefix(Vec<u8>);
 

@@ -1,5 +1,4 @@
-//! Finds the holes of a sparse file by their zeros, and encodes the map that tar needs of
-//! its data.
+//! Finds the holes of a sparse file by their zeros, and encodes the map of its data for tar.
 //!
 //! The map is that of GNU tar's sparse format 1.0: the number of extents, then offset and
 //! length of each, in decimal, one number a line, padded to a tar block. A final extent
@@ -13,8 +12,8 @@ const HOLE_BYTES: usize = 4096;
 /// A block of zeros to compare with.
 static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
 
-/// The largest number of extents. Beyond it, extents that are close to each other are
-/// merged, so that a file with very many holes takes bounded memory.
+/// Maximum number of extents. Beyond it, extents that are close to each other are merged, so that a
+/// file with very many holes takes bounded memory.
 const EXTENTS: usize = 1 << 16;
 
 /// The ranges of a file that contain data.
@@ -23,7 +22,7 @@ pub(super) struct Extents {
     /// Start and end of each range, in order.
     data: Vec<(u64, u64)>,
     bytes: u64,
-    /// Gaps shorter than this are filled.
+    /// Gaps of fewer bytes than this count as data.
     least_gap: u64,
 }
 
@@ -91,8 +90,8 @@ impl Extents {
         map
     }
 
-    /// Returns the parts of `bytes`, which start at `offset` in the file, that are data.
-    /// `from` is the index of the first extent that may overlap, and is advanced.
+    /// Returns the parts of `bytes` that are data. `bytes` start at `offset` in the file. `from` is
+    /// the index of the first extent that may overlap; the call advances it.
     pub(super) fn within<'b>(
         &self,
         offset: u64,

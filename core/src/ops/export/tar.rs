@@ -34,13 +34,13 @@ const BLOCK_BYTES: usize = 512;
 /// The whole archive is padded to a multiple of this, the traditional tape record.
 const RECORD_BYTES: u64 = 10_240;
 
-/// The size of the fields for the name and for the target of a link.
+/// Size of the fields for the name and for the target of a link.
 const NAME_BYTES: usize = 100;
 
-/// The size of the field for the folders before the name.
+/// Size of the field for the folders before the name.
 const PREFIX_BYTES: usize = 155;
 
-/// The size of the fields for user and group names, including a NUL.
+/// Size of the fields for user and group names, including a NUL.
 const OWNER_NAME_BYTES: usize = 32;
 
 /// The largest number with eleven octal digits.
@@ -49,7 +49,6 @@ const OCTAL_11: u64 = (1 << 33) - 1;
 /// The largest number with seven octal digits.
 const OCTAL_7: u64 = (1 << 21) - 1;
 
-/// A writer for tar archives.
 pub(super) struct Tar<'o, W: Write> {
     job: &'o ExportJob<'o>,
     out: BufWriter<W>,
@@ -66,7 +65,6 @@ struct HeaderValues<'h> {
 }
 
 impl<'o, W: Write> Tar<'o, W> {
-    /// Creates a writer to `sink`.
     pub(super) fn new(job: &'o ExportJob<'o>, sink: W) -> Self {
         Self { job, out: buffered(sink), bytes: 0 }
     }
@@ -230,7 +228,7 @@ impl<'o, W: Write> Tar<'o, W> {
         self.write(&block.finish())
     }
 
-    /// Writes a name that does not fit in its field.
+    /// Adds a long name: to the pax records if it is UTF-8, or else as a GNU record of type `gnu`.
     fn long(
         &mut self,
         gnu: u8,
@@ -245,7 +243,7 @@ impl<'o, W: Write> Tar<'o, W> {
         self.inner(gnu, b"././@LongLink", &[name, b"\0"].concat())
     }
 
-    /// Writes an entry that describes the next one.
+    /// Writes an auxiliary entry, which describes the next entry.
     fn inner(&mut self, kind: u8, name: &[u8], content: &[u8]) -> io::Result<()> {
         let mut block = HeaderBlock::new(kind);
         block.field(0, NAME_BYTES, name);
@@ -312,7 +310,6 @@ fn inner_name(folder: &[u8], path: &[u8]) -> Vec<u8> {
     [folder, &last[..last.len().min(room)]].concat()
 }
 
-/// A header block.
 struct HeaderBlock([u8; BLOCK_BYTES]);
 
 impl HeaderBlock {

@@ -16,8 +16,7 @@ use std::borrow::Cow;
 /// Bytes that are rewritten at any position.
 const RESOLVED: [u8; 3] = [b'\\', b':', b'%'];
 
-/// Names of devices. Those with a digit after `COM` and `LPT` are handled in
-/// [`is_device`].
+/// Names of devices, except `COM` and `LPT` with a digit, which [`is_device`] handles.
 const DEVICES: [&[u8]; 7] = [b"CON", b"PRN", b"AUX", b"NUL", b"CONIN$", b"CONOUT$", b"CLOCK$"];
 
 /// Returns a path in which each name that Windows would interpret is rewritten.
@@ -50,7 +49,7 @@ fn needs_rewriting(name: &[u8]) -> bool {
         || looks_rewritten(name)
 }
 
-/// Returns true if Windows drops the last byte.
+/// Returns true if Windows drops the last byte of a name.
 fn ends_badly(name: &[u8]) -> bool {
     matches!(name.last(), Some(b'.' | b' '))
 }

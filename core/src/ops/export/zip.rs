@@ -1,10 +1,10 @@
 //! Writes zip archives as Info-ZIP does on Unix: with modes, owner numbers, symbolic
 //! links and times in seconds.
 //!
-//! A small content is compressed before it arrives, so its header is complete. A large
-//! content is compressed while it is written, and its lengths follow it. Pieces of it
-//! that do not shrink are stored uncompressed within the stream. Only the directory at
-//! the end is kept meanwhile (see [`directory`](super::directory)).
+//! A small content is compressed before it arrives, so its header is complete. A large content is
+//! compressed while it is written, and its lengths follow it. Pieces that do not shrink are stored
+//! uncompressed within the stream. The writer keeps only the directory, which it writes at the end
+//! (see [`directory`](super::directory)).
 //!
 //! A name that is not UTF-8 is written as raw bytes without the UTF-8 flag. `unzip` on
 //! Unix then restores the same bytes.
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The number of pieces of a large content that are compressed in parallel.
+/// Number of pieces of a large content that are compressed in parallel.
 const PIECES_AT_ONCE: usize = 4;
 
 /// Unix file types.
@@ -34,7 +34,6 @@ const FILE: u32 = 0o100_000;
 const FOLDER: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_777;
 
-/// A writer for zip archives.
 pub(super) struct Zip<'o> {
     job: &'o ExportJob<'o>,
     out: BufWriter<&'o mut dyn Write>,
@@ -43,7 +42,6 @@ pub(super) struct Zip<'o> {
 }
 
 impl<'o> Zip<'o> {
-    /// Creates a writer to `sink`.
     pub(super) fn new(job: &'o ExportJob<'o>, sink: &'o mut dyn Write) -> Self {
         let directory = Directory::new(job.options.scratch, job.options.scratch_bytes);
         Self { job, out: buffered(sink), bytes: 0, directory }

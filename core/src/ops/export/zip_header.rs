@@ -1,9 +1,9 @@
 //! Encodes zip records: the local header, the data descriptor, the central directory and
 //! its end.
 //!
-//! An entry has these extra fields: its time in UTC (`UT`, if it fits in 32 bits), the numbers of
-//! user and group (`ux`), and 64-bit lengths (ZIP64) if 32 bits are not enough. The DOS time in
-//! the header is in UTC, too, and ranges from 1980 to 2107.
+//! An entry has these extra fields: its time in UTC (`UT`, if it fits in 32 bits), the uid and gid
+//! (`ux`), and 64-bit lengths (ZIP64) if 32 bits are not enough. The DOS time in the header is in
+//! UTC, too, and ranges from 1980 to 2107.
 
 use crate::{
     base::time::{Civil, Time},
@@ -40,7 +40,7 @@ pub(super) struct ZipHeader<'h> {
     pub(super) name: &'h [u8],
     pub(super) method: Method,
     pub(super) mtime: Time,
-    /// The numbers of user and group.
+    /// The uid and gid.
     pub(super) owner: Option<(u32, u32)>,
     /// Unix file type and mode bits.
     pub(super) mode: u32,
@@ -49,8 +49,7 @@ pub(super) struct ZipHeader<'h> {
     pub(super) bytes: u64,
     /// Offset of the local header in the archive.
     pub(super) offset: u64,
-    /// The width of the lengths that follow the content; `None` if they are in the
-    /// header.
+    /// Width of the lengths that follow the content; `None` if the header contains them.
     pub(super) behind: Option<Bits>,
 }
 

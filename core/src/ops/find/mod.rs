@@ -1,15 +1,14 @@
 //! `find`: searches the whole history for paths, and lists the commits that contain each
 //! version.
 //!
-//! The history is divided into lines. A line follows first parents from its newest commit
-//! to a commit that was visited before, so neighbouring commits differ little. For each
-//! commit, the search reads only folders that differ from the commit before and that may
-//! contain a match (`present.rs`). Each tree is therefore read about once, however many
-//! commits contain it.
+//! The history is divided into lines. A line follows first parents from its newest commit until a
+//! commit that was visited before, so neighbouring commits differ little. For each commit, the
+//! search reads only folders that differ from the commit before and that may contain a match
+//! (`present.rs`). Each tree is therefore read about once, however many commits contain it.
 //!
-//! Matches are held up to [`FindOptions::limit_bytes`]. If there are more, the search passes
-//! through the history again for each further window of paths. Memory therefore does not
-//! grow with commits × files, nor with a tree that contains the same folder many times.
+//! The search holds at most [`FindOptions::limit_bytes`] of matches. If there are more, it passes
+//! through the history again for each further window of paths. Memory therefore does not grow with
+//! commits × files, nor with a tree that contains the same folder many times.
 
 mod pattern;
 mod present;
@@ -69,8 +68,8 @@ pub struct FindOptions<'a> {
     pub case: Case,
     /// Only entries of this kind match.
     pub wanted: Option<KindFilter>,
-    /// The approximate number of bytes of matches that are held at once. A lower limit
-    /// needs more passes through the history.
+    /// Approximate number of bytes of matches that are held at once. A lower limit needs more
+    /// passes through the history.
     pub limit_bytes: usize,
 }
 
@@ -96,11 +95,11 @@ pub struct Range {
     pub first: CommitStamp,
     /// The newest commit.
     pub last: CommitStamp,
-    /// The number of commits.
+    /// Number of commits.
     pub commits: u64,
 }
 
-/// A content at a path.
+/// A version of the entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathVersion {
     /// Kind and content. All folders at a path count as one version, which has the newest
@@ -127,7 +126,7 @@ impl PathVersion {
 pub struct FoundPath {
     /// The path from the root of the snapshot.
     pub path: Vec<u8>,
-    /// Its versions, newest first.
+    /// The versions of the path, newest first.
     pub versions: Vec<PathVersion>,
 }
 
@@ -140,7 +139,7 @@ pub struct FindOutcome {
     pub trees: u64,
     /// Paths that match.
     pub paths: u64,
-    /// Versions of these paths.
+    /// Versions of the matching paths.
     pub versions: u64,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     repo::past::{PastError, PatternProblem},
 };
 
-/// The largest number of parts, since [`PartSet`] has one bit for each.
+/// Maximum number of parts, since [`PartSet`] has one bit for each.
 const PARTS: usize = 64;
 
 /// The set of parts that may match the next name.
@@ -130,8 +130,8 @@ fn is_plain(text: &[u8]) -> bool {
     !text.iter().any(|b| b"*?[{\\".contains(b))
 }
 
-/// Returns an upper bound for the levels of nested braces: it counts escaped braces and
-/// braces in brackets, too.
+/// Returns the maximum level of nested braces. Counts escaped braces and braces in brackets, too,
+/// so the result may differ from the real level.
 fn brace_levels(text: &str) -> usize {
     let (mut level, mut most) = (0_usize, 0);
     for byte in text.bytes() {

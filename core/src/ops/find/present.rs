@@ -1,11 +1,10 @@
 //! The matches of the present commit, updated from one commit to the next.
 //!
-//! Only folders that contain matches, now or in an earlier commit, are held, each with
-//! its tree and the leaves of a split one. In the next commit, a folder with the same
-//! tree is skipped with everything in it. A tree is also skipped if it is known to be
-//! bare, which means that it has no match for the remaining parts of the pattern. This
-//! knowledge takes one bit for each object, and a small table of recent answers. A tree
-//! is therefore read once and rarely again.
+//! Only folders that contain matches, now or in an earlier commit, are held. Each has its tree and,
+//! if the tree is split, its leaves. In the next commit, a folder with the same tree is skipped
+//! with everything in it. A tree is also skipped if it is known to be bare: it has no match for the
+//! remaining parts of the pattern. This knowledge takes one bit for each object, and a small table
+//! of recent answers. A tree is therefore read once and rarely again.
 //!
 //! Memory has a limit, since a small pack can describe a tree of any size. Folders are
 //! read in the order of their paths. When the limit is exceeded, the last paths are
@@ -39,7 +38,7 @@ use crate::{
 
 const TOP: usize = 0;
 
-/// The approximate size of a folder in bytes, without its name.
+/// Approximate size of a folder in bytes, without its name.
 const FOLDER_BYTES: usize = 512;
 
 /// A folder that contains matches, now or in an earlier commit.
@@ -53,14 +52,13 @@ struct MatchFolder {
     tree: Option<TreeId>,
     /// The leaves of the tree, if it is split.
     leaves: Vec<TreeId>,
-    /// All matching paths and folders with matches in this folder, present or not, by
-    /// name.
+    /// All matching paths and all folders with matches that this folder ever contained, by name.
     paths: HashMap<EntryName, usize>,
     folders: HashMap<EntryName, usize>,
     /// Paths and folders in the present commit, each with the index of its leaf.
     live: Vec<(usize, usize)>,
     inside: Vec<(usize, usize)>,
-    /// The number of the last commit that contains the folder.
+    /// Number of the last commit that contains the folder.
     seen: u64,
 }
 
@@ -109,9 +107,9 @@ pub(super) struct LiveMatches<'a> {
     matches: Matches,
     bare: NoMatchCache,
     window: KeyWindow,
-    /// The approximate number of bytes that may be held.
+    /// Approximate number of bytes that may be held.
     limit_bytes: usize,
-    /// The approximate size of all folders in bytes.
+    /// Approximate size of all folders in bytes.
     folder_bytes: usize,
     tasks: Vec<UpdateTask>,
     /// Tasks for the subfolders of the folder that is being read.
@@ -215,7 +213,7 @@ impl<'a> LiveMatches<'a> {
         waiting[from..].sort_unstable_by_key(|(shown, name, _)| std::cmp::Reverse((*name, *shown)));
     }
 
-    /// Drops the last paths if more is held than the limit allows.
+    /// Drops the last paths if matches and folders take more memory than the limit.
     fn trim(&mut self) {
         if self.matches.bytes() + self.folder_bytes <= self.limit_bytes {
             return;

@@ -1,6 +1,6 @@
-//! Records: the results of operations, in a form for programs. The fields have the names
-//! in `docs/schema/`. `snap --json` prints records, and the server returns them; the
-//! framing (one record a line, pages of a list) is left to them.
+//! Records: the results of operations, in a form for programs. The fields have the names in
+//! `docs/schema/`. `snap --json` prints records, and the server returns them. Both add the framing
+//! themselves: one record a line, or pages of a list.
 //!
 //! Fields may be added, but no field is removed or changes its meaning. If a path or a
 //! target is not UTF-8, `path` has replacement characters and `path_hex` has the exact

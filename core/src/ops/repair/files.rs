@@ -1,7 +1,7 @@
 //! Recovers lost objects from live files.
 //!
-//! A file is read and cut as a commit does it. A chunk that hashes to the id of a lost object is
-//! that object, even if the rest of the file has changed since the commit.
+//! A file is read and cut in the same way as in a commit. A chunk that hashes to the id of a lost
+//! object is that object, even if the rest of the file has changed since the commit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use crate::{
     store::{ObjectWriter, StoreError},
 };
 
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
 /// The objects that files are searched for.
@@ -40,8 +40,8 @@ pub(super) struct LostObjects<'a> {
     pub(super) is_sound: &'a dyn Fn(&ObjectId) -> Result<bool, StoreError>,
 }
 
-/// Stores the wanted objects that the file at a path of the snapshot contains, and returns them. A
-/// file that cannot be read contributes nothing more.
+/// Stores the wanted objects that the file at a path of the snapshot contains, and returns them. If
+/// the file cannot be read to its end, returns the objects found so far.
 pub(super) fn take(
     writer: &ObjectWriter<'_>,
     disk_paths: &DiskPaths,

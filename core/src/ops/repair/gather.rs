@@ -25,7 +25,7 @@ use crate::{
     store::{ContentError, ObjectLocation, ObjectWriter, StoreError, decode_list, read_chunks},
 };
 
-/// Files on disk that commits were made of, and affected paths of these commits.
+/// Files on disk from which commits were made, and affected paths of these commits.
 #[derive(Debug)]
 pub(super) struct AffectedFiles {
     pub(super) files: ComparedFiles,
@@ -78,7 +78,7 @@ pub(super) struct Recovery<'a> {
     pub(super) observer: &'a dyn Observer,
 }
 
-/// The number of objects that were stored again, for each damaged pack.
+/// Number of objects that were stored again, for each damaged pack.
 pub(super) type Salvaged = BTreeMap<PackId, u64>;
 
 impl Recovery<'_> {

@@ -3,17 +3,17 @@
 //! For each damaged or missing object, the repair tries these sources in order:
 //!
 //! 1. another sound copy in this store: nothing to do;
-//! 2. its pack, assembled from the frames that are sound in this store and from the frames of
-//!    sources that have the same pack, and verified against the pack's hash;
+//! 2. its pack: assembled from sound frames of this store and of sources that have the pack, and
+//!    verified against the pack's hash;
 //! 3. the object in any pack of a source store;
-//! 4. the live file of which the commit was made, read and cut as a commit does it;
+//! 4. the live file from which the commit was made, read and cut again;
 //! 5. a bundle.
 //!
 //! Every object is verified against its id, and every chunk list against the hash of the content
 //! that its chunks make up. Repaired objects are collected in a [`ScratchStore`]; only whole packs
-//! leave it. If a damaged pack can be recovered
-//! only in part, its sound objects go into a new pack. Once no object in a damaged pack is needed,
-//! the pack moves to `quarantine/`. A repair deletes nothing, changes no id and moves no ref.
+//! leave it. If a damaged pack can be recovered only in part, its sound objects go into a new pack.
+//! Once no object in a damaged pack is needed, the pack moves to `quarantine/`. A repair deletes
+//! nothing, changes no id and moves no ref.
 
 mod combined_stores;
 mod files;
@@ -64,18 +64,18 @@ pub enum RepairRun {
 
 #[derive(Clone, Copy, Debug)]
 pub struct RepairOptions<'a> {
-    /// How much of the data is read and hashed to find damage.
+    /// Selects how much data is read and hashed to find damage.
     pub data: Data,
     /// Selects between a repair and a dry run.
     pub run: RepairRun,
-    /// The folder in which a dry run may create its scratch folder.
+    /// Folder in which a dry run may create its scratch folder.
     pub scratch: &'a Path,
 }
 
 /// The origin of a repaired pack or object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairedFrom {
-    /// The damaged pack itself, whose frames are all sound.
+    /// Sound frames of damaged packs in this store.
     Here,
     /// The source with this name.
     Source(String),
@@ -90,8 +90,8 @@ pub enum Repaired {
     Pack { id: PackId, from: Vec<RepairedFrom> },
     /// An object was stored again in a new pack.
     Object { id: ObjectId, kind: ObjectKind, from: RepairedFrom },
-    /// The sound objects of a damaged pack were stored again in a new pack. `objects` counts
-    /// those that only the damaged pack had.
+    /// The sound objects of a damaged pack were stored again in a new pack. `objects` counts the
+    /// objects that only the damaged pack had.
     Salvaged { pack: PackId, objects: u64 },
 }
 
@@ -107,7 +107,7 @@ pub struct LostObject {
 /// The result of a repair or a dry run.
 #[derive(Debug, Default)]
 pub struct RepairOutcome {
-    /// The number of problems that the first verification found.
+    /// Number of problems that the first verification found.
     pub problems: usize,
     /// Repaired packs and objects, in the order in which they were repaired.
     pub repaired: Vec<Repaired>,
@@ -120,8 +120,7 @@ pub struct RepairOutcome {
     pub left: verify::VerifyOutcome,
 }
 
-/// Returns true if a problem concerns objects or packs. Such a problem is solved once these are
-/// available again.
+/// Returns true if a problem concerns objects or packs, so that recovering them solves it.
 pub fn is_repairable(problem: &verify::VerifyProblem) -> bool {
     use verify::VerifyProblem::{Depth, Ref, RefLost, Scope};
     !matches!(problem, Ref { .. } | RefLost { .. } | Scope { .. } | Depth { .. })
@@ -170,7 +169,7 @@ impl RepairError {
 /// A function that returns the sources. It is called only if the store has problems.
 pub type Sources<'f, 's> = dyn Fn() -> &'s [RepairSource<'s>] + 'f;
 
-/// A function that returns the files on disk of which a commit was made; `None` if they are those
+/// A function that returns the files on disk from which a commit was made; `None` if they are those
 /// of the project, or unknown.
 pub type CommittedFiles<'f> = dyn Fn(&Commit) -> Option<ComparedFiles> + 'f;
 
@@ -256,7 +255,7 @@ pub fn run(
         drop(hold);
         let lost = outcome.lost.iter().map(|lost| lost.id).collect();
         let quarantined = if may_quarantine { quarantine(store, &lost, observer)? } else { None };
-        // Do not wait a second time for other processes that hold packs.
+        // Do not wait again for other processes that hold packs.
         may_quarantine = quarantined.is_some();
         let quarantined = quarantined.unwrap_or_default();
         has_changed |= !quarantined.is_empty();
@@ -292,7 +291,7 @@ fn renew_stubs(
     Ok(renewed)
 }
 
-/// Groups affected paths by the files on disk of which their commits were made.
+/// Groups affected paths by the files on disk from which their commits were made.
 fn affected_files(
     repo: &Repo,
     files: &CommittedFiles<'_>,
@@ -410,13 +409,13 @@ pub struct RepairTarget<'a> {
     /// The local mirror of the remote store, made of stubs. The store must have been verified,
     /// so that its damage is shadowed.
     pub stubs: &'a Store,
-    /// The commits that its refs point at.
+    /// The commits that the refs of the remote store point at.
     pub tips: &'a [CommitId],
     /// The compression level of new packs.
     pub level: i32,
 }
 
-/// Collects the objects that a remote store lacks in `scratch`, for the caller to upload.
+/// Collects in `scratch` the objects that a remote store lacks, for the caller to upload.
 ///
 /// # Errors
 /// [`RepairError`] when the remote store cannot be read.
@@ -479,8 +478,8 @@ impl Collector<'_> {
         Ok(Collected { packs, repaired, lost, sound })
     }
 
-    /// Assembles a pack. A dry run only names the first source that has it, and adds its objects to
-    /// `planned`.
+    /// Assembles a pack. A dry run only names the first source that has the pack, and adds the
+    /// pack's objects to `planned`.
     fn recover(
         &self,
         id: PackId,
@@ -508,7 +507,7 @@ impl Collector<'_> {
         Ok(Some(Repaired::Pack { id, from }))
     }
 
-    /// Trusts a damaged pack again that hashes to its name after all.
+    /// Trusts a pack again that was marked as damaged but hashes to its name.
     fn trust_again(&self, id: &PackId) -> Result<(), RepairError> {
         let objects = self.target.open_pack(id)?.objects()?;
         let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
@@ -523,7 +522,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Returns packs of sources that the store lacks and of which it wants every object. The store
+    /// Returns packs of sources that the store lacks and whose objects are all wanted. The store
     /// probably had these packs before.
     fn lost_packs(
         &self,

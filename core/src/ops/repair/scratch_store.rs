@@ -2,8 +2,8 @@
 //!
 //! A damaged pack begins as a stub. Each of its frames is copied from the damaged file or from a
 //! source, whichever has bytes that match the frame's checksum. A pack is whole if all frames were
-//! found and it hashes to its name. In other packs, objects in the frames that were found can be
-//! read.
+//! found and it hashes to its name. In an incomplete pack, only objects in the frames that were
+//! found can be read.
 
 use std::{os::unix::fs::FileExt, path::Path};
 
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub struct ScratchStore {
     store: Store,
-    // Declared after the store, so that it is dropped after the store that lies in it.
+    // Fields drop in this order: first the store, then the folder that contains it.
     _scratch: Scratch,
 }
 

@@ -16,7 +16,7 @@ use crate::{
 pub enum SourceKind {
     /// A store. Its packs are named by the hash of their bytes.
     Store,
-    /// A bundle. Its packs have other names. Bundles are read last.
+    /// A bundle. It gives single objects but no packs, and is read after all stores.
     Bundle,
 }
 
@@ -54,8 +54,8 @@ impl<'a> RepairSource<'a> {
         self.kind
     }
 
-    /// Returns the value if the source has it and it is sound. Remembers a transport failure, which
-    /// disables the source.
+    /// Returns the value that was read, or `None` after an error. Remembers a transport failure,
+    /// which disables the source.
     fn accept<T>(&self, read: Result<T, StoreError>) -> Option<T> {
         match read {
             Ok(value) => Some(value),

@@ -48,9 +48,9 @@ impl ComparedState {
 /// Selects what happens to attributes that differ from the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttributePolicy {
-    /// They are kept. A different mtime alone then does not count as a difference.
+    /// Keeps them. A different mtime alone then does not count as a difference.
     Keep,
-    /// They are replaced.
+    /// Replaces them.
     Replace,
 }
 
@@ -146,8 +146,8 @@ impl RestoreJob<'_> {
         Ok(self.attributes_agree(metadata, &stat, AttributePolicy::of(self), xattrs))
     }
 
-    /// Returns true if owner, mode and extended attributes are right. If they would be kept,
-    /// only attributes that this user could set are compared.
+    /// Returns true if owner, mode and extended attributes are right. With
+    /// [`AttributePolicy::Keep`], compares only attributes that this user could set.
     fn attributes_agree(
         &self,
         metadata: &Metadata,
@@ -205,9 +205,9 @@ impl RestoreJob<'_> {
         Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
     }
 
-    /// Returns true if a file has holes and its entry does not, or the other way round.
-    /// Punching holes could lose what another program writes at that moment, so this counts
-    /// only if files may be overwritten.
+    /// Returns true if either the file or its entry has holes, but not both. Punching holes could
+    /// destroy bytes that another program writes at that moment, so this counts only if files may
+    /// be overwritten.
     fn holes_differ(&self, folder: &OpenFolder, entry: &Entry, stat: &Stat) -> bool {
         let is_file = matches!(entry.kind, EntryKind::File { .. });
         // A snapshot without times does not record holes either.
@@ -248,8 +248,8 @@ impl RestoreJob<'_> {
     }
 }
 
-/// Returns true if a file has several names but only one in the snapshot. A reproducible
-/// snapshot, which has no times, does not record this.
+/// Returns true if a file has several names but only one in the snapshot. A reproducible snapshot,
+/// which has no times, does not record names.
 fn is_wrongly_linked(entry: &Entry, stat: &Stat) -> bool {
     let Metadata { link, mtime, .. } = &entry.metadata;
     matches!(entry.kind, EntryKind::File { .. })

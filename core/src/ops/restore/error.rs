@@ -28,7 +28,8 @@ pub enum RestoreError {
     #[error("{}", counted(_0.count, &_0.first, "is in no commit and would be lost", "are in no commit and would be lost"))]
     Unsaved(Losses),
 
-    /// Non-empty folders are in the place of other entries. Everything else was restored.
+    /// Non-empty folders are in the place of other entries. Nothing was written, or everything else
+    /// was restored.
     #[error("{}", full_folders(*count, first))]
     Blocked { first: Vec<PathBuf>, count: u64 },
 
@@ -38,13 +39,13 @@ pub enum RestoreError {
     Damaged {
         /// The first damaged entries.
         entries: Vec<DamagedEntry>,
-        /// The number of damaged entries.
+        /// Number of damaged entries.
         count: u64,
         /// The error of the first entry.
         source: Arc<StoreError>,
         /// The first blocking folders, as in [`Blocked`](Self::Blocked).
         blocked: Vec<PathBuf>,
-        /// The number of blocking folders, usually 0.
+        /// Number of blocking folders, usually 0.
         blocked_count: u64,
         /// Totals of what was restored.
         outcome: Box<RestoreOutcome>,
@@ -131,7 +132,7 @@ pub struct DamagedEntry {
     pub source: Arc<StoreError>,
 }
 
-/// The number of damaged entries that a message lists.
+/// Maximum number of damaged entries that a message lists.
 const NAMED: usize = 10;
 
 fn damaged(entries: &[DamagedEntry], count: u64) -> String {

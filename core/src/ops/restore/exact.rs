@@ -1,9 +1,9 @@
 //! Limits a restore to an exact set of paths, in the state in which the caller saw them.
 //!
 //! Patterns select a folder with everything in it. An exact set selects single entries: a folder in
-//! it gets its attributes, but its entries change only if they are in the set, too. A path that has
-//! changed since [`ExactPaths::look`] is refused, so that a file that was written meanwhile is not
-//! replaced.
+//! it gets its attributes, but its entries change only if they are in the set, too. The restore
+//! refuses a path that has changed since [`ExactPaths::look`], so it never replaces a file that was
+//! written meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use crate::ops::restore::{filter::Choice, plan::FileFingerprint};
 #[derive(Debug, Default)]
 pub struct ExactPaths {
     has_top: bool,
-    /// The fingerprint of each path that existed at the look.
+    /// Each path, with its fingerprint at the look; `None` if it did not exist.
     paths: BTreeMap<Vec<u8>, Option<FileFingerprint>>,
 }
 
@@ -43,8 +43,8 @@ impl ExactPaths {
         if path.is_empty() { self.has_top = false } else { _ = self.paths.remove(path) }
     }
 
-    /// Records the present state of the paths in the folder `target`. A path that cannot be looked
-    /// at counts as missing. Returns the folders of the paths that this user may not list.
+    /// Records the present state of the paths in the folder `target`. A path whose stat cannot be
+    /// read counts as missing. Returns the folders above the paths that this user may not list.
     pub fn look(&mut self, target: &Path) -> BTreeSet<PathBuf> {
         let (mut folders, mut unlisted) = (BTreeSet::new(), BTreeSet::new());
         for (path, seen) in &mut self.paths {

@@ -1,9 +1,9 @@
 //! Selects the entries of a restore with include and exclude patterns, and with an exact set of
 //! paths.
 //!
-//! Patterns use the syntax of ignore files and match paths relative to the restored tree.
-//! An excluded folder is not entered. Everything in an included folder is included. A
-//! folder that is not included may still contain entries that are.
+//! Patterns use the syntax of ignore files and match paths relative to the restored tree. An
+//! excluded folder is not entered. Everything in an included folder is included. A folder that is
+//! not included may still contain included entries.
 
 use std::path::Path;
 
@@ -49,8 +49,8 @@ impl<'a> Filter<'a> {
         self.include.is_none() && self.only.is_none_or(ExactPaths::has_top)
     }
 
-    /// Returns true if an existing folder keeps its attributes unless it is restored itself. With
-    /// patterns, the folders above a restored entry get theirs, too.
+    /// Returns true if a set of exact paths limits the restore. Folders above a restored entry then
+    /// keep their attributes. With patterns, these folders get the attributes of the snapshot.
     pub(super) fn is_exact(&self) -> bool {
         self.only.is_some()
     }

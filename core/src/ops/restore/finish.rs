@@ -28,7 +28,7 @@ use crate::{
 struct FinishLevel {
     folder: Arc<FolderPath>,
     wanted: bool,
-    /// True if something in it was restored.
+    /// True if an entry in the folder was restored.
     used: bool,
 }
 

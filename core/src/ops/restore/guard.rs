@@ -1,16 +1,16 @@
 //! Keeps extras that no commit could have contained.
 //!
-//! An entry that the exclude rules of commits leave out is missing in the snapshot on
-//! purpose, so it does not count as an extra. Each set of rules is applied: the present
-//! rules and those that the commit records. Each is applied twice: with the ignore files
-//! of the target before the restore, and with those of the snapshot, which the target has
-//! afterwards. Paths that the commit could not read are kept, too.
+//! An entry that the exclude rules of commits leave out is missing in the snapshot on purpose, so
+//! it is no extra. The present rules and those that the commit records are applied one after the
+//! other. Each set of rules is applied twice: with the ignore files of the target before the
+//! restore, and with those of the snapshot, which the target has afterwards. Paths that the commit
+//! could not read are kept, too.
 //!
-//! The target's ignore files are read when a folder is entered. The snapshot's ignore
-//! files are read when the first extra in the folder is found. Everything
-//! below an ignore file is kept if the file is unreadable, too large or no regular file, or has
-//! lines that are not applied: it could exclude everything. The same applies to an unreadable
-//! folder. Such a restore is incomplete: it may keep extras that it should remove.
+//! The target's ignore files are read when a folder is entered. The snapshot's ignore files are
+//! read when the first extra in the folder is found. If an ignore file is unreadable, too large or
+//! no regular file, or has lines that are not applied, everything below it is kept: it could
+//! exclude everything. The same applies to an unreadable folder. Such a restore is incomplete: it
+//! may keep extras that it should remove.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -50,7 +50,7 @@ enum IgnoreFileText {
     Is(Arc<[u8]>),
     /// The marker exists, and is not a regular file.
     NoFile,
-    /// Its rules are unknown: it cannot be read, or commits do not read it.
+    /// The rules of the file are unknown: it cannot be read, or commits do not read it.
     Unreadable,
 }
 
@@ -74,11 +74,11 @@ impl Texts {
 /// The reason why an extra is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Protected {
-    /// It is not kept.
+    /// The extra is not kept.
     No,
-    /// Commits leave it out.
+    /// Commits exclude the extra.
     Excluded,
-    /// The rules of the ignore file at this path, which applies to it, are unknown.
+    /// The ignore file at this path applies to the extra, and its rules are unknown.
     RulesUnknown(Arc<[u8]>),
 }
 
@@ -297,7 +297,7 @@ impl<'j> Guard<'j> {
     }
 }
 
-/// Computes the view of the folder at `path` with these files in it. `names` are those of all
+/// Computes the view of the folder at `path` with these files in it. `names` are the names of all
 /// markers.
 fn view(
     rules: &IgnoreRules,
@@ -358,7 +358,7 @@ fn texts_on_disk(folder: &OpenFolder, listing: &FolderNames, markers: &[EntryNam
             Ok(FileType::Directory) => return IgnoreFileText::None,
             // A commit reads no link or pipe, so the rules are unknown.
             Ok(_) => return IgnoreFileText::Unreadable,
-            // It is gone.
+            // The file has vanished since it was listed.
             Err(Errno::NOENT) => return IgnoreFileText::None,
             Err(_) => return IgnoreFileText::Unreadable,
         }
@@ -379,8 +379,8 @@ fn kind_on_disk(folder: &OpenFolder, name: &[u8]) -> Result<FileType, Errno> {
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Reads the ignore files and markers of a folder of the snapshot at `place`. Adds those that are
-/// damaged to `damaged`.
+/// Reads the ignore files and markers of a folder of the snapshot at `place`. Adds the damaged ones
+/// to `damaged`.
 fn texts_in_tree(
     store: &Store,
     tree: TreeId,

@@ -159,8 +159,8 @@ impl<'a> RestoreJob<'a> {
         let empty = listing.iter().all(|(name, _)| ours(name));
         let mut inherited = None;
         if !dry {
-            // Ignore errors: in a read-only target it may turn out that nothing must be
-            // written.
+            // Ignore errors: the target may be read-only, and the restore may have nothing to
+            // write.
             let _ = sweep(&folder, &listing, self.started);
             inherited = Inherited::probe(&folder).unwrap_or_default();
         }
@@ -242,8 +242,9 @@ impl<'a> RestoreJob<'a> {
         fstat(folder).is_ok_and(|stat| self.store_folders.contains(&identity(&stat)))
     }
 
-    /// Returns the reason if an entry must not be restored, because a project's store has its
-    /// place or because it is [reserved](Reserved). `folder` is where the entry would be restored.
+    /// Returns the reason why an entry must not be restored: a store has its place in the target,
+    /// or the entry is [reserved](Reserved). `folder` returns the folder in which the entry would
+    /// lie.
     pub(super) fn reserves<'f>(
         &self,
         entry: &Entry,
@@ -261,7 +262,7 @@ impl<'a> RestoreJob<'a> {
         }
     }
 
-    /// Returns the error for an entry whose place a store of the target has.
+    /// Returns the error for an entry in whose place the target has a store.
     pub(super) fn store_in_place() -> io::Error {
         io::Error::new(io::ErrorKind::Unsupported, "restore does not write into a store")
     }
@@ -277,10 +278,10 @@ impl<'a> RestoreJob<'a> {
         let _ = sweep(folder, listing, self.started);
     }
 
-    /// Returns the owner to set for an entry, if any, and its rights. The setuid and setgid
-    /// bits and the file capabilities are removed if the file will have another owner than
-    /// recorded, or if no owner is recorded. The id 2^32-1 is no owner: `chown` leaves the
-    /// present one. `present` has the owner of an existing entry; a new one belongs to this user.
+    /// Returns the owner to set for an entry, if any, and its rights. The setuid and setgid bits
+    /// and the file capabilities are removed if no owner is recorded, or if the file will have
+    /// another owner. The id 2^32-1 names no owner: `chown` takes it for "no change". `present` has
+    /// the owner of an existing entry; a new entry belongs to this user.
     pub(super) fn owner_rights(
         &self,
         metadata: &Metadata,
@@ -352,7 +353,7 @@ impl<'a> RestoreJob<'a> {
         })
     }
 
-    /// Reports a change and what it loses.
+    /// Reports a change, and the content that it loses.
     pub(super) fn changed(
         &self,
         folder: &FolderPath,
@@ -365,8 +366,8 @@ impl<'a> RestoreJob<'a> {
         }
     }
 
-    /// Reports a change of the entry with a path relative to the target. A restore that writes
-    /// also names what it keeps.
+    /// Reports a change of the entry with a path relative to the target. A restore that writes also
+    /// reports each kept entry to the observer.
     pub(super) fn changed_path(&self, path: &Path, change: RestoreAction, loss: ContentLoss) {
         if change == RestoreAction::Keep && self.options.mode == Mode::Write {
             self.observer.note(Note::Kept { path, why: "it has attributes of its own" });
@@ -376,8 +377,8 @@ impl<'a> RestoreJob<'a> {
         }
     }
 
-    /// Handles the failure of one entry of the target: reports and counts the entry if only it is
-    /// concerned.
+    /// Handles the failure of one entry of the target: reports and counts the entry if the error
+    /// concerns only this entry.
     ///
     /// # Errors
     /// The error if the whole target is concerned.
@@ -410,7 +411,7 @@ impl<'a> RestoreJob<'a> {
     }
 
     /// As [`RestoreJob::check_as_seen`], with the present state of the entry. A file may wait long
-    /// before it is written, so this is checked again just before it replaces the entry.
+    /// before it is written, so this check comes just before it replaces the entry.
     pub(super) fn check_still_as_seen(
         &self,
         folder: &OpenFolder,
@@ -439,7 +440,7 @@ impl<'a> RestoreJob<'a> {
     }
 
     /// Returns true if an I/O error concerns one entry of the target. A read-only or dead mount
-    /// below a target that works is one entry.
+    /// below a target that works counts as one entry.
     pub(super) fn is_of_one_path(&self, error: &io::Error) -> bool {
         let is_alive = || {
             let root = self.root().and_then(|root| root.folder(&FolderPath::top()).ok());
@@ -484,7 +485,7 @@ impl<'a> RestoreJob<'a> {
         self.failed_first_names.lock().extend(link.map(|link| (link, why)));
     }
 
-    /// Returns why the first name of a file could not be created, if it could not.
+    /// Returns why the first name of a file could not be created; `None` without a failure.
     pub(super) fn first_name_failure(&self, link: u64) -> Option<FirstNameFailure> {
         self.failed_first_names.lock().get(&link).cloned()
     }

@@ -4,11 +4,11 @@
 //! A large file is streamed ([`ContentReader::stream`]). The hash over everything written must be
 //! the content's id before the file gets its name.
 //!
-//! If this run has written the content before, or a local file probably has it, the new file
-//! shares its blocks (`FICLONE`). The new file is then hashed. If the file system does not
-//! support sharing, it is not tried again. A failure to share with a holder's file, which
-//! may lie on another file system, only disables holders. Files of the target are still
-//! shared.
+//! If this run has written the content before, or a local file probably has it, the new file shares
+//! its blocks (`FICLONE`). The new file is then hashed. If the file system does not support
+//! sharing, the restore stops trying. A holder's file may lie on another file system. If only
+//! sharing with holders fails, the restore stops using holders and still shares blocks of files in
+//! the target.
 
 use std::{
     collections::VecDeque,
@@ -42,7 +42,7 @@ use crate::{
 /// Files of at least this many bytes share blocks if possible.
 pub(super) const CLONE_BYTES: u64 = 128 << 10;
 
-/// The number of recently written contents that are remembered for sharing.
+/// Number of recently written contents that are remembered for sharing.
 const REMEMBERED: usize = 256;
 
 /// The reason why a large file was not written.
@@ -96,7 +96,7 @@ impl RestoreJob<'_> {
         if self.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
     }
 
-    /// Writes the content into the draft and verifies its hash. Reports progress beyond the
+    /// Writes the content into the draft and verifies its hash. Reports only progress beyond
     /// `reported_bytes`.
     fn stream_content(
         &self,

@@ -28,7 +28,7 @@ pub(super) struct FirstLink {
     pub(super) attributes: AttributesHash,
     pub(super) folder: Arc<FolderPath>,
     pub(super) name: EntryName,
-    /// The identity of the existing file, if it was right.
+    /// The inode that this name has in the target, if the file there was right.
     pub(super) there: Option<Identity>,
 }
 
@@ -39,20 +39,20 @@ impl FirstLink {
     }
 }
 
-/// The first names of files with several names. These are all that a restore remembers of
-/// entries it has passed.
+/// The first names of files with several names. A restore remembers nothing else about entries that
+/// it has passed.
 ///
 /// Entries with the same link number differ in their attributes if a commit of named paths
 /// stored only some of the names again. Each set of attributes is a file of its own.
 #[derive(Default)]
 pub(super) struct FirstNames {
     names: HashMap<(u64, AttributesHash), Arc<FirstLink>>,
-    /// The files that the inodes of these names in the target belong to.
+    /// The inodes of these names in the target, and the files to which they belong.
     inodes: HashMap<Identity, (u64, AttributesHash)>,
 }
 
 impl FirstNames {
-    /// Returns the first name of the file that an entry is a name of.
+    /// Returns the first name of a file, if it has this kind and content.
     pub(super) fn of(
         &self,
         file: (u64, AttributesHash),
@@ -82,8 +82,8 @@ impl FirstNames {
     }
 }
 
-/// The reason why a leader could not be created, and therefore none of its further names.
-/// A leader that a full folder blocks is not a failure: the next name becomes the leader.
+/// The reason why a first name could not be created, and therefore none of its further names. A
+/// first name that a full folder blocks is not a failure: the next name takes its place.
 #[derive(Clone)]
 pub(super) enum FirstNameFailure {
     /// The content cannot be read from the store.
@@ -104,7 +104,7 @@ pub(super) struct LinkTask {
 }
 
 impl RestoreJob<'_> {
-    /// Creates further names, after their first_names exist.
+    /// Creates further names of files whose first names exist.
     pub(super) fn write_links(&self, tasks: &[LinkTask]) {
         let Some(root) = self.root() else { return };
         let mut from = FolderCache::new(root);
@@ -130,7 +130,7 @@ impl RestoreJob<'_> {
     ) -> Result<(), PathError> {
         let size = if let EntryKind::File { size, .. } = &task.leader.kind { *size } else { 0 };
         match self.first_name_failure(task.link) {
-            // The first name is refused where it lies. This one may lie elsewhere.
+            // The place of the first name refuses the entry. The place of this name may accept it.
             Some(FirstNameFailure::Refused(errno))
                 if matches!(task.leader.kind, EntryKind::File { .. }) =>
             {
@@ -187,7 +187,7 @@ impl RestoreJob<'_> {
         Ok(())
     }
 
-    /// Reports the leader's failure for a further name.
+    /// Reports the failure of the first name for a further name.
     fn report_first_name_failure(&self, task: &LinkTask, why: FirstNameFailure) {
         let path = task.folder.join(&task.name);
         match (why, &task.leader.kind) {
@@ -202,12 +202,12 @@ impl RestoreJob<'_> {
         }
     }
 
-    /// Creates a symbolic link, pipe, socket or device. With `replaces`, it replaces the
-    /// existing entry. Returns false if the system refuses to create it, which is reported
-    /// and counted. This happens without privilege and on some file systems.
+    /// Creates a symbolic link, pipe, socket or device. With `replaces`, it replaces the existing
+    /// entry. If the system refuses to create it, as without privilege or on some file systems,
+    /// reports and counts it and returns false.
     ///
-    /// The entry gets its attributes under a temporary name. So a restore that is killed
-    /// before the rename leaves nothing that the next one would take for an entry of the user.
+    /// The entry gets its attributes under a temporary name. A restore that is killed before the
+    /// rename therefore leaves nothing that the next restore takes for an entry of the user.
     pub(super) fn write_other(
         &self,
         folder: &OpenFolder,
@@ -295,7 +295,7 @@ fn make_node(folder: &OpenFolder, name: &EntryName, kind: &EntryKind) -> io::Res
     folder.make_node(name, file_type(kind), 0o600, device)
 }
 
-/// Returns the error number if it means that such entries are not created here.
+/// Returns the error number if the system does not create such entries in this place.
 fn refused(error: &io::Error) -> Option<Errno> {
     let refusals = [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
     Errno::from_io_error(error).filter(|errno| refusals.contains(errno))

@@ -3,26 +3,25 @@
 //! A restore takes two passes over the tree, and a third one first if the target is not
 //! empty:
 //!
-//! 1. *compare* (`visit`, without writing): only if the target is not empty and nothing
-//!    may be overwritten, for a dry run, and to plan removals (`plan`). An entry that
-//!    differs stops the restore before anything is written.
-//! 2. *write* (`visit` → `window` → `small`, `large`): folders and links are created
-//!    during the walk, and files are collected in windows. A window is sorted by the
-//!    position of the contents, so that each frame is decompressed once. Several threads
-//!    write it while the next window is collected.
-//! 3. *finish*: planned removals are executed (`remove`), and folders get their
+//! 1. *compare* (`visit`, without writing): for a dry run, to plan removals (`plan`), and if
+//!    nothing may be overwritten in a target that is not empty. An entry that differs stops the
+//!    restore before anything is written.
+//! 2. *write* (`visit` → `window` → `small`, `large`): contents of replaced folders are removed
+//!    (`remove`). Folders and links are created during the walk, and files are collected in
+//!    windows. A window is sorted by the position of the contents, so that each frame is
+//!    decompressed once. Several threads write it while the next window is collected.
+//! 3. *finish*: extras are removed (`remove`) unless contents are damaged, and folders get their
 //!    attributes, deepest first (`finish`).
 //!
 //! Memory holds up to three windows, a few frames, and the folders from the root to the present
 //! one. It also holds the hard links seen so far, which grow with the snapshot, and the plan of
 //! removals, which grows with the target.
 //!
-//! A file gets its name only after its content was hashed and verified. A file with
-//! damaged content is left out and reported at the end; the other files are restored. A
-//! repeated restore keeps files that are right. The attributes of an existing entry
-//! change only if it may be overwritten. Folders that a killed restore created are
-//! finished by the next one ([`unfinished`](crate::local::unfinished)). Nothing is
-//! synced.
+//! A file gets its name only after its content was hashed and verified. A file with damaged content
+//! is left out and reported at the end; the other files are restored. A repeated restore keeps
+//! files that are right. The attributes of an existing entry change only if it may be overwritten.
+//! The next restore finishes the folders that a killed restore created
+//! ([`unfinished`](crate::local::unfinished)). A restore syncs nothing.
 
 mod compare;
 mod error;
@@ -80,23 +79,23 @@ pub enum RestoreSource {
 /// Selects what happens to an existing entry that differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// It stops the restore before anything is written. An entry of which only the
-    /// attributes differ stays as it is, and the restore continues.
+    /// The entry stops the restore before anything is written. If only the attributes differ, the
+    /// entry stays as it is, and the restore continues.
     #[default]
     Stop,
-    /// It is replaced, or gets the attributes of the snapshot. A folder in the place of
-    /// another kind of entry is replaced only if it is empty, unless [`Extras::Delete`]
-    /// is given, too.
+    /// The entry is replaced, or gets the attributes of the snapshot. A folder in the place of
+    /// another kind of entry is replaced only if it is empty, unless [`Extras::Delete`] is given,
+    /// too.
     Overwrite,
 }
 
 /// Selects what happens to an entry that the snapshot lacks (an extra).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extras {
-    /// It stays.
+    /// The extra stays.
     #[default]
     Keep,
-    /// It is removed. Exceptions: stores, everything behind a mount point, entries that
+    /// The extra is removed. Exceptions: stores, everything behind a mount point, entries that
     /// cannot be read, entries that the patterns leave out, and entries that
     /// [`RestoreOptions::protection`] keeps.
     Delete,
@@ -141,7 +140,7 @@ pub enum RestoreAction {
 /// The content that a change would lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentLoss {
-    /// Nothing, or it was not determined.
+    /// No content, or not determined.
     #[default]
     Nothing,
     /// A file whose content a commit contains.
@@ -153,9 +152,9 @@ pub enum ContentLoss {
 /// The files that a restore is about to remove irrecoverably.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// The number of files that no commit contains.
+    /// Number of files that no commit contains.
     pub count: u64,
-    /// The first of them, relative to the target.
+    /// Paths of the first such files, relative to the target.
     pub first: Vec<PathBuf>,
 }
 
@@ -208,15 +207,15 @@ pub struct RestoreOptions<'a> {
     /// Restores no entries that match one of these patterns.
     pub exclude: Vec<String>,
     /// Restores and removes only these paths, as far as the patterns allow, and refuses a path that
-    /// has changed since it was looked at.
+    /// has changed since [`ExactPaths::look`].
     pub only: Option<&'a ExactPaths>,
     /// Selects whether owners are mapped by name or by number.
     pub ids: OwnerMapping,
     /// Selects whether owners are restored.
     pub ownership: Ownership,
-    /// The number of threads; 0 means one for each core.
+    /// Number of threads; 0 means one for each core.
     pub jobs: usize,
-    /// Proves files equal without reading them.
+    /// Returns known content ids, so that existing files need not be read.
     pub known: Option<&'a ContentLookup<'a>>,
     /// Finds files whose blocks can be shared.
     pub holder: Option<&'a ReflinkLookup<'a>>,

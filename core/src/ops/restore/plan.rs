@@ -1,8 +1,8 @@
 //! Plans the removals of a restore before anything is removed or written.
 //!
-//! The plan lists every path to remove, parents before their contents, with a fingerprint
-//! of each file. The removal processes the plan in reverse and skips paths that have
-//! changed since. No file that appears or is modified meanwhile is lost.
+//! The plan lists every path to remove, parents before their contents, with a fingerprint of each
+//! file. The removal processes the plan in reverse and skips paths that have changed since. A file
+//! that appears or changes meanwhile is therefore not lost.
 //!
 //! These entries are kept, together with the folders above them:
 //!
@@ -42,7 +42,7 @@ use crate::{
     },
 };
 
-/// The number of losses that a question to the user lists.
+/// Maximum number of losses that a question to the user lists.
 const LISTED_LOSSES: usize = 10;
 
 /// The removals of a restore.
@@ -78,7 +78,7 @@ impl Removal {
 pub(super) enum Removed {
     /// A folder, which is removed if it is empty by then.
     Folder,
-    /// A folder that is kept because it contains something that is kept.
+    /// A folder that stays because an entry in it stays.
     KeptFolder,
     /// Any other entry, which is removed if it has not changed by then.
     Leaf(FileFingerprint),
@@ -117,7 +117,7 @@ impl FileFingerprint {
         Self { ctime: None, ..*self } == Self { ctime: None, ..now } && same_ctime
     }
 
-    /// As [`FileFingerprint::is`], but a file with several names must also have its size and mtime.
+    /// As [`FileFingerprint::is`], but a file with several names must also keep its size and mtime.
     pub(super) fn has_content_of(&self, stat: &Stat) -> bool {
         let now = Self::new(stat);
         self.is(stat) && (self.size, self.mtime) == (now.size, now.mtime)
@@ -213,7 +213,7 @@ pub(super) struct PlanLevel {
     next: usize,
     /// Index of the folder in the plan.
     slot: usize,
-    /// True if something in it is kept.
+    /// True if an entry in the folder is kept.
     keeps: bool,
 }
 
@@ -221,7 +221,7 @@ pub(super) struct PlanLevel {
 pub(super) enum RemovalDecision {
     Remove,
     Keep,
-    /// It stays because commits leave it out.
+    /// The entry stays because commits exclude it.
     Excluded,
     Entered(PlanLevel),
 }

@@ -1,10 +1,9 @@
 //! Determines which removed or replaced files are recoverable.
 //!
-//! A path is recoverable if a commit contains its content: the commit is in one of the
-//! given histories, and all objects of the content are in the store. Folders, pipes,
-//! sockets, devices and empty files have no content to lose. Names, times and attributes
-//! are ignored. Only files that would be removed or replaced are read, and none that the
-//! stat cache knows.
+//! A path is recoverable if a commit contains its content: the commit is in one of the given
+//! histories, and all objects of the content are in the store. Folders, pipes, sockets, devices and
+//! empty files have no content to lose. Names, times and attributes are ignored. Only files that
+//! would be removed or replaced are read, except those that the stat cache knows.
 
 use std::io;
 
@@ -24,7 +23,7 @@ use crate::{
     },
 };
 
-/// The number of removals that one thread processes before other threads may take some.
+/// Number of removals in one task of a thread.
 const LOOKED_AT_ONCE: usize = 64;
 
 /// The content that a commit must contain so that nothing is lost.

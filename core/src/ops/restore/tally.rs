@@ -19,10 +19,10 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// The number of conflicts that are listed by path. Further ones are only counted.
+/// Maximum number of conflicts that are listed by path. Further ones are only counted.
 const LISTED_CONFLICTS: usize = 10;
 
-/// The number of damaged entries that are listed. Further ones are only counted.
+/// Maximum number of damaged entries that are listed. Further ones are only counted.
 const LISTED_DAMAGED: usize = 1000;
 
 /// Totals of a restore. A dry run counts what a restore would do.
@@ -30,7 +30,7 @@ const LISTED_DAMAGED: usize = 1000;
 pub struct RestoreOutcome {
     /// Files that were written.
     pub files_written: u64,
-    /// Bytes of these files.
+    /// Total size of the written files in bytes.
     pub bytes_written: u64,
     /// Files that share blocks with another file. They also count as written.
     pub files_cloned: u64,
@@ -62,8 +62,7 @@ pub struct RestoreOutcome {
     /// Extras that are never removed, such as a store or a mount point. Entries below
     /// them are not counted.
     pub kept: u64,
-    /// Extras that are kept because commits leave them out. Entries below them are not
-    /// counted.
+    /// Extras that are kept because commits exclude them. Entries below them are not counted.
     pub excluded: u64,
     /// Files that no commit contains and that a dry run would remove or replace.
     pub unsaved: u64,
@@ -75,8 +74,8 @@ pub struct RestoreOutcome {
     pub not_made: u64,
     /// Attributes that could not be applied, each with the number of entries.
     pub not_applied: Vec<(&'static str, u64)>,
-    /// The number of these refusals that were not due to a lack of privilege, such as a
-    /// file system without support for the attribute.
+    /// Number of these refusals for another reason than a lack of privilege, such as a file system
+    /// without support for the attribute.
     pub failed_attributes: u64,
 }
 

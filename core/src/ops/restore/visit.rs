@@ -67,7 +67,7 @@ pub(super) enum FileProof {
     Kind,
 }
 
-/// From this number of existing entries on, several threads compare them.
+/// Minimum number of existing entries that several threads compare.
 const COMPARED_ALONE: usize = 8;
 
 impl RestoreJob<'_> {
@@ -219,8 +219,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         Ok(self.planner.plan)
     }
 
-    /// Returns true if this visit reports notes. Otherwise a later visit would repeat
-    /// them.
+    /// Returns true if this visit reports notes, because no later visit repeats them.
     fn is_reporting(&self) -> bool {
         self.mode == VisitMode::Write || self.job.options.mode == Mode::DryRun
     }
@@ -234,7 +233,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let window = std::mem::take(&mut self.window);
         self.job.store.prefetch_contents(&mut window.files.iter().map(|task| task.id));
         if let Some(sender) = self.sender.as_ref().filter(|_| !window.is_empty()) {
-            // Sending fails only if the writer panicked, which `write` then propagates.
+            // Sending fails only if the writer panicked, which `write_entries` then propagates.
             let _ = sender.send(window);
         }
     }
@@ -552,7 +551,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
 #[derive(Clone, Copy)]
 struct ExistingEntry {
     stat: Option<Stat>,
-    /// True if it cannot be looked at.
+    /// True if its stat cannot be read.
     is_refused: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The walk over a restored tree: adds paths, attributes and tags of folders to the steps of
 //! a [`TreeWalk`].
 //!
-//! The entries of a leaf are passed on together. Only folders that the caller wants to
-//! enter are kept.
+//! A step has all entries of a leaf. The walk remembers only folders that the caller wants to
+//! enter.
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use crate::{
     store::{Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
 };
 
-/// A walk over the restored tree. `T` is what the caller knows about a folder when it
-/// finds it.
+/// A walk over the restored tree. `T` is the caller's tag for a folder that it found.
 pub(super) struct RestoreWalk<'s, T> {
     store: &'s Store,
     walk: TreeWalk<EnteredFolder<T>>,
@@ -25,7 +24,7 @@ pub(super) struct RestoreWalk<'s, T> {
 struct EnteredFolder<T> {
     path: Arc<FolderPath>,
     metadata: Option<Metadata>,
-    /// The caller's tag. It is returned when the folder is entered.
+    /// The caller's tag, until the walk enters the folder.
     tag: Option<T>,
 }
 
@@ -57,11 +56,10 @@ impl<'s, T> RestoreWalk<'s, T> {
         Self { store, walk: TreeWalk::new(cursor, top) }
     }
 
-    /// Schedules these folders of the present one to be entered next, one after the
-    /// other.
+    /// Schedules these subfolders of the present folder to be entered next, in this order.
     ///
     /// # Errors
-    /// [`RestoreError::TooDeep`] when they are nested too deep.
+    /// [`RestoreError::TooDeep`] when a folder is nested too deep.
     pub(super) fn descend(&mut self, folders: Vec<(Entry, T)>) -> Result<(), RestoreError> {
         let present = self.walk.tag().map(|folder| Arc::clone(&folder.path));
         let Some(present) = present else { return Ok(()) };
@@ -93,8 +91,8 @@ impl<'s, T> RestoreWalk<'s, T> {
                 match self.walk.read(self.store, node) {
                     Ok(entries) => RestoreStep::Entries(entries),
                     Err(error) => {
-                        // A node whose bytes match its id but are invalid was crafted.
-                        // There may be any number of such nodes, so skip the others.
+                        // Bytes that match their id but cannot be decoded were crafted. Skip the
+                        // rest of the folder: it may have any number of such nodes.
                         if matches!(error, StoreError::Object { .. }) {
                             self.walk.skip_rest();
                         }

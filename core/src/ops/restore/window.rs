@@ -22,19 +22,17 @@ use crate::{
     store::{ContentReader, FileContent, StoreError},
 };
 
-/// The number of files in a full window. The names and attributes of this many files take
-/// some MiB.
+/// Number of files in a full window. The names and attributes of this many files take some MiB.
 const WINDOW_FILES: usize = 16_384;
 
-/// The total size of the contents of a full window in bytes. Contents are not held in
-/// memory; this bounds how long the next window waits.
+/// Total size of the contents of a full window in bytes. Contents are not held in memory; the limit
+/// bounds how long the next window waits.
 const WINDOW_BYTES: u64 = 256 << 20;
 
-/// The number of files in the first window. It is small, so that writing starts early.
+/// Number of files in the first window. It is small, so that writing starts early.
 const FIRST_WINDOW_FILES: usize = 1024;
 
-/// The number of large files that are written in parallel. Each has a thread that reads
-/// ahead.
+/// Number of large files that are written in parallel. Each has a thread that reads ahead.
 const LARGE_AT_ONCE: usize = 4;
 
 /// A file to write.
@@ -79,8 +77,8 @@ impl RestoreJob<'_> {
     }
 
     /// Writes a file under a temporary name, and renames it. Shares the blocks of another file if
-    /// possible; otherwise `fill` writes the content. A name that is taken meanwhile is replaced
-    /// if the restore may overwrite entries.
+    /// possible; otherwise `fill` writes the content. If an entry takes the name meanwhile,
+    /// replaces the entry if the restore may overwrite entries.
     pub(super) fn write_draft<E: From<PathError>>(
         &self,
         cursor: &mut FolderCache<'_>,

@@ -21,16 +21,17 @@ impl StagingArea {
         self.disk.create_folders(&self.dir)?;
         if self.users.get().is_none() {
             let users = self.disk.lock_file(&self.lock_path)?;
-            // This waits only while another process removes files. Without locks, no process
-            // does.
+            // This waits only while another process removes files. On file systems without locks,
+            // no process removes files.
             let _ = users.lock_shared();
             let _ = self.users.set(users);
         }
         Ok(())
     }
 
-    /// Removes what killed processes staged, unless a publication has begun or another process
-    /// stages packs now. Writers of the store call this when they start. Failures are ignored.
+    /// Removes files that killed processes staged, unless a publication has begun or another
+    /// process stages packs now. Writers of the store call this when they start. Failures are
+    /// ignored.
     pub fn sweep_abandoned(&self) {
         let is_folder = fs_err::symlink_metadata(&self.dir).is_ok_and(|meta| meta.is_dir());
         if !is_folder || self.removable().is_none_or(|paths| paths.is_empty()) {
@@ -45,7 +46,7 @@ impl StagingArea {
         }
     }
 
-    /// Returns the files that no begun publication needs; `None` when that is unknown.
+    /// Returns the files that no begun publication needs; `None` if the journal cannot be read.
     fn removable(&self) -> Option<Vec<PathBuf>> {
         let begun: HashSet<String> = self.journaled().ok()?.iter().map(PackId::to_string).collect();
         let is_needed = |name: &str| name == JOURNAL || begun.contains(name);
@@ -57,7 +58,7 @@ impl StagingArea {
         Some(removable.map(|entry| entry.path()).collect())
     }
 
-    /// Removes staged files that are too old, other names of packs that became part of the store,
+    /// Removes staged files that are too old, hard links to packs that became part of the store,
     /// and partial files of killed processes. Failures are ignored: the next sweep tries again.
     pub fn sweep(&self) {
         for path in self.removable().unwrap_or_default() {

@@ -1,17 +1,17 @@
 //! Remembers the changes below folders that were compared before.
 //!
-//! The changes in a folder, relative to the folders that it is compared with, depend only
-//! on the ids of these folders. Their sums are therefore stored under these ids, and a
-//! folder that occurs at many places is walked once.
+//! The changes in a folder, relative to the folders that it is compared with, depend only on the
+//! ids of these folders. The sums of the changes are therefore stored under these ids, and a folder
+//! that occurs at many places is walked once.
 
 use std::collections::HashMap;
 
 use crate::base::id::TreeId;
 
-/// A folder and those that it is compared with.
+/// A folder, and the folders that it is compared with.
 type ComparisonKey = (TreeId, Vec<TreeId>);
 
-/// The number and total size of changed files. Sums saturate at `u64::MAX`.
+/// Number and total size in bytes of changed files. Sums saturate at `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) files: u64,
@@ -29,7 +29,7 @@ impl Sums {
 #[derive(Debug)]
 struct CountedFolder {
     key: ComparisonKey,
-    /// The number of folders above it.
+    /// Number of folders above this one.
     depth: usize,
     sums: Sums,
 }
@@ -44,8 +44,7 @@ pub(super) struct FolderSums {
 }
 
 impl FolderSums {
-    /// Keeps the sums of at most `most` folders. When the limit is reached, all are
-    /// dropped.
+    /// Creates an empty cache for the sums of up to `most` folders. A full cache is cleared.
     pub(super) fn new(most: usize) -> Self {
         Self { known: HashMap::new(), most, open: Vec::new(), root: Sums::default() }
     }
@@ -55,8 +54,8 @@ impl FolderSums {
         self.open.last_mut().map_or(&mut self.root, |open| &mut open.sums).add(sums);
     }
 
-    /// Starts a folder that lies in `depth` others. Returns true if its sums are known.
-    /// They are then added, and the folder need not be walked.
+    /// Starts a folder at this depth. If its sums are known, adds them and returns true: the caller
+    /// can skip the folder.
     pub(super) fn enter(&mut self, depth: usize, key: &ComparisonKey) -> bool {
         if let Some(sums) = self.known.get(key).copied() {
             self.add(sums);

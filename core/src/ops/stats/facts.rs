@@ -12,31 +12,31 @@ use crate::{
 /// Totals of the objects of one kind. JSON records contain them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindFacts {
-    /// The number of distinct objects.
+    /// Number of distinct objects.
     #[serde(rename = "count")]
     pub objects: u64,
-    /// Their total size in bytes.
+    /// Total size of the objects in bytes.
     pub bytes: u64,
 }
 
 /// Totals of the frames of one class. JSON records contain them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameFacts {
-    /// The number of frames.
+    /// Number of frames.
     #[serde(rename = "count")]
     pub frames: u64,
-    /// Their total size before compression, in bytes.
+    /// Total size of the frames before compression, in bytes.
     pub raw_bytes: u64,
-    /// Their total stored size in bytes.
+    /// Total size of the frames as stored, in bytes.
     pub stored_bytes: u64,
 }
 
 /// Totals of all packs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreFacts {
-    /// The number of packs.
+    /// Number of packs.
     pub packs: u64,
-    /// Their total length in bytes.
+    /// Total length of the packs in bytes.
     pub pack_bytes: u64,
     /// Frames of contents.
     pub data: FrameFacts,

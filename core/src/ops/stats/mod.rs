@@ -19,8 +19,8 @@
 //! are known from the first time. A tree that refers to one folder many times on each
 //! level therefore takes no longer than its distinct folders.
 //!
-//! Memory holds these bits, the ids of the commits, the commits and files to list, and up
-//! to [`limits::COMPARED_FOLDERS`] pairs of folders.
+//! Memory holds one bit for each object, the ids of the commits, the commits and files to list, and
+//! up to [`limits::COMPARED_FOLDERS`] pairs of folders.
 
 mod compared;
 mod facts;
@@ -55,15 +55,15 @@ use crate::{
 pub use facts::{FrameFacts, KindFacts, StoreFacts};
 pub use largest::LargeFile;
 
-/// The number of characters that are kept of the first line of a message.
+/// Maximum number of characters that are kept of the first line of a message.
 const LINE_CHARS: usize = 1000;
 
 /// Limits of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatsOptions {
-    /// The number of newest commits to list.
+    /// Number of newest commits to list.
     pub commits: usize,
-    /// The number of largest files to list.
+    /// Number of largest files to list.
     pub files: usize,
 }
 
@@ -88,20 +88,20 @@ pub struct CommitStats {
     pub time: Time,
     /// The start of the first line of its message, at most 1,000 characters.
     pub message: String,
-    /// Total size of all its files in bytes.
+    /// Total size of the commit's files in bytes.
     pub bytes: u64,
     /// The data that the commit added.
     pub added: AddedData,
 }
 
-/// The result of counting.
+/// The result of `stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatsOutcome {
     /// The newest commits, newest first.
     pub commits: Vec<CommitStats>,
-    /// The number of all commits.
+    /// Number of all commits.
     pub commit_count: u64,
-    /// Total size of the files of all commits, each commit counted in full.
+    /// Total size in bytes of the files of all commits, each commit counted in full.
     pub snapshot_bytes: u64,
     /// The data that all commits added.
     pub added: AddedData,
@@ -286,8 +286,8 @@ impl StatsWalk<'_> {
 
 /// How much of an entry must be read.
 enum Inside {
-    /// Its contents need not be read.
+    /// A folder whose contents were counted before and can be skipped.
     Known,
-    /// Its contents must be read, or it is a file. `content` is set if it is new.
+    /// A file, or a folder whose contents must be read. `content` is set if the content is new.
     New { content: Option<(u64, BlobId)> },
 }

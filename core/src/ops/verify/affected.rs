@@ -12,10 +12,10 @@ use crate::{
     },
 };
 
-/// The number of paths that are listed. Further paths are only counted.
+/// Maximum number of paths that are listed. Further paths are only counted.
 pub(super) const LISTED_PATHS: usize = 1000;
 
-/// The number of paths that a repair collects. Each takes about 300 bytes of memory.
+/// Maximum number of paths that a repair collects. Each takes about 300 bytes of memory.
 pub(crate) const REPAIRED_PATHS: usize = 1 << 18;
 
 /// A path that a problem affects.
@@ -23,7 +23,7 @@ pub(crate) const REPAIRED_PATHS: usize = 1 << 18;
 pub struct AffectedPath {
     /// The newest commit in which the path is affected.
     pub commit: CommitId,
-    /// The number of commits that have the path with this object.
+    /// Number of commits that have the path with this object.
     pub commits: u64,
     /// The path; empty for the whole snapshot.
     pub path: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct Affected {
     pub commits: Vec<CommitId>,
     /// Affected paths, at most `LISTED_PATHS` unless a repair requested more.
     pub paths: Vec<AffectedPath>,
-    /// The number of affected paths that are not listed.
+    /// Number of affected paths that are not listed.
     pub more_paths: u64,
 }
 
@@ -57,8 +57,8 @@ impl Affected {
 }
 
 impl Verification<'_> {
-    /// Walks all commits again, and lists what the problems affect in the outcome. Subtrees that
-    /// are known to be sound are skipped.
+    /// Walks all commits again, and lists the affected commits and paths in the outcome. Skips
+    /// subtrees that are known to be sound.
     pub(super) fn find_affected(
         &self,
         commits: &[Dated],
@@ -94,7 +94,7 @@ struct AffectedSearch<'s> {
     clean: Marks,
     /// Trees with problems below them.
     affected_folders: Marks,
-    /// The position in `affected.paths` of a path with an object.
+    /// Maps a path and its bad object to the position in `affected.paths`.
     places: HashMap<(Vec<u8>, ObjectId), usize>,
     most_paths: usize,
     affected: Affected,
@@ -158,8 +158,8 @@ impl AffectedSearch<'_> {
         Ok(has_problem)
     }
 
-    /// Opens a tree node, unless the search below it is not needed. Returns true if the
-    /// node itself has a problem, or if one below it is known.
+    /// Opens a tree node, if the search must go below it. Returns true if the node itself has a
+    /// problem, or if a problem below it is known.
     fn node(
         &mut self,
         commit: CommitId,

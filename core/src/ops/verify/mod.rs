@@ -5,9 +5,9 @@
 //! the commits and paths that they affect (`affected`). Damage is not an error of the
 //! operation; it is its result.
 //!
-//! Objects of partial packs that are stored elsewhere are not fetched and do not count as damage.
-//! They are counted as absent, and what only they could prove is not checked. A remote store is
-//! verified by [`run_elsewhere`], from the stubs of its packs.
+//! A verification does not fetch objects of partial packs that are stored elsewhere. It counts them
+//! as absent, not as damaged, and omits the checks that need them. [`run_elsewhere`] verifies a
+//! remote store from the stubs of its packs.
 
 mod affected;
 mod packs;
@@ -108,11 +108,11 @@ pub enum VerifyProblem {
 pub struct VerifyOutcome {
     /// Packs that were checked.
     pub packs: u64,
-    /// Objects in these packs.
+    /// Objects in the checked packs.
     pub objects: u64,
-    /// The commits at which the walk began. These are the commits of branches, tags and
-    /// `HEAD`, and those of missing refs. If a commit is lost, they also include the
-    /// commits that refs pointed at before.
+    /// The commits at which the walk began: those of branches, tags, `HEAD` and missing refs, and
+    /// those that the project's files come from. If a commit is lost, they also include the commits
+    /// that refs pointed at before.
     pub roots: Vec<CommitId>,
     /// Commits that are reachable from the roots.
     pub commits: u64,
@@ -132,7 +132,7 @@ pub struct VerifyOutcome {
     pub due_packs: u64,
     /// Due packs that were left for the next run because the time budget was spent.
     pub left_packs: u64,
-    /// When the contents behind the chunk lists were hashed.
+    /// Times at which the contents behind the chunk lists were hashed.
     pub list_proofs: ListProofs,
     /// The error of saving the times of checks. After such an error, the next rolling
     /// check reads the same packs again.
@@ -171,7 +171,7 @@ impl VerifyError {
     }
 }
 
-/// One verification: the store, and what is found in it. Several threads add to it.
+/// The state of one verification. Several threads add to it.
 struct Verification<'a> {
     /// The verified store, or the stubs of a remote one.
     store: &'a Store,

@@ -36,8 +36,8 @@ pub(super) struct PackTask {
     pub(super) was_damaged: bool,
 }
 
-/// Returns true if an error blames the pack. Missing permissions, a lack of file
-/// descriptors or memory, a read-only file system and a damaged index do not.
+/// Returns true if an error blames the pack. Returns false for missing permissions, a lack of file
+/// descriptors or memory, a read-only file system and a damaged index.
 fn is_of_pack(error: &StoreError) -> bool {
     let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ROFS];
     match error {

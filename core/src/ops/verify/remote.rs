@@ -29,31 +29,31 @@ use crate::{
     store::{FrameObjects, PackFile, RemoteFrames, Store, StoreError},
 };
 
-/// Bytes of packs that are prefetched ahead of reading.
+/// Number of bytes of packs that are prefetched ahead of reading.
 const AHEAD_BYTES: u64 = 64 << 20;
 
 /// The facts about a remote store that the caller fetched before the verification.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteInventory<'a> {
-    /// The commits that its refs point at.
+    /// The commits that the refs of the store point at.
     pub tips: &'a [CommitId],
-    /// The commits that its refs pointed at when they were last seen, if the store has
-    /// them.
+    /// The commits that the refs pointed at when they were last seen, if the store has these
+    /// commits.
     pub seen: &'a [CommitId],
-    /// The packs that its listing shows, with their lengths in bytes.
+    /// The packs that the listing of the store shows, with their lengths in bytes.
     pub lengths: &'a HashMap<PackId, u64>,
-    /// The objects of its partial packs, if it is a partial clone. They lie at its origin, so
-    /// it is not damaged if it lacks them.
+    /// The objects of the store's partial packs, if it is a partial clone. They lie at its origin,
+    /// so the store may lack them.
     pub at_origin: &'a HashSet<ObjectId>,
-    /// Reads bytes of its packs.
+    /// Reads bytes of packs of the store.
     pub source: &'a dyn RemoteFrames,
     /// Identity of the location. It distinguishes locations with the same name, such as
     /// two disks that are mounted alternately. It contains no spaces.
     pub identity: &'a str,
 }
 
-/// Verifies a remote store. `stubs` has stubs of all packs in that store's index and
-/// fetches the frames that it lacks.
+/// Verifies a remote store. `stubs` has stubs of all packs in that store's index and fetches
+/// missing frames.
 ///
 /// Checked: that each pack exists with its length, unless no commit needs it; that every ref leads
 /// to all of its commits, folders and contents; with [`Data::All`], each byte of each pack.

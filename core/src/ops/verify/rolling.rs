@@ -1,11 +1,11 @@
 //! Rolling checks: each pack is read again after some time. The pack whose last check is
 //! oldest comes first, and a run ends when its time budget is spent.
 //!
-//! The file `cache/checked` has a line for each pack that was read and found sound, as in
-//! [`PackCheck`]. For a local store the identity is the device, inode and ctime of the pack's file.
-//! A copy of the store or a replaced pack therefore counts as unchecked. For a partial pack, the
-//! check covers the frames that are stored locally. The file is a cache: a pack without a line is
-//! due.
+//! The file `cache/checked` has a line for each pack that was read and found sound, in the format
+//! of [`PackCheck`]. For a local store the identity is the device, inode and ctime of the pack's
+//! file. A copy of the store or a replaced pack therefore counts as unchecked. For a partial pack,
+//! the check covers the frames that are stored locally. The file is a cache: a pack without a line
+//! is due.
 
 use std::{
     collections::BTreeSet,

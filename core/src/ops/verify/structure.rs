@@ -137,7 +137,7 @@ impl Verification<'_> {
             self.check_stopped()?;
             let WalkStep::Node(node) = step else { continue };
             let id = node.id().object();
-            // The damage of its pack is reported already, and a local copy of the tree may
+            // The damage of the node's pack is reported already, and a local copy of the node may
             // still be readable.
             if !marks.mark(&id)? || self.is_lost(&id) {
                 continue;
@@ -224,7 +224,7 @@ impl Verification<'_> {
         let mut lists = Vec::new();
         for pack in self.store.packs() {
             let objects = self.store.open_pack(&pack).and_then(|pack| pack.objects());
-            // An unreadable pack is among the findings already.
+            // The check of the packs has reported an unreadable pack.
             let objects = objects.unwrap_or_default();
             let cut = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
             lists.extend(cut.map(|object| BlobId::from_object(object.id)));
@@ -235,9 +235,8 @@ impl Verification<'_> {
         self.observer.check(VerifyError::Interrupted)
     }
 
-    /// Records the sound whole packs as proven. Hashes the contents behind the lists of packs that
-    /// were not proven before once more: [`Verification::check_lists`] looks at one copy of each
-    /// list.
+    /// Records the sound whole packs as proven. For packs that were not proven before, hashes the
+    /// contents behind the lists again: [`Verification::check_lists`] checks one copy of each list.
     ///
     /// # Errors
     /// [`VerifyError`] when a pack cannot be read, or the user asks to stop.

@@ -8,12 +8,11 @@ use crate::{
     store::{Marks, Store, StoreError},
 };
 
-/// The number of part sets that have a bitmap of their own. Most patterns need one to
-/// four. Trees under further sets are not remembered and are read again.
+/// Number of part sets that have a bitmap of their own. Most patterns need one to four. Trees under
+/// further sets are not remembered and are read again.
 const SETS: usize = 16;
 
-/// The number of recent answers that are cached, so that the index need not be searched
-/// again.
+/// Number of recent answers that are cached to save searches of the index.
 const RECENT: usize = 1 << 14;
 
 /// The trees that are known to contain no match, for each set of parts of the pattern.

@@ -1,8 +1,7 @@
 //! The versions that were found, and the commits that contain them.
 //!
-//! Commits are numbered in the order of the search. A version costs nothing while it
-//! stays: only when it disappears, the range of commit numbers that contain it is
-//! recorded.
+//! Commits are numbered in the order of the search. While a version stays, it needs no work. When
+//! it disappears, the range of commit numbers that contain it is recorded.
 
 use crate::{
     format::tree::{Entry, EntryKind},
@@ -29,12 +28,11 @@ struct PathFound {
     versions: Vec<FoundVersion>,
     /// The version in the present commit, and the commit in which it appeared first.
     live: Option<(usize, (u64, CommitStamp))>,
-    /// The number of the last commit that contains the path.
+    /// Number of the last commit that contains the path.
     seen: u64,
 }
 
-/// The approximate size in bytes of a path, a version and a run, without names and link
-/// targets.
+/// Approximate size in bytes of a path, a version and a run, without names and link targets.
 const PATH_BYTES: usize = 256;
 const VERSION_BYTES: usize = 192;
 const RUN_BYTES: usize = 112;
@@ -61,13 +59,13 @@ pub(super) struct Matches {
     paths: Vec<PathFound>,
     /// Indices of removed paths, which can be reused.
     free: Vec<usize>,
-    /// The approximate size of all entries in bytes.
+    /// Approximate size of all entries in bytes.
     bytes: usize,
     /// Lines of history, each along first parents.
     lines: Vec<CommitSpan>,
     /// Number and stamp of the present commit.
     now: Option<(u64, CommitStamp)>,
-    /// Number and stamp of the commit before.
+    /// Number and stamp of the previous commit.
     before: Option<(u64, CommitStamp)>,
 }
 

@@ -11,12 +11,12 @@ use crate::base::name::EntryName;
 pub(super) struct KeyWindow {
     /// The first key in the window.
     from: Vec<u8>,
-    /// The first key behind the window; `None` if the window has no end.
+    /// The first key after the window; `None` if the window has no end.
     end: Option<Vec<u8>>,
 }
 
 impl KeyWindow {
-    /// Moves to the range behind this window. Returns false if there is none.
+    /// Moves to the range after this window. Returns false if there is none.
     pub(super) fn next(&mut self) -> bool {
         let Some(end) = self.end.take() else { return false };
         self.from = end;
@@ -53,8 +53,8 @@ impl KeyWindow {
         self.is_all() || !self.is_before(key) && !self.is_behind(key) && !ends_inside
     }
 
-    /// Returns whether the window contains the path of a name in a folder, and whether it
-    /// may contain anything below that path.
+    /// Returns two flags: true if the window contains the path of a name in a folder, and true if
+    /// it may contain anything below that path.
     pub(super) fn has(&self, folder: &[u8], name: &EntryName) -> (bool, bool) {
         if self.is_all() {
             return (true, true);

@@ -76,7 +76,7 @@ impl FolderVisit<'_, '_> {
                 if verdict == ComparedState::Absent || self.clear_way(&entry, stat)? {
                     self.write(entry, verdict == ComparedState::Differs)?;
                 } else if let Some(file) = file {
-                    // The file itself is fine, so its next name becomes the leader.
+                    // The file itself is fine, so its next name becomes the first name.
                     self.first_names.remove(file);
                 }
             }
@@ -164,7 +164,7 @@ impl FolderVisit<'_, '_> {
             self.job.tally.differs(folder.join(&entry.name));
             return;
         }
-        // A later visit reports it.
+        // A later visit reports this entry.
         if change == RestoreAction::Keep && !self.is_reporting() {
             return;
         }
@@ -208,9 +208,9 @@ impl FolderVisit<'_, '_> {
         Ok(())
     }
 
-    /// Removes an empty folder that is in the place of `entry`. Its contents were removed
-    /// as planned. Returns true if no folder is in the way any more. Other kinds of
-    /// entries need no removal, since they are replaced in one step.
+    /// Removes the folder in the place of `entry`, which the planned removals have emptied. Returns
+    /// true if no folder is in the way any more. Other kinds of entries need no removal, since they
+    /// are replaced in one step.
     fn clear_way(&mut self, entry: &Entry, stat: Option<Stat>) -> Result<bool, RestoreError> {
         let level = self.levels.last().expect("a folder was entered");
         let Some(cursor) = self.cursor.as_mut().filter(|_| is_folder(&stat)) else {
