@@ -36,7 +36,7 @@ struct ManualTime {
     start: Instant,
     /// The time since `start`.
     passed: watch::Sender<Duration>,
-    /// When the pending sleeps and the waits of blocked threads end, as times since `start`.
+    /// The end of each pending sleep and of each wait of a blocked thread, as time since `start`.
     pending: watch::Sender<Vec<Duration>>,
 }
 

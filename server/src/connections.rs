@@ -49,7 +49,7 @@ fn most_connections(wanted: usize, files: Option<u64>) -> usize {
     wanted.min(room - room / 4).max(1)
 }
 
-/// Number of connections of each address.
+/// The limit of connections for each address, and their present numbers.
 #[derive(Debug)]
 struct AddressLimits {
     most: usize,

@@ -278,7 +278,7 @@ impl Hub {
     /// Returns a repository, and opens it if needed. May block.
     ///
     /// # Errors
-    /// [`Code::NoRepository`] when there is none of that name; an error of opening it.
+    /// [`Code::NoRepository`] when no repository has this name; errors of opening it.
     pub fn get(&self, name: &str) -> Result<Arc<Repository>, HttpProblem> {
         self.open_one(name, LookupPurpose::Request)
     }
@@ -357,8 +357,8 @@ impl Hub {
     /// processes make in the same folder at the same time.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when it exists, [`Code::Rejected`] when others lie below it,
-    /// [`Code::NoRepository`] when the name is invalid or lies inside another one.
+    /// [`Code::Conflict`] when the repository exists, [`Code::Rejected`] when others lie below it,
+    /// [`Code::NoRepository`] when the name is invalid or lies inside another repository.
     pub fn create(&self, name: &str, config: &str) -> Result<(), HttpProblem> {
         let none = || HttpProblem::new(Code::NoRepository, no_repository(name));
         if let ServedSource::Upstream(upstream) = &self.place {

@@ -2,7 +2,7 @@
 
 use snap_core::{base::observe::Observer, repo::past::PastError};
 
-/// Yields the items of a list, and checks the observer at each item. After it is cancelled, yields
+/// Yields the items of a list, and checks the observer at each item. After a cancellation, yields
 /// [`PastError::Interrupted`] in place of items.
 pub fn until_cancelled<'o, T: 'o, E: Into<PastError>>(
     items: impl Iterator<Item = Result<T, E>> + 'o,

@@ -92,6 +92,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
 
     /// Adds a route.
     ///
+    /// # Panics
     /// Panics, when the server starts, if the path is malformed or already has a route for this
     /// method.
     #[must_use]
@@ -191,6 +192,7 @@ pub struct MatchedRoute<'t> {
 impl RouteTable {
     /// Creates the table of all routes.
     ///
+    /// # Panics
     /// Panics, when the server starts, if two paths contradict each other. The router of axum would
     /// panic, too.
     pub fn new(declared: impl IntoIterator<Item = Route>) -> Self {

@@ -1,11 +1,12 @@
 //! Protection against requests that a page of another site makes through a user's browser.
 //!
-//! A server without tokens serves every client that reaches it, and a page of another site
-//! can reach it through the browser of a user on this machine. Such a page can send any
-//! request. It can embed a response as a script or an image, and learn from that. With a
-//! host name that resolves to the attacker's server first and to this machine later (DNS
-//! rebinding), it can also read responses. So a server without tokens must refuse such
-//! requests. With tokens they are harmless: the page has no token, the cookie with the token allows
+//! A server without tokens serves every client that reaches it, also a browser on this machine that
+//! shows a page of another site. Such a page can send any request. It can embed a response as a
+//! script or an image, and learn from that. With a host name that resolves to the attacker's server
+//! first and to this machine later (DNS rebinding), it can also read responses. So a server without
+//! tokens must refuse such requests.
+//!
+//! With tokens such requests are harmless: the page has no token. The cookie with the token allows
 //! only reads, and a browser sends that cookie from another site only when the user follows a link.
 //!
 //! Data that was pushed is never served as a script or stylesheet, on any server.

@@ -121,8 +121,8 @@ fn refused(needs: &RequiredAccess, who: &Principal) -> Option<HttpProblem> {
 
 impl AccessControl {
     /// Returns the refusal of a request that a page of another site may have made. Only a server
-    /// that has no tokens and is not opened explicitly refuses such requests: it assumes that only
-    /// its own machine can reach it, and lets every client do everything.
+    /// that has no tokens and is not opened explicitly refuses such requests. It lets every client
+    /// do everything, on the assumption that only its own machine can reach it.
     fn foreign(&self, request: &Request) -> Option<HttpProblem> {
         let is_private = !self.is_open && !self.is_guarded();
         is_private.then(|| foreign(request.method(), request.uri(), request.headers())).flatten()

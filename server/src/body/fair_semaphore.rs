@@ -121,7 +121,7 @@ impl FairSemaphore {
         QuotaUser { fair: Arc::clone(self), client, free: Arc::clone(&share.free) }
     }
 
-    /// Queues for [`HOLD`] at a time; after each, queues again at the end.
+    /// Waits in a queue. After each [`HOLD`], gives up the place and queues again at the end.
     async fn requeue_after_hold<T, F: Future<Output = T>>(&self, queue: impl Fn() -> F) -> T {
         loop {
             if let Ok(got) = self.clock.timeout(HOLD, queue()).await {

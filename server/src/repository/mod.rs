@@ -511,9 +511,11 @@ impl Repository {
     /// Moves a ref by compare-and-swap; `None` deletes it. This store must have the new commit,
     /// with everything that it refers to. Returns the new text of the ref.
     ///
+    /// # Errors
     /// [`Code::Conflict`] when the ref is not as expected; [`Code::Rejected`] when the commit is
-    /// incomplete, or the ref is lost or of a newer version; [`Code::NameConflict`] when one ref
-    /// name would be a folder of another; [`Code::Invalid`] when a new ref may not have that name.
+    /// incomplete, the ref is lost, or a newer version wrote it; [`Code::NameConflict`] when one
+    /// ref name would be a folder of another; [`Code::Invalid`] when a new ref may not have that
+    /// name; [`Code::Damaged`] when the settings are damaged.
     pub fn swap(
         &self,
         name: &RefName,

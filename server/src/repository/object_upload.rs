@@ -50,8 +50,8 @@ impl Repository {
     /// Stores one object durably.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when the bytes do not match the id, or the object refers to one that the
-    /// store lacks.
+    /// [`Code::Rejected`] when the bytes do not match the id, or the object refers to an object
+    /// that the store lacks.
     pub fn take_object(
         &self,
         id: &ObjectId,

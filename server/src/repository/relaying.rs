@@ -21,7 +21,8 @@ impl Repository {
     }
 
     /// Updates the local state from the upstream, before a caller reads refs or the index. Returns
-    /// an error if the upstream has never answered, because an empty response would be wrong.
+    /// an error if the local state never matched the upstream's, because an empty response would be
+    /// wrong.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
@@ -30,7 +31,7 @@ impl Repository {
         self.check_seen()
     }
 
-    /// Checks that the upstream has answered at least once.
+    /// Checks that the local state has matched the upstream's, now or earlier.
     pub(super) fn check_seen(&self) -> Result<(), HttpProblem> {
         self.upstream.as_ref().map_or(Ok(()), |upstream| upstream.check_followed())
     }

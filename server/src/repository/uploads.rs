@@ -138,7 +138,7 @@ struct StoredPart {
     modified: Option<SystemTime>,
 }
 
-/// Allows a request to write to a part, until it is dropped.
+/// The right of a request to write to a part. Dropping the guard ends the right.
 struct UploadGuard<'u> {
     uploads: &'u Uploads,
     hash: blake3::Hash,
@@ -186,7 +186,7 @@ impl OpenPart {
         &self,
         may: impl FnOnce(u64) -> Result<(), HttpProblem>,
     ) -> Result<u64, HttpProblem> {
-        // The file is locked only while a request writes to it.
+        // The mutex is held only while a request writes to the file.
         let free = self.file.try_lock().ok_or_else(locked)?;
         let mut state = self.state.lock();
         if state.is_ending || self.clock.elapsed(state.moved) < TAKEOVER_AFTER {

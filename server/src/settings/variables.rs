@@ -1,6 +1,6 @@
-//! Settings in environment variables: `limits.stop_secs` is `SNAP_SERVE_LIMITS_STOP_SECS`.
-//! A value has the form that it has in the file. Text that is not a TOML value counts as a string,
-//! so quotes can be left out.
+//! Settings in environment variables: `limits.stop_secs` is `SNAP_SERVE_LIMITS_STOP_SECS`. A value
+//! has the form that it has in the file. Text that is not a TOML value counts as a string, so
+//! quotes can be left out.
 
 use toml_edit::{DocumentMut, Item, Value};
 

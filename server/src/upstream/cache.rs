@@ -206,7 +206,7 @@ impl CacheFolder {
         Err(PathError::when("lock", &path)(io::Error::from(io::ErrorKind::WouldBlock)))
     }
 
-    /// Creates the folder again if it was removed: it holds only data that upstream has, too.
+    /// Creates the folder again if it was removed. A cache may be lost at any time.
     ///
     /// # Errors
     /// [`PathError`] when the folder cannot be created, or when another server has locked it

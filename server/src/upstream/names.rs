@@ -40,7 +40,7 @@ pub(super) struct NameList {
 #[derive(Debug)]
 struct NameListState {
     known: Option<ListedNames>,
-    /// When the list last matched the one upstream.
+    /// When the list last matched the list upstream.
     last: Option<Instant>,
     /// Number of repositories that this server has created. A new repository makes each list out of
     /// date that was requested before.
@@ -52,7 +52,7 @@ struct NameListState {
 struct ListedNames {
     names: Vec<String>,
     at: Instant,
-    /// True if the list matches the one upstream.
+    /// True if the list matches the list upstream.
     is_fresh: bool,
 }
 

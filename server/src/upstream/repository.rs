@@ -517,7 +517,7 @@ impl UpstreamRepository {
         Ok(())
     }
 
-    /// Reads the list of packs upstream. Discards the cache if its own copy of that list is damaged.
+    /// Reads the list of packs upstream. Discards the cache if its own copy of the list is damaged.
     fn refresh(&self, moving: &mut PushState) -> Result<(), HttpProblem> {
         let before = self.there(moving);
         self.wait(moving.remote.refresh())?;
@@ -621,8 +621,8 @@ impl UpstreamRepository {
         Ok(is_all)
     }
 
-    /// Moves a ref, first upstream and then in the cache. `new: None` deletes the ref; to expect
-    /// `At(None)` is to expect that the ref does not exist.
+    /// Moves a ref, first upstream and then in the cache. `new: None` deletes the ref. The
+    /// expectation `At(None)` means that the ref does not exist.
     ///
     /// # Errors
     /// [`Code::Conflict`] when the ref is not as expected, [`Code::Rejected`] when there is no such

@@ -90,7 +90,7 @@ impl KeyCache {
         let (known, is_failing) = self.known();
         match known {
             Some(known) if self.age(&known) < FRESH => return Ok(known),
-            // The issuer is known not to answer: fetch in the background, and do not wait.
+            // The last fetch failed: fetch in the background, and do not wait.
             Some(known) if is_failing => {
                 if self.inner.asking.try_lock().is_ok() && self.wait().is_zero() {
                     self.fetch_in_background();

@@ -39,7 +39,7 @@ pub(super) struct Published {
     good: Mutex<HashMap<blake3::Hash, (Principal, i64)>>,
 }
 
-/// The key that a token names.
+/// The result of a lookup of the key that a token names.
 #[derive(Debug)]
 pub(super) enum KeyLookup<'p> {
     Key(&'p IssuerKey),

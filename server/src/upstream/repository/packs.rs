@@ -55,8 +55,8 @@ impl UpstreamRepository {
         }
     }
 
-    /// Like [`refresh_packs`](Self::refresh_packs), for requests that read. Callers at the same time share
-    /// one query, and none waits for long.
+    /// Like [`refresh_packs`](Self::refresh_packs), for requests that read. Concurrent callers
+    /// share one query, and none waits for long.
     pub fn refresh_packs_shared(self: &Arc<Self>) {
         let look = |repository: &Self| repository.refresh_packs().is_ok();
         let is_fresh =
