@@ -1,8 +1,8 @@
 //! The middleware around each request.
 //!
-//! From the outside in: logs and metrics, refusals as pages for browsers, access control,
-//! and a header that says when the upstream is away. All of it is one future per request,
-//! so that a short response costs little more than its own work.
+//! From the outside in: logs and metrics, error pages for browsers, access control, and a header
+//! that reports an outage of the upstream. One future per request runs them all, so a short
+//! response costs little more than its own work.
 
 use std::{
     convert::Infallible,
@@ -51,7 +51,7 @@ impl AppService {
 
     async fn answer(mut self, mut request: Request) -> Response {
         let server = &self.server;
-        // For `hold_answer`, which has no state of its own.
+        // `hold_answer` reads it from the request, since that middleware has no state of its own.
         request.extensions_mut().insert(Arc::clone(server.bodies()));
         let router = &mut self.router;
         let route = self.table.find(request.method(), request.uri().path());
@@ -71,7 +71,7 @@ fn never(never: Infallible) -> Response {
     match never {}
 }
 
-/// Turns a panic into a response. A panic must not end the connection without one.
+/// Turns a panic into a response, so that the connection does not end without one.
 async fn caught(answer: impl Future<Output = Response>) -> Response {
     AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| panicked())
 }

@@ -4,8 +4,8 @@ use std::{error::Error, fmt, iter};
 
 /// Formats `error` and each of its causes, the outermost first: `a: b: c`.
 ///
-/// A log formatter that takes an error as a value may print only its own message, and the
-/// reader of the log needs the cause.
+/// A log formatter that takes an error as a value may print only the outermost message, without the
+/// causes.
 pub fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl fmt::Display + 'e {
     fmt::from_fn(move |f| {
         let all = iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());

@@ -1,10 +1,9 @@
 //! The clock of a server: real time, or a time that a test moves.
 //!
-//! Everything that waits for clients, for an upstream or for a cache to expire asks the clock of its
-//! server, so that a test decides when it does. The real clock is that of the async runtime. The
-//! time of a manual clock changes only by [`Clock::advance`], which wakes the sleepers that are then
-//! due. Points in time are [`Instant`]s in both cases. The date, which tokens and logs have, is not
-//! part of it.
+//! All waits for clients, for an upstream and for the expiry of caches use the clock of their
+//! server, so that a test can end them. The real clock is that of the async runtime. A manual clock
+//! changes only by [`Clock::advance`], which wakes the sleepers that are due. Points in time are
+//! [`Instant`]s in both cases. Dates, as in tokens and logs, do not come from this clock.
 
 use std::{
     fmt,
@@ -18,10 +17,10 @@ use std::{
 use hyper::rt::{Sleep, Timer};
 use tokio::sync::watch;
 
-/// How often a thread that waits by a manual clock looks at it, in real time.
+/// Interval in real time at which a waiting thread reads a manual clock.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Used for longer times, which an [`Instant`] may not be able to express: 30 years.
+/// Replaces a duration that overflows an [`Instant`]: 30 years.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A source of time. Clones share it.
@@ -31,13 +30,13 @@ pub struct Clock {
     manual: Option<Arc<ManualTime>>,
 }
 
-/// A time that stands still until it is moved.
+/// A time that stands still until a test moves it.
 #[derive(Debug)]
 struct ManualTime {
     start: Instant,
     /// The time since `start`.
     passed: watch::Sender<Duration>,
-    /// When the pending sleeps and the waits of blocked threads end, as times since `start`.
+    /// The end of each pending sleep and of each wait of a blocked thread, as time since `start`.
     pending: watch::Sender<Vec<Duration>>,
 }
 
@@ -65,7 +64,7 @@ struct PendingSleep {
 }
 
 impl Clock {
-    /// Creates a clock that stands still until it is moved.
+    /// Creates a clock that stands still until [`advance`](Self::advance) moves it.
     pub fn manual() -> Self {
         let time = ManualTime {
             start: Instant::now(),
@@ -83,23 +82,23 @@ impl Clock {
         }
     }
 
-    /// Returns how much time has passed since then; zero if that is in the future.
+    /// Returns the time that has passed since `since`; zero if `since` is in the future.
     pub fn elapsed(&self, since: Instant) -> Duration {
         self.now().saturating_duration_since(since)
     }
 
-    /// Returns the point in time after that long.
+    /// Returns the point in time `duration` from now.
     pub fn after(&self, duration: Duration) -> Instant {
         let now = self.now();
         now.checked_add(duration).unwrap_or_else(|| now + NEVER)
     }
 
-    /// Waits for that long.
+    /// Returns a future that ends after `duration`.
     pub fn sleep(&self, duration: Duration) -> ClockSleep {
         self.sleep_until(self.after(duration))
     }
 
-    /// Waits until that point in time.
+    /// Returns a future that ends at `end`.
     pub fn sleep_until(&self, end: Instant) -> ClockSleep {
         let Some(time) = &self.manual else {
             let waiting = Box::pin(tokio::time::sleep_until(end.into()));
@@ -108,7 +107,7 @@ impl Clock {
         let listed = PendingSleep::new(time, end);
         let (ends, mut passed) = (listed.ends, time.passed.subscribe());
         let waiting = Box::pin(async move {
-            // Fails only without the clock, which lives as long as the listed sleep.
+            // Fails only if the clock is dropped, but `listed` keeps it alive.
             let _ = passed.wait_for(|passed| *passed >= ends).await;
             drop(listed);
         });
@@ -118,7 +117,7 @@ impl Clock {
     /// Waits for `future`, but no longer than `limit`.
     ///
     /// # Errors
-    /// [`Elapsed`] when it did not end in time.
+    /// [`Elapsed`] when `future` did not end in time.
     pub async fn timeout<T>(
         &self,
         limit: Duration,
@@ -130,7 +129,7 @@ impl Clock {
     /// Waits for `future`, but no longer than until `end`.
     ///
     /// # Errors
-    /// [`Elapsed`] when it did not end in time.
+    /// [`Elapsed`] when `future` did not end in time.
     pub async fn timeout_at<T>(
         &self,
         end: Instant,
@@ -140,16 +139,16 @@ impl Clock {
             return tokio::time::timeout_at(end.into(), future).await.map_err(|_| Elapsed);
         };
         tokio::select! {
-            // A future that has ended has ended in time.
+            // If both are ready, `future` has ended in time.
             biased;
             output = future => Ok(output),
-            // Listed only once `future` is pending, since the expressions of all branches
-            // are evaluated before the first one is polled.
+            // The block lists the sleep only once it is polled, when `future` is pending. A bare
+            // expression would be evaluated before the first poll.
             () = async { self.sleep_until(end).await } => Err(Elapsed),
         }
     }
 
-    /// Returns the deadline of a thread that waits for that long.
+    /// Returns a deadline `duration` from now, for a thread that waits.
     pub fn thread_deadline(&self, duration: Duration) -> ThreadDeadline {
         let end = self.after(duration);
         let listed = self.manual.as_ref().map(|time| PendingSleep::new(time, end));
@@ -164,9 +163,9 @@ impl Clock {
         }
     }
 
-    /// Waits until the time that is left to each pending sleep of a manual clock, and to each
-    /// [deadline](Self::thread_deadline) of a thread, satisfies `predicate`. A sleep that is due
-    /// but was not polled yet has zero left. Never ends for the real clock.
+    /// Waits until `predicate` accepts the remaining times of all pending sleeps and [thread
+    /// deadlines](Self::thread_deadline) of a manual clock. A sleep that is due but was not polled
+    /// yet has zero left. Never ends for the real clock.
     pub async fn until_sleeping(&self, predicate: impl Fn(&[Duration]) -> bool) {
         let Some(time) = &self.manual else { return std::future::pending().await };
         let mut pending = time.pending.subscribe();
@@ -180,7 +179,8 @@ impl Clock {
 }
 
 impl ThreadDeadline {
-    /// Returns how long the thread may wait until it calls this again; `None` at the end.
+    /// Returns how long the thread may wait before it calls this method again; `None` after the
+    /// deadline.
     pub fn next_wait(&self) -> Option<Duration> {
         let left = self.end.saturating_duration_since(self.clock.now());
         let wait = if self.clock.manual.is_some() { LOOK_EVERY } else { left };

@@ -1,6 +1,6 @@
-//! Incoming connections. Their number is limited, in total and for each address. A
-//! connection is closed if the client sends nothing at first, or if a write makes no
-//! progress. Timeouts for later reads belong to the HTTP server: see `run`.
+//! Incoming connections. The server limits their number, in total and for each address. It closes a
+//! connection if the client sends nothing at first or if a write makes no progress. Timeouts of
+//! later reads belong to the HTTP server: see `run`.
 
 use std::{
     collections::HashMap,
@@ -30,8 +30,8 @@ use crate::{
     settings::ServerSettings,
 };
 
-/// The preface of an HTTP/2 connection. A connection that begins otherwise is HTTP/1, and
-/// the HTTP server applies its own timeout.
+/// The preface of an HTTP/2 connection. A connection that begins otherwise is HTTP/1; for it, the
+/// HTTP server applies its own timeout.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Accepts connections up to the limits.
@@ -49,11 +49,11 @@ fn most_connections(wanted: usize, files: Option<u64>) -> usize {
     wanted.min(room - room / 4).max(1)
 }
 
-/// The number of connections of each address.
+/// The limit of connections for each address, and their present numbers.
 #[derive(Debug)]
 struct AddressLimits {
     most: usize,
-    /// Not limited, because a proxy forwards requests of many clients.
+    /// Addresses without a limit: a proxy forwards requests of many clients.
     proxies: Vec<IpAddr>,
     taken: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -99,8 +99,8 @@ pub struct Socket {
 }
 
 impl ConnectionLimiter {
-    /// Limits connections to the number in the settings, and to what the process's limit of
-    /// open files has room for.
+    /// Limits connections to the setting `limits.connections`, or to fewer if the process may not
+    /// open enough files.
     pub fn new(settings: &ServerSettings, metrics: Arc<Metrics>) -> Self {
         let limits = &settings.limits;
         let files = getrlimit(Resource::Nofile).current;
@@ -195,16 +195,16 @@ pub struct TimeoutAcceptor<A> {
 /// The timeouts of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionTimeouts {
-    /// How long a client may send nothing at first.
+    /// Longest time until the client has sent enough bytes to tell the HTTP version.
     pub silence: Duration,
-    /// How long a write may make no progress.
+    /// Longest time that a write may stay pending.
     pub stall: Duration,
     pub clock: Clock,
 }
 
 impl<A> TimeoutAcceptor<A> {
-    /// Closes connections after these timeouts. Connections are listed in `lines` while
-    /// they are open.
+    /// Creates an acceptor that closes connections after these timeouts, and lists open connections
+    /// in `lines`.
     pub fn new(inner: A, lines: Arc<ConnectionTable>, timeouts: ConnectionTimeouts) -> Self {
         Self { inner, lines, timeouts }
     }
@@ -253,7 +253,7 @@ pub struct TimedStream<S> {
 /// The detection of HTTP/2 by its preface, with a timeout for the client's first bytes.
 #[derive(Debug)]
 struct PrefaceProbe {
-    /// Bytes of the preface that have arrived, and whether all of it has.
+    /// Number of bytes of the preface that have arrived, and whether it is complete.
     matched: usize,
     is_preface: bool,
     until: ClockSleep,

@@ -29,7 +29,7 @@ use crate::{
     upstream::{Upstream, health::UpstreamOutage, repository::Freshness},
 };
 
-/// How many levels of folders are searched for stores.
+/// Number of folder levels that are searched for stores.
 const LEVELS: usize = 4;
 
 /// Name of the token file, which lies beside the repositories.
@@ -58,7 +58,7 @@ pub struct Hub {
 #[derive(Debug)]
 struct OpenRepositories {
     all: HashMap<String, (Arc<Repository>, u64)>,
-    /// If more repositories are open than this, idle ones are closed.
+    /// Number of open repositories above which idle ones are closed.
     most: usize,
     /// The logical clock: counts uses.
     clock: u64,
@@ -187,7 +187,7 @@ impl Hub {
         &self.shared.clock
     }
 
-    /// Sets how many repositories may be open before idle ones are closed; at least one.
+    /// Sets the number of open repositories above which idle ones are closed; at least one.
     #[must_use]
     pub fn with_open_limit(self, most: usize) -> Self {
         self.open.lock().most = most.max(1);
@@ -212,8 +212,8 @@ impl Hub {
         self.landmarks.are_unchanged()
     }
 
-    /// If `problem` is a full disk of the upstream's cache, makes room. Returns the problem
-    /// for the client: to retry if room was made, else `problem` itself. May block.
+    /// Frees space in the cache of the upstream if `problem` says that its disk is full. Returns
+    /// the problem for the client: a retry if space was freed, or else `problem`. May block.
     pub fn make_room_for(&self, problem: HttpProblem) -> HttpProblem {
         let relieved = |upstream: &Upstream| upstream.cache().relieve();
         match problem.is_own_disk_full && self.upstream().is_some_and(relieved) {
@@ -278,7 +278,7 @@ impl Hub {
     /// Returns a repository, and opens it if needed. May block.
     ///
     /// # Errors
-    /// [`Code::NoRepository`] when there is none of that name; an error of opening it.
+    /// [`Code::NoRepository`] when no repository has this name; errors of opening it.
     pub fn get(&self, name: &str) -> Result<Arc<Repository>, HttpProblem> {
         self.open_one(name, LookupPurpose::Request)
     }
@@ -315,8 +315,9 @@ impl Hub {
         Ok(new)
     }
 
-    /// Returns since when the data of a repository (of all, for `None`) may differ from the
-    /// upstream's; `None` if it is current. Does not block.
+    /// Returns the upstream outage because of which a repository may be outdated; for `None`,
+    /// because of which any repository may be. Returns `None` if the data is current. Does not
+    /// block.
     pub fn outage(&self, name: Option<&str>) -> Option<UpstreamOutage> {
         let upstream = self.upstream()?;
         match name {
@@ -351,13 +352,13 @@ impl Hub {
         Ok(Repository::open(name, &dir, &self.shared)?)
     }
 
-    /// Creates a repository with the settings that a client sent. It must not lie inside
-    /// another one, nor contain one. May block. **Not** checked: what other processes
-    /// create in the same folder at the same time.
+    /// Creates a repository with the settings that a client sent. The repository must not lie
+    /// inside another one, nor contain one. May block. **Not** checked: changes that other
+    /// processes make in the same folder at the same time.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when it exists, [`Code::Rejected`] when others lie below it,
-    /// [`Code::NoRepository`] when the name is invalid or lies inside another one.
+    /// [`Code::Conflict`] when the repository exists, [`Code::Rejected`] when others lie below it,
+    /// [`Code::NoRepository`] when the name is invalid or lies inside another repository.
     pub fn create(&self, name: &str, config: &str) -> Result<(), HttpProblem> {
         let none = || HttpProblem::new(Code::NoRepository, no_repository(name));
         if let ServedSource::Upstream(upstream) = &self.place {
@@ -380,9 +381,9 @@ impl Hub {
         find(&dir, &format!("{name}/"), LEVELS, &mut below);
         match below.is_empty() {
             true => Repository::create(&dir, config),
-            // The client may not be allowed to know the names of those below. The code is
-            // not `Conflict`: a client takes that for a repository that another client just
-            // created.
+            // Do not name the repositories below: the client may not be allowed to see them.
+            // `Conflict` would tell the client that another client has just created this
+            // repository.
             false => {
                 let why = format!("other repositories lie below `{name}`");
                 Err(HttpProblem::new(Code::Rejected, why))
@@ -390,9 +391,9 @@ impl Hub {
         }
     }
 
-    /// Returns the folder of a repository, which need not exist. `None` if the name is
-    /// invalid, if it lies inside another repository, or behind a symbolic link, which may
-    /// lead out of the served folder.
+    /// Returns the folder of a repository, which may not exist yet. Returns `None` if the name is
+    /// invalid, or if the folder lies inside another repository or behind a symbolic link, which
+    /// may lead out of the served folder.
     fn dir(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
             ServedSource::Store(dir) => (name == ONLY).then(|| dir.clone()),
@@ -436,8 +437,8 @@ fn named_store(path: &Path) -> Result<Option<PathBuf>, RepoError> {
     Ok(store)
 }
 
-/// Returns the store that a folder is, or the one in its `.snap`. The store's settings may
-/// be lost.
+/// Returns `dir` if it is a store, or else the store in `dir/.snap`. A store that has lost its
+/// settings counts, too.
 fn store_in(dir: &Path) -> Option<PathBuf> {
     let inside = dir.join(STORE_FOLDER);
     let is_store = |dir: &PathBuf| dir.join(config::FILE).is_file() || Repo::has_lost_settings(dir);
@@ -566,7 +567,7 @@ mod tests {
         for opened in [Hub::open(&project).map(drop), home(&project).map(drop)] {
             assert!(matches!(opened, Err(RepoError::FoundLink { .. })));
         }
-        // The link itself is named.
+        // A link that the user names is followed.
         assert_eq!(Hub::open(&project.join(STORE_FOLDER)).unwrap().names(), [ONLY]);
     }
 

@@ -2,8 +2,8 @@
 
 use snap_core::{base::observe::Observer, repo::past::PastError};
 
-/// Yields the items of a list until the observer is cancelled, which is checked for each
-/// item. Then it yields [`PastError::Interrupted`] in place of items.
+/// Yields the items of a list, and checks the observer at each item. After a cancellation, yields
+/// [`PastError::Interrupted`] in place of items.
 pub fn until_cancelled<'o, T: 'o, E: Into<PastError>>(
     items: impl Iterator<Item = Result<T, E>> + 'o,
     observer: &'o dyn Observer,

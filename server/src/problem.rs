@@ -32,13 +32,13 @@ pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct HttpProblem {
     pub code: Code,
-    /// Details for people; without paths on the server, without secrets.
+    /// Details for people. They must not contain secrets or paths on the server.
     pub detail: String,
-    /// After how many seconds a retry may succeed (`Retry-After`).
+    /// Seconds after which a retry may succeed (`Retry-After`).
     pub retry_after_secs: Option<u64>,
-    /// How many bytes of an upload the server has (`Upload-Offset`).
+    /// Number of bytes of an upload that the server has (`Upload-Offset`).
     pub offset: Option<u64>,
-    /// Length in bytes of the content that has no such range (`Content-Range`).
+    /// Length, in bytes, of the content outside of which the range lies (`Content-Range`).
     pub length: Option<u64>,
     /// True if the disk of this server is full, as opposed to the upstream or a quota.
     pub is_own_disk_full: bool,
@@ -90,8 +90,8 @@ impl HttpProblem {
         Self::new(Code::NotFound, format!("{what} not found"))
     }
 
-    /// Converts an error of `snap_core`. Its message may name paths on the server, so the
-    /// client gets its kind only, and the message is logged.
+    /// Converts an error of `snap_core`. The message may name paths on the server, so only the log
+    /// gets the message, and the client gets the kind.
     fn of_engine(kind: ErrorKind, error: &(dyn Error + 'static)) -> Self {
         let code = match kind {
             _ if is_full(error) => Code::Full,
@@ -147,7 +147,7 @@ impl IntoResponse for HttpProblem {
             let scheme = HeaderValue::from_static("Bearer realm=\"snap\"");
             headers.insert(header::WWW_AUTHENTICATE, scheme);
         }
-        // The middleware of the pages turns it into a page for browsers.
+        // The middleware of the pages turns the problem into a page for browsers.
         response.extensions_mut().insert(self);
         response
     }

@@ -1,8 +1,8 @@
 //! Storage quotas of repositories.
 //!
-//! An upload in progress counts as if it were stored, so uploads at the same time cannot
-//! exceed a quota together. An unfinished upload counts with its whole length, and only once,
-//! also while a request continues it.
+//! An upload in progress counts as if it were stored, so concurrent uploads cannot exceed a quota
+//! together. An unfinished upload counts with its declared length, and only once, even while a
+//! request resumes it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -27,8 +27,8 @@ pub struct Quotas {
 struct ReservedRoom {
     /// The sum of all reservations, in bytes.
     bytes: u64,
-    /// How many requests have reserved room for each resumable upload. The stored parts of these
-    /// uploads do not count in addition.
+    /// Number of requests that have reserved room for each resumable upload, by its hash. The
+    /// stored parts of these uploads do not count in addition.
     uploads: HashMap<blake3::Hash, usize>,
 }
 
@@ -41,8 +41,8 @@ pub struct QuotaUsage {
     pub quota_bytes: u64,
 }
 
-/// Room reserved for an upload. It is released on drop: by then the data is stored and
-/// counts there, or the upload has failed.
+/// Room reserved for an upload. It is released on drop: by then the upload has failed, or its data
+/// is stored and counts as such.
 #[derive(Debug)]
 pub struct QuotaReservation {
     reserved: Arc<Mutex<ReservedRoom>>,
@@ -130,8 +130,8 @@ impl Quotas {
         let name = repository.name();
         let Some(quota) = self.quota_of(name) else { return Ok(None) };
         let reserved = self.reserved_in(name);
-        // Read what is stored under the lock: an upload that ends meanwhile cannot release
-        // its room before that, so it counts at least once.
+        // Read the stored bytes under the lock. An upload that ends meanwhile cannot release its
+        // room before the read, so its bytes count at least once.
         let mut room = reserved.lock();
         let counts = |part: &blake3::Hash| Some(part) != upload && !room.uploads.contains_key(part);
         let free = || {
@@ -139,7 +139,7 @@ impl Quotas {
             Ok::<u64, HttpProblem>(quota.saturating_sub(stored_bytes).saturating_sub(room.bytes))
         };
         let mut left = free()?;
-        // Abandoned uploads must not keep others out.
+        // Remove abandoned uploads, which must not keep others out.
         if length.map_or(left == 0, |length| length > left) && repository.forget_idle(&counts) {
             left = free()?;
         }

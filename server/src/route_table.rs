@@ -1,6 +1,6 @@
-//! The table of routes. A route declares its method, its path, what a request needs, and its
-//! handler. From these declarations come the router, access control, and the labels of metrics;
-//! a test compares them with `docs/openapi.json`.
+//! The table of routes. A route declares its method, its path, the access that it requires, and its
+//! handler. The declarations define the router, access control, and the labels of metrics; a test
+//! compares them with `docs/openapi.json`.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -14,10 +14,10 @@ use percent_encoding::percent_decode_str;
 
 use crate::right::Right;
 
-/// What a route needs.
+/// The access that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteAccess {
-    /// Nothing: such requests ask whether the server is up, and what it is.
+    /// No token: such a request asks about the server itself, or gets an asset or the login form.
     Nothing,
     /// Any right; the response shows only what the client may read.
     AnyRight,
@@ -33,7 +33,8 @@ pub enum RouteAccess {
 impl RouteAccess {
     /// Reads a repository.
     pub const READ: Self = Self::Repository(Right::Read);
-    /// Adds to a repository: names are hashes of what is sent, so nothing can be replaced.
+    /// Adds to a repository. Names of packs and objects are hashes, so a client cannot replace any.
+    /// Refs can be created and fast-forwarded.
     pub const APPEND: Self = Self::Repository(Right::Append);
     /// Changes a repository.
     pub const WRITE: Self = Self::Repository(Right::Write);
@@ -41,7 +42,7 @@ impl RouteAccess {
     pub const ADMIN: Self = Self::Repository(Right::Admin);
 }
 
-/// What a request needs.
+/// The access that a request requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequiredAccess {
     /// As [`RouteAccess::Nothing`].
@@ -92,8 +93,8 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     /// Adds a route.
     ///
     /// # Panics
-    /// Panics if the path is malformed or has a route for this method already, when the server
-    /// starts.
+    /// Panics, when the server starts, if the path is malformed or already has a route for this
+    /// method.
     #[must_use]
     pub fn route<T: 'static>(
         mut self,
@@ -152,8 +153,8 @@ impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
     }
 }
 
-/// What a request needs if no route is declared for its method and path. It gets 404 or 405,
-/// and only clients that may see a repository learn which.
+/// The access that a request requires if no route is declared for its method and path. The response
+/// is 404 or 405, and only clients that may see a repository learn which.
 const UNDECLARED: [(&str, RouteAccess); 7] = [
     ("/v1", RouteAccess::AnyRight),
     ("/v1/{*rest}", RouteAccess::AnyRight),
@@ -164,7 +165,7 @@ const UNDECLARED: [(&str, RouteAccess); 7] = [
     ("/r/{repo}/{*rest}", RouteAccess::Repository(Right::Read)),
 ];
 
-/// Finds what a request needs, and its label in metrics.
+/// Finds the access that a request requires, and its label in metrics.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
     declared: matchit::Router<DeclaredPath>,
@@ -174,7 +175,7 @@ pub struct RouteTable {
 /// The routes of one path.
 #[derive(Clone, Debug)]
 struct DeclaredPath {
-    /// The path with `*` in the place of each variable part.
+    /// The path with `*` in place of each variable part.
     label: String,
     methods: Vec<(Method, RouteAccess)>,
 }
@@ -183,7 +184,7 @@ struct DeclaredPath {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchedRoute<'t> {
     pub access: RequiredAccess,
-    /// The path with `*` in the place of each variable part, or `other`. This bounds the number of
+    /// The path with `*` in place of each variable part, or `other`. This bounds the number of
     /// labels in metrics.
     pub label: &'t str,
 }
@@ -192,8 +193,8 @@ impl RouteTable {
     /// Creates the table of all routes.
     ///
     /// # Panics
-    /// Panics if two paths contradict each other, when the server starts. The router of axum
-    /// would panic, too.
+    /// Panics, when the server starts, if two paths contradict each other. The router of axum would
+    /// panic, too.
     pub fn new(declared: impl IntoIterator<Item = Route>) -> Self {
         let mut paths = BTreeMap::new();
         for Route { method, path, access } in declared {

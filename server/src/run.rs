@@ -22,15 +22,15 @@ use crate::{
     routes::Server,
 };
 
-/// Concurrent requests (HTTP/2 streams) on one connection.
+/// Maximum number of concurrent requests (HTTP/2 streams) on one connection.
 const STREAMS: u32 = 256;
 
-/// Longest head of a request, in bytes. A connection takes about as much memory.
+/// Maximum length of the head of a request, in bytes. A connection takes about as much memory.
 const HEAD_BYTES: u32 = 64 << 10;
 
-/// Creates the async runtime of a server: one thread for each processor, and [`THREADS`]
-/// that may block on disks and slow clients. From now on, the allocator also returns large
-/// freed buffers to the system, in the whole process.
+/// Creates the async runtime of a server: one thread for each processor, and up to [`THREADS`] that
+/// may block on disks and slow clients. It also makes the allocator return large freed buffers to
+/// the system, in the whole process.
 ///
 /// # Errors
 /// An error of the operating system.
@@ -56,8 +56,7 @@ pub struct ShutdownHandle {
 }
 
 impl ShutdownHandle {
-    /// Accepts no more requests, and lets those in progress end, for as long as the
-    /// settings allow.
+    /// Stops accepting requests, and lets those in progress end within `limits.stop_secs`.
     pub fn stop(&self) {
         self.handle.graceful_shutdown(None);
         self.is_stopping.send_replace(true);
@@ -75,7 +74,7 @@ impl Listening {
         Ok(Self { listener, server, handle: Handle::new(), is_stopping: watch::Sender::default() })
     }
 
-    /// Returns the address that it listens at.
+    /// Returns the address that the server listens at.
     ///
     /// # Errors
     /// An error of the operating system.

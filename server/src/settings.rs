@@ -91,10 +91,10 @@ pub const PORT: u16 = 7627;
 /// Default limit for cached packs of an upstream, in bytes.
 pub const CACHE_BYTES: u64 = 10 << 30;
 
-/// Default number of repositories that may be open before idle ones are closed.
+/// Default number of open repositories above which idle ones are closed.
 pub const OPEN_REPOSITORIES: usize = 128;
 
-/// Longest settings file, in bytes.
+/// Maximum length of a settings file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// The settings of a server.
@@ -139,31 +139,32 @@ pub struct ServerSettings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerLimits {
-    /// How long requests in progress may take when the server stops.
+    /// Longest time that requests in progress may take once the server stops, in seconds.
     pub stop_secs: u64,
-    /// Timeout for the head of a request, and for a TLS handshake.
+    /// Timeout for the head of a request, and for a TLS handshake, in seconds.
     pub header_secs: u64,
-    /// Timeout for a body that makes no progress.
+    /// Timeout for a body that makes no progress, in seconds.
     pub stall_secs: u64,
     /// Longest pack that is accepted, in bytes.
     pub upload_bytes: u64,
     /// Longest bundle that is accepted, in bytes.
     pub bundle_bytes: u64,
-    /// Bytes of contents that are read to verify one push.
+    /// Maximum number of bytes of contents that are read to verify one push.
     pub content_bytes: u64,
-    /// Ids in one query for missing objects.
+    /// Maximum number of ids in one query for missing objects.
     pub missing_ids: usize,
     /// Disk space for the central directory of one zip archive, in bytes.
     pub archive_bytes: u64,
-    /// Branches and tags in each repository.
+    /// Maximum number of branches and tags in each repository.
     pub refs: usize,
     /// Memory for the cache of recently read files, in bytes.
     pub cache_bytes: usize,
-    /// How long a reading request waits for the upstream before cached data is served.
+    /// Longest time that a reading request waits for the upstream before it gets cached data, in
+    /// seconds.
     pub upstream_secs: u64,
     /// Memory for data that is being fetched from an upstream, in bytes.
     pub upstream_bytes: u64,
-    /// How many repositories may be open before idle ones are closed.
+    /// Number of open repositories above which idle ones are closed.
     pub open_repositories: usize,
     /// Concurrent connections.
     pub connections: usize,
@@ -173,13 +174,14 @@ pub struct ServerLimits {
     /// Requests per second of each token, or of each address without a token; 0 means no
     /// limit.
     pub requests_per_sec: u32,
-    /// Concurrent uploads of each of them; 0 means no limit.
+    /// Concurrent uploads of each token, or of each address without a token; 0 means no limit.
     pub uploads: usize,
-    /// Bytes per second that each of them may send; 0 means no limit.
+    /// Bytes per second that each token, or each address without a token, may send; 0 means no
+    /// limit.
     pub upload_bytes_per_sec: u64,
     /// Unfinished uploads of packs and bundles in each repository; 0 allows none.
     pub unfinished_uploads: usize,
-    /// Bytes of all unfinished uploads in a repository, each with its whole length.
+    /// Bytes of all unfinished uploads in a repository, each with its declared length.
     pub unfinished_bytes: u64,
 }
 
@@ -314,7 +316,7 @@ impl ServerSettings {
             for (name, value) in iter::once(first).chain(ours) {
                 variables::put(&mut document, name, value)?;
             }
-            // Parse the text again, so that an error quotes what it is about.
+            // Parse the text again, so that an error quotes the wrong value.
             read = toml_edit::de::from_str(&document.to_string()).map_err(|error| {
                 SettingsError::Variables { why: error.to_string().trim_end().to_owned() }
             })?;
@@ -346,7 +348,7 @@ impl ServerSettings {
     }
 }
 
-/// Returns true if a URL can be shown in a command as the address of the server.
+/// Returns true if pages can show a URL in a command as the address of the server.
 fn is_public(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     rest.is_some_and(|rest| {

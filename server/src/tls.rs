@@ -1,5 +1,5 @@
-//! TLS from a certificate and its private key, which are read again when the files change.
-//! A new pair that cannot be used is logged, and the old one stays in use.
+//! TLS with a certificate and its private key. The server reads both again when the files change.
+//! It logs a new pair that cannot be used, and keeps the old one.
 
 use std::{
     io,
@@ -19,10 +19,10 @@ use snap_core::base::{io::PathError, kind::ErrorKind};
 
 use crate::{causes::causes, clock::Clock};
 
-/// How often the files are checked for changes.
+/// Interval between checks of the files for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Longest certificate or key file, in bytes.
+/// Maximum length of a certificate or key file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// The files of the certificate and its key.
@@ -93,18 +93,18 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    /// Like [`read`](Self::read), and also returns a follower that notices later changes.
+    /// Like [`read`](Self::read), and also returns a watcher that notices later changes.
     ///
     /// # Errors
     /// [`TlsError`].
     pub(crate) fn followed(self) -> Result<(Arc<ServerConfig>, CertificateWatcher), TlsError> {
-        // Before the files are read, so that a change during the read is noticed next time.
+        // Take the stamps before the read, so that the watcher notices a change during the read.
         let known = self.stamps();
         let config = self.read()?;
         Ok((config, CertificateWatcher { tls: self, seen: WatchState { known, logged: None } }))
     }
 
-    /// Returns values that change when one of the files does.
+    /// Returns values that change when one of the files changes.
     fn stamps(&self) -> Stamps {
         [&self.cert, &self.key].map(|path| {
             let meta = fs_err::metadata(path).ok()?;
@@ -147,7 +147,7 @@ impl CertificateWatcher {
 /// file that is missing.
 type Stamps = [Option<(u64, u64, i64, i64)>; 2];
 
-/// What the follower knows of the files.
+/// The state of the files as the watcher last saw it.
 #[derive(Debug)]
 struct WatchState {
     /// The stamps of the files that were last read, or found to be invalid.
@@ -158,9 +158,9 @@ struct WatchState {
 }
 
 impl WatchState {
-    /// Calls `read` if the files have changed, and returns its result if they can be used.
-    /// An I/O error, such as a missing permission, may pass while the stamps stay the same.
-    /// So the files are then read again the next time.
+    /// Calls `read` if the files have changed, and returns its result if they can be used. An I/O
+    /// error, such as a missing permission, may pass while the stamps stay the same, so the next
+    /// call then reads the files again.
     fn look<T>(&mut self, stamps: Stamps, read: impl FnOnce() -> Result<T, TlsError>) -> Option<T> {
         if stamps == self.known {
             return None;

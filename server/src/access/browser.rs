@@ -1,13 +1,13 @@
 //! Protection against requests that a page of another site makes through a user's browser.
 //!
-//! A server without tokens serves every client that reaches it, and a page of another site
-//! can reach it through the browser of a user on this machine. Such a page can send any
-//! request. It can embed a response as a script or an image, and learn from that. With a
-//! host name that resolves to the attacker's server first and to this machine later (DNS
-//! rebinding), it can also read responses. So a server without tokens must refuse such
-//! requests. With tokens they are harmless. The page has no token. The cookie that holds
-//! one allows reading only, and a request from another site carries it only when the user
-//! follows a link.
+//! A server without tokens serves every client that reaches it, also a browser on this machine that
+//! shows a page of another site. Such a page can send any request. It can embed a response as a
+//! script or an image, and learn from that. With a host name that resolves to the attacker's server
+//! first and to this machine later (DNS rebinding), it can also read responses. So a server without
+//! tokens must refuse such requests.
+//!
+//! With tokens such requests are harmless: the page has no token. The cookie with the token allows
+//! only reads, and a browser sends that cookie from another site only when the user follows a link.
 //!
 //! Data that was pushed is never served as a script or stylesheet, on any server.
 
@@ -30,7 +30,7 @@ const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// Header in which a browser says what it will use the response for.
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Uses that execute a response in a page, or change how the page looks.
+/// Values of `Sec-Fetch-Dest` for which a browser executes the response or applies it as a style.
 const RUNS: [&str; 8] = [
     "script",
     "style",
@@ -49,17 +49,17 @@ fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str>
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Returns the refusal of a request whose response would run in a page; `None` if the
-/// request is allowed. Only the assets of our own pages may run.
+/// Refuses a request whose response a browser would run as a script, style or worker. Returns
+/// `None` if the request is allowed. Only the assets of our own pages may run.
 pub(super) fn runs(path: &str, headers: &HeaderMap) -> Option<HttpProblem> {
     let runs = header_text(headers, &DEST).is_some_and(|dest| RUNS.contains(&dest));
     let why = "stored data cannot be loaded as a script, stylesheet or worker";
     (runs && !path.starts_with(OURS)).then(|| HttpProblem::new(Code::Forbidden, why))
 }
 
-/// Returns the refusal of a request with several `Host` headers, or with one that is not a
-/// host; `None` if it is well-formed. A proxy in front of this server may have read another
-/// name in it.
+/// Refuses a request with several `Host` headers or an invalid host; returns `None` if the header
+/// is valid or missing. A proxy in front of this server may have read another host from such a
+/// request.
 pub(super) fn malformed_host(headers: &HeaderMap) -> Option<HttpProblem> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next()?;

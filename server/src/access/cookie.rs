@@ -1,17 +1,17 @@
 //! The cookies that a browser keeps for the server.
 //!
-//! On an encrypted connection their names begin with `__Host-`. A browser accepts a cookie
-//! of such a name only from this host and over TLS. So neither another host under the same
-//! domain, nor an attacker on an unencrypted connection, can plant one. On an encrypted
-//! connection no other name is accepted.
+//! On an encrypted connection their names begin with `__Host-`. A browser accepts a cookie of such
+//! a name only from this host and over TLS. So neither another host under the same domain, nor an
+//! attacker on an unencrypted connection, can plant one. On an encrypted connection the server
+//! accepts no other names.
 
 use http::{HeaderMap, HeaderValue, header};
 
 /// A cookie of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cookie {
-    /// Holds a token. A browser sends it with links from other sites, too, which is safe:
-    /// following a link changes nothing.
+    /// Holds a token. A browser also sends it when a user follows a link from another site. That is
+    /// safe, since a link changes nothing.
     Token,
     /// Holds the secret from which the CSRF token of the login form is derived.
     Form,
@@ -38,8 +38,8 @@ impl Cookie {
         pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Returns a `Set-Cookie` header, for a cookie that lasts `lasts_secs` seconds or until
-    /// the browser is closed. Returns `None` if a header cannot contain the value.
+    /// Returns a `Set-Cookie` header. The cookie lasts `lasts_secs` seconds; with `None`, until the
+    /// browser is closed. Returns `None` if a header cannot contain the value.
     pub fn set(
         self,
         value: &str,

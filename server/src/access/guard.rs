@@ -66,8 +66,7 @@ pub async fn guard<A: Future<Output = Response>>(
         slot.note(&who);
     }
     let reads = matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
-    // A query may have a body, too, and so has the login form; they do not count as
-    // uploads.
+    // Only changes of a repository count as uploads: queries and the login form have a body, too.
     let changes = matches!(needs, RequiredAccess::Repository(right, _) if *right > Right::Read);
     let is_upload = changes && method != Method::DELETE;
     let paced = match problem {
@@ -85,7 +84,7 @@ pub async fn guard<A: Future<Output = Response>>(
             problem.into_response()
         }
         Ok(upload) => {
-            // Without a token, the quotas apply to the address.
+            // For a client without a token, the quotas apply to its network.
             let from = who.name().is_none().then(|| network(address));
             let client_key = ClientKey::new((who.name(), from));
             request.extensions_mut().insert(who);
@@ -97,7 +96,7 @@ pub async fn guard<A: Future<Output = Response>>(
     }
 }
 
-/// Returns why a client may not make a request; `None` if it may.
+/// Returns the refusal of a client that lacks the required right; `None` if it has the right.
 fn refused(needs: &RequiredAccess, who: &Principal) -> Option<HttpProblem> {
     match needs {
         RequiredAccess::Nothing | RequiredAccess::Page => None,
@@ -121,16 +120,16 @@ fn refused(needs: &RequiredAccess, who: &Principal) -> Option<HttpProblem> {
 }
 
 impl AccessControl {
-    /// Returns the refusal of a request that a page of another site may have made. Only a
-    /// server without tokens that was not opened explicitly refuses it: every client that
-    /// reaches that server may do everything, on the assumption that only its own machine
-    /// can.
+    /// Returns the refusal of a request that a page of another site may have made. Only a server
+    /// that has no tokens and is not opened explicitly refuses such requests. It lets every client
+    /// do everything, on the assumption that only its own machine can reach it.
     fn foreign(&self, request: &Request) -> Option<HttpProblem> {
         let is_private = !self.is_open && !self.is_guarded();
         is_private.then(|| foreign(request.method(), request.uri(), request.headers())).flatten()
     }
 
-    /// Identifies the client: [`Principal::anonymous`] if the request has no token or needs none.
+    /// Identifies the client: [`Principal::unrestricted`] on a server without tokens,
+    /// [`Principal::anonymous`] if the request has no token or needs none.
     async fn who(
         &self,
         needs: &RequiredAccess,
@@ -147,15 +146,15 @@ impl AccessControl {
         if let Some(secret) = from_header(headers) {
             return self.identify(secret, address).await;
         }
-        // A browser sends its cookie with requests of any page: in the protocol the cookie
-        // allows reading only.
+        // A browser sends its cookie with requests of any page, so outside of pages the cookie
+        // allows only reads.
         let reads = matches!(*method, Method::GET | Method::HEAD);
         let cookie = Cookie::Token.of(headers, is_encrypted);
         match cookie.filter(|_| reads || *needs == RequiredAccess::Page) {
             None => Ok(Principal::anonymous()),
             Some(secret) => match self.identify(secret, address).await {
-                // An old cookie must not keep people from the login page, however often
-                // wrong tokens came from their network.
+                // An old cookie must not lock users out of the login page, even after many wrong
+                // tokens from their network.
                 Err(problem) if *needs == RequiredAccess::Page && is_wrong(&problem) => {
                     Ok(Principal::anonymous())
                 }
@@ -190,7 +189,7 @@ impl AccessControl {
     }
 }
 
-/// Returns true if a token was found to be wrong.
+/// Returns true if a request was refused because of a wrong token.
 fn is_wrong(problem: &HttpProblem) -> bool {
     matches!(problem.code, Code::Unauthorized | Code::SlowDown)
 }

@@ -14,19 +14,19 @@ use crate::{
     problem::{Code, HttpProblem},
 };
 
-/// Delay of the first wrong token; each further one is delayed twice as long.
+/// Delay of the response to the first wrong token. Each further wrong token doubles it.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// Longest delay that one more wrong token adds.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A wrong token that would wait for longer than this is refused at once.
+/// Longest delay of a response. The server refuses a wrong token at once if it would wait longer.
 const MAX_DELAY: Duration = Duration::from_secs(20);
 
 /// After this long without a wrong token, an address starts anew.
 const RESET_AFTER: Duration = Duration::from_secs(300);
 
-/// How many addresses are tracked.
+/// Maximum number of tracked addresses.
 const ADDRESSES: usize = 4096;
 
 /// The wrong tokens that came from each address.
@@ -39,7 +39,7 @@ pub struct LoginBackoff {
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     count: u32,
-    /// When the response to the last of them is due.
+    /// When the response to the last wrong token is due.
     answered: Instant,
 }
 
@@ -48,7 +48,7 @@ impl LoginBackoff {
         Self { failures: Mutex::default(), clock }
     }
 
-    /// Waits as long as a wrong token from that address must, and returns the refusal.
+    /// Waits for the current delay of this address, and returns the refusal of a wrong token.
     pub(super) async fn delay_refusal(&self, address: IpAddr) -> HttpProblem {
         let wait = self.note(address, self.clock.now());
         if wait > MAX_DELAY {
@@ -76,7 +76,7 @@ impl LoginBackoff {
             *known = Failures { count: 0, answered: now };
         }
         let delay = FIRST.saturating_mul(1 << known.count.min(10)).min(LONGEST);
-        // Wrong tokens that come at the same time wait one after the other.
+        // The delays add up, so that parallel guesses gain nothing.
         let answered = known.answered.max(now) + delay;
         if answered - now <= MAX_DELAY {
             *known = Failures { count: known.count.saturating_add(1), answered };
@@ -85,8 +85,8 @@ impl LoginBackoff {
     }
 }
 
-/// Returns an IPv4 address itself, and for IPv6 the /64 network, which one customer usually
-/// has.
+/// Returns an IPv4 address unchanged, and the /64 network of an IPv6 address: one customer usually
+/// has a whole /64.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

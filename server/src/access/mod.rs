@@ -56,7 +56,7 @@ use crate::{
 /// How often the token file is checked for changes.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Longest wait of a request for that check. After it, the tokens as last read stay valid.
+/// Longest time that a request waits for that check before it uses the tokens as last read.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Access control of a server.
@@ -65,7 +65,8 @@ pub struct AccessControl {
     file: Option<PathBuf>,
     proxies: Vec<IpAddr>,
     known: Mutex<TokenFileState>,
-    /// Serializes the checks of the file, however long one takes.
+    /// Serializes the checks of the file. A check holds it to the end, even if its request stops
+    /// waiting.
     looking: Arc<tokio::sync::Mutex<()>>,
     issuer: Option<Issuer>,
     login_backoff: LoginBackoff,
@@ -92,15 +93,16 @@ struct TokenFileState {
 /// Device, inode, length, and modification time (seconds, nanoseconds) of the file.
 type Stamp = (u64, u64, u64, i64, i64);
 
-/// Returns the path of the token file of what is served at `home`.
+/// Returns the path of the token file: the one in the settings, or else the one in the served
+/// folder `home`.
 pub fn file_of(home: Option<&Path>, settings: &ServerSettings) -> Option<PathBuf> {
     let own = || home.map(|home| home.join(tokens::FILE));
     settings.tokens.clone().or_else(own)
 }
 
 impl AccessControl {
-    /// Reads the tokens of what is served at `home`, which is the server's own folder if it
-    /// has one. If they cannot be read, no client has any right.
+    /// Reads the token file of the settings or of the served folder `home`. If reading fails, no
+    /// client has any right.
     pub fn new(home: Option<&Path>, settings: &ServerSettings, clock: Clock) -> Self {
         let file = file_of(home, settings);
         // If the settings name a token file, clients need a token even before the file exists.
@@ -148,7 +150,6 @@ impl AccessControl {
         self.file.is_some() && self.clock.elapsed(self.known.lock().looked) >= LOOK_EVERY
     }
 
-    /// Returns the clock of the server.
     fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -181,8 +182,8 @@ impl AccessControl {
         }
     }
 
-    /// Returns for how many more seconds a token that was [identified](Self::identify) is
-    /// valid, if the token says so.
+    /// Returns the remaining lifetime of an [identified](Self::identify) JWT, in seconds; `None`
+    /// for other tokens.
     pub fn lasts_secs(&self, secret: &str) -> Option<i64> {
         let is_ours = self.issuer.is_some() && oidc::is_jwt(secret);
         let expires = is_ours.then(|| oidc::expires(secret)).flatten()?;
@@ -243,8 +244,8 @@ pub fn no_rights(who: &Principal) -> HttpProblem {
     }
 }
 
-/// Checks that the tokens of what is served can be read. Returns true if there are any, or
-/// an issuer of tokens.
+/// Checks that the token file can be read and that all mappings name valid repositories. Returns
+/// true if clients need a token.
 ///
 /// # Errors
 /// [`TokensError`], also for a mapping that names an invalid repository.
@@ -269,15 +270,14 @@ pub fn from_header(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-/// Derives the CSRF token for forms of the client that has the token `secret`. Other
-/// clients cannot know it, and it does not reveal `secret`. A browser sends its cookies
-/// with requests of any page. So a handler that changes something on account of a cookie
-/// must check this value, too.
+/// Derives the CSRF token for forms of the client whose token is `secret`. Other clients cannot
+/// derive it, and it does not reveal `secret`. A browser sends its cookies with requests of any
+/// page, so a handler that changes something on account of a cookie must check the CSRF token, too.
 ///
-/// It depends on `secret` alone, so that a form of one server is valid at another server of the
-/// same upstream. A key of the server would add nothing. For a token, only its owner can derive the
-/// value. Any client can request a value for the login form; it is valid only together with its
-/// [cookie](cookie::Cookie::Form).
+/// The result depends on `secret` alone, so a form of one server is valid at another server of the
+/// same upstream. A server key would add nothing: only the owner of a token can derive its CSRF
+/// token. Any client can request a CSRF token for the login form, but it is valid only together
+/// with its [cookie](cookie::Cookie::Form).
 pub fn csrf(secret: &str) -> String {
     blake3::Hasher::new_derive_key("snap server 2026-11-22 a form is ours")
         .update(secret.as_bytes())

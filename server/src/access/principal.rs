@@ -67,7 +67,8 @@ impl Principal {
         !self.inner.grants.is_empty()
     }
 
-    /// Returns true if the client has the right in that repository, which need not exist.
+    /// Returns true if the client has the right in this repository, even if the repository does not
+    /// exist.
     pub fn can(&self, right: Right, repository: &str) -> bool {
         let holds = |grant: &Grant| grant.right >= right && grant.holds_in(repository);
         self.inner.grants.iter().any(holds)
@@ -94,7 +95,7 @@ impl PrincipalSlot {
         let _ = self.who.set(who.clone());
     }
 
-    /// Returns the client, if it is known by now.
+    /// Returns the client; `None` before access control has identified it.
     pub(crate) fn who(&self) -> Option<&Principal> {
         self.who.get()
     }

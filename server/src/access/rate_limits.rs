@@ -1,5 +1,5 @@
-//! Rate limits for each token, or for each address of clients without one. Requests above
-//! the limit are refused; bytes above the limit are delayed.
+//! Rate limits for each token; clients without a token are limited by their network address. The
+//! server refuses requests above the limit, and delays upload bytes above it.
 
 use std::{
     collections::HashMap,
@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use super::{login_backoff::network, principal::Principal};
 use crate::{clock::Clock, problem::HttpProblem, settings::ServerLimits};
 
-/// How many clients are tracked.
+/// Maximum number of tracked clients.
 const KNOWN: usize = 4096;
 
-/// Delayed bytes are passed on in pieces, this many per second.
+/// Number of pieces per second in which delayed bytes are passed on.
 const PIECES_PER_SEC: u64 = 4;
 
 /// The rate limits, and what each client has used of them.
@@ -41,7 +41,7 @@ enum ClientId {
     Address(IpAddr),
 }
 
-/// The recent requests and uploads of one client.
+/// Requests and uploads that count against the limits of one client.
 #[derive(Debug)]
 struct ClientUsage {
     requests: Mutex<TokenBucket>,
@@ -50,8 +50,8 @@ struct ClientUsage {
     next_byte: Mutex<Instant>,
 }
 
-/// A token bucket: the requests that may be made at once. It is refilled over time, up to
-/// the requests of one second.
+/// A token bucket: the requests that a client may make at once. It refills over time, up to the
+/// requests of one second.
 #[derive(Debug)]
 struct TokenBucket {
     left: f64,
@@ -91,8 +91,8 @@ impl RateLimits {
         };
         let mut known = self.known.lock();
         if known.len() >= KNOWN && !known.contains_key(&key) {
-            // Evict the client that is idle for the longest. A client with an upload in
-            // progress is kept, since its state is in use.
+            // Evict the client that has been idle for the longest. A client with an upload in
+            // progress is kept: its state is in use.
             let idle = known.iter().filter(|(_, state)| Arc::strong_count(state) == 1);
             let last = |state: &ClientUsage| state.requests.lock().at;
             let oldest = idle.min_by_key(|(_, state)| last(state)).map(|(key, _)| key.clone());
@@ -110,7 +110,7 @@ impl RateLimits {
     /// Counts a request.
     ///
     /// # Errors
-    /// [`Code::SlowDown`](crate::problem::Code::SlowDown) when the client made too many.
+    /// [`Code::SlowDown`](crate::problem::Code::SlowDown) when the client exceeds its rate.
     pub(super) fn request(&self, who: &Principal, address: IpAddr) -> Result<(), HttpProblem> {
         if self.requests_per_sec == 0 {
             return Ok(());
@@ -177,7 +177,7 @@ impl RateLimitedUpload {
 }
 
 impl ClientUsage {
-    /// Returns when the next `bytes` may pass, after all that came before.
+    /// Reserves `bytes` after all earlier bytes. Returns when they may pass.
     fn reserve(&self, bytes: usize, rate: u64, now: Instant) -> Instant {
         let mut next = self.next_byte.lock();
         let begins = (*next).max(now);

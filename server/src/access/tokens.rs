@@ -1,5 +1,5 @@
-//! The token file: `tokens.toml` in what is served. It holds only a hash of each token, so
-//! a reader of the file cannot use the tokens.
+//! The token file: `tokens.toml` in the served folder. It holds only a hash of each token, so a
+//! reader of the file cannot use the tokens.
 //!
 //! ```toml
 //! version = 1
@@ -62,12 +62,12 @@ pub struct Token {
     hash: String,
     /// What the token allows.
     pub scope: Right,
-    /// Repositories that it is valid for; all if `None`.
+    /// Repositories in which the token is valid; `None` means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repositories: Option<Vec<String>>,
-    /// When it was created, in seconds since 1970.
+    /// When the token was created, in seconds since 1970.
     pub made: i64,
-    /// When it expires, in seconds since 1970.
+    /// When the token expires, in seconds since 1970; `None` means never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
 }
@@ -78,11 +78,11 @@ pub struct NewToken {
     pub name: String,
     /// What the token allows.
     pub scope: Right,
-    /// Repositories that it is valid for; all if `None`.
+    /// Repositories in which the token is valid; `None` means all.
     pub repositories: Option<Vec<String>>,
-    /// The present, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub made: i64,
-    /// When it expires, in seconds since 1970.
+    /// When the token expires, in seconds since 1970; `None` means never.
     pub expires: Option<i64>,
 }
 
@@ -132,7 +132,7 @@ pub enum TokensError {
     /// The file cannot be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The file is not a token file, or is of a newer version.
+    /// The file is not a token file, or has an unsupported version.
     #[error("{} is not a valid token file: {why}", path.display())]
     Invalid {
         path: PathBuf,
@@ -209,7 +209,7 @@ impl Tokens {
     /// Reads the token file; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`TokensError::Invalid`]; for an error in TOML, it names the line.
+    /// [`TokensError::Invalid`], which names the line of a TOML error; [`TokensError::Io`].
     pub fn read(path: &Path) -> Result<Option<Self>, TokensError> {
         let meta = match fs_err::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -246,7 +246,7 @@ impl Tokens {
         self.all.iter().map(|known| &known.token)
     }
 
-    /// Returns the client whose token has this secret, if it is valid. Compares with all
+    /// Returns the client whose token is `secret`, unless the token has expired. Compares with all
     /// tokens, each in constant time.
     pub(super) fn find(&self, secret: &str, now_secs: i64) -> Option<Principal> {
         if secret.len() > LONGEST {
@@ -262,7 +262,7 @@ impl Tokens {
         found.filter(|known| known.token.is_valid(now_secs)).map(|known| known.who.clone())
     }
 
-    /// Replaces the file durably and in one step.
+    /// Replaces the file atomically and durably.
     fn write(&self, path: &Path) -> Result<(), TokensError> {
         let tokens = self.list().cloned().collect();
         let text = toml_edit::ser::to_string_pretty(&FileToml { version: VERSION, tokens })
@@ -273,9 +273,8 @@ impl Tokens {
         let mut file = disk.create(&temporary)?;
         let mode = file.file().set_permissions(Permissions::from_mode(MODE));
         mode.map_err(PathError::when("change the mode of", &temporary))?;
-        // The server must be able to read the file, even if another user runs this command.
-        // So the owner stays that of the old file, or else is that of the folder. The group
-        // reads nothing.
+        // The server must be able to read the file even if another user runs this command. So the
+        // new file gets the owner of the old one, or else of the folder. The group cannot read it.
         let before = fs_err::metadata(path).or_else(|_| fs_err::metadata(folder));
         let before = before.map_err(PathError::when("read", path))?;
         let now = file.file().metadata().map_err(PathError::when("read", &temporary))?;

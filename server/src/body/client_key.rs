@@ -1,5 +1,5 @@
-//! The client that work is done for, as a value of the current task: functions need not
-//! pass it on. Scarce resources are shared between clients.
+//! The client that work is done for, as a task-local value, so that functions do not pass it on.
+//! Clients share scarce resources fairly.
 
 use std::{
     collections::hash_map::RandomState,
@@ -14,13 +14,13 @@ tokio::task_local! {
     static CURRENT: ClientKey;
 }
 
-/// A client that has its share of each resource. Two clients have the same value with a
-/// probability of 2^-64.
+/// Identifies a client that has a quota of each resource. Two clients collide with a probability of
+/// 2^-64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientKey(u64);
 
 impl ClientKey {
-    /// Creates the value for the client of that name.
+    /// Hashes `name`, which identifies the client.
     pub fn new(name: impl Hash) -> Self {
         static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self(STATE.hash_one(name))
@@ -31,7 +31,7 @@ impl ClientKey {
         CURRENT.scope(self, work)
     }
 
-    /// Like [`scope`](Self::scope), for a blocking thread.
+    /// Like [`scope`](Self::scope), for synchronous work on a blocking thread.
     pub(super) fn sync_scope<T>(self, work: impl FnOnce() -> T) -> T {
         CURRENT.sync_scope(self, work)
     }

@@ -1,6 +1,5 @@
-//! Connections, as response bodies see them. A response that the client does not receive
-//! ends its connection. While a response is being sent, the client may half-close the
-//! connection.
+//! Connections, as response bodies see them. A response that the client does not receive closes its
+//! connection. A client may half-close the connection while it receives a response.
 
 use std::{
     collections::HashMap,
@@ -18,8 +17,8 @@ use parking_lot::Mutex;
 /// The open connections, by the address of their peer.
 #[derive(Debug, Default)]
 pub struct ConnectionTable {
-    /// A connection of a proxy carries requests of many clients, which must not suffer for
-    /// each other.
+    /// Trusted proxies. Their connections carry requests of many clients, so a stalled response of
+    /// one client must not close them.
     proxies: Vec<IpAddr>,
     open: Mutex<HashMap<SocketAddr, Arc<ConnectionState>>>,
 }
@@ -50,8 +49,7 @@ pub struct OpenConnection {
 pub(super) struct ResponseGuard(Arc<ConnectionState>);
 
 impl ConnectionTable {
-    /// Creates an empty list. A connection of `proxies` is never closed because of one
-    /// response.
+    /// Creates an empty table. A stalled response never closes a connection of `proxies`.
     pub fn new(proxies: Vec<IpAddr>) -> Self {
         Self { proxies, open: Mutex::default() }
     }
@@ -64,7 +62,7 @@ impl ConnectionTable {
         OpenConnection { lines: Arc::clone(self), address, line }
     }
 
-    /// Returns the connection with that peer.
+    /// Returns the connection with this peer.
     pub(crate) fn of(&self, address: SocketAddr) -> Option<Arc<ConnectionState>> {
         self.open.lock().get(&address).cloned()
     }
@@ -81,7 +79,7 @@ impl Drop for OpenConnection {
 }
 
 impl OpenConnection {
-    /// Returns true if the connection is to be closed. Wakes `reader` when that changes.
+    /// Returns true if the connection must close. Wakes `reader` when that changes.
     pub(crate) fn is_ended(&self, reader: &Waker) -> bool {
         self.line.reader.register(reader);
         self.line.is_ended.load(Ordering::Acquire)

@@ -11,16 +11,16 @@ use crate::{
     problem::{Code, HttpProblem},
 };
 
-/// Longest wait for permits. After it, the request is refused and the client should retry.
+/// Longest wait for permits. After it, the server refuses the request, and the client should retry.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// After how many seconds the client should retry.
+/// Seconds after which a refused client should retry.
 const AGAIN_SECS: u64 = 2;
 
-/// A semaphore reserves free permits for the request at the head of its queue. A
-/// [large](FairSemaphore::is_large) request stays at the head for at most this long and then queues
-/// again, so small requests are delayed by at most this. A steady stream of small requests
-/// can starve a large one until [`PATIENCE`].
+/// Longest time that a [large](FairSemaphore::is_large) request stays at the head of the queue,
+/// where it reserves all free permits. Then it queues again at the end, so it delays small requests
+/// by at most this time. A steady stream of small requests can starve a large request until
+/// [`PATIENCE`].
 const HOLD: Duration = Duration::from_millis(200);
 
 /// A request is large if it exceeds this fraction of one client's quota.
@@ -40,13 +40,13 @@ pub(crate) struct FairSemaphore {
 
 #[derive(Debug)]
 struct ClientQuota {
-    /// How many requests of the client hold permits or wait for some.
+    /// Number of requests of the client that hold permits or wait for some.
     users: usize,
     free: Arc<Semaphore>,
 }
 
-/// A request that holds permits or waits for some. When the last one of a client ends, the
-/// client is forgotten.
+/// A request that holds permits or waits for some. The quota of a client is dropped with its last
+/// request.
 #[derive(Debug)]
 struct QuotaUser {
     fair: Arc<FairSemaphore>,
@@ -63,7 +63,7 @@ pub(crate) struct FairPermit {
 }
 
 impl FairPermit {
-    /// Releases `amount` permits now, or all if it has fewer.
+    /// Releases `amount` permits now, or all if there are fewer.
     pub(super) fn give_back(&mut self, amount: usize) {
         let amount = amount.min(self.own.num_permits());
         drop(self.own.split(amount));
@@ -77,7 +77,7 @@ impl FairSemaphore {
         Self { all, per_client: each, shares: Mutex::default(), clock }
     }
 
-    /// Returns how many permits one client may hold.
+    /// Returns the number of permits that one client may hold.
     pub(super) fn each(&self) -> usize {
         self.per_client
     }
@@ -85,12 +85,12 @@ impl FairSemaphore {
     /// Acquires permits for [the client of this task](ClientKey::current).
     ///
     /// # Errors
-    /// [`Code::Unavailable`] when they do not become free in time.
+    /// [`Code::Unavailable`] when the permits do not become free in time.
     pub(crate) async fn take(self: &Arc<Self>, amount: u32) -> Result<FairPermit, HttpProblem> {
         let user = self.user(ClientKey::current());
         let (free, all) = (&user.free, &self.all);
         let acquire = |from: &Arc<Semaphore>| Arc::clone(from).acquire_many_owned(amount);
-        // The client's own quota comes first. A request that waits for that is not yet in
+        // Acquire the client's own quota first. A request that waits for its quota is not yet in
         // the queue of `all`, where it would hold up other clients.
         let permits = async {
             if !self.is_large(amount) {
@@ -121,7 +121,7 @@ impl FairSemaphore {
         QuotaUser { fair: Arc::clone(self), client, free: Arc::clone(&share.free) }
     }
 
-    /// Waits in a queue for [`HOLD`] at a time, and then queues again at its end.
+    /// Waits in a queue. After each [`HOLD`], gives up the place and queues again at the end.
     async fn requeue_after_hold<T, F: Future<Output = T>>(&self, queue: impl Fn() -> F) -> T {
         loop {
             if let Ok(got) = self.clock.timeout(HOLD, queue()).await {
@@ -147,7 +147,7 @@ impl Drop for QuotaUser {
 mod tests {
     use super::*;
 
-    /// Creates a semaphore with six permits, and `each` for one client.
+    /// Creates a semaphore with six permits, of which one client may hold `each`.
     fn fair(each: usize) -> Arc<FairSemaphore> {
         Arc::new(FairSemaphore::new(6, each, Clock::default()))
     }

@@ -19,18 +19,18 @@ use super::{
 };
 use crate::problem::{Code, HttpProblem};
 
-/// How many bytes a permit of the semaphore stands for.
+/// Number of bytes that one permit of the semaphore stands for.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// The whole budget, and the quota of one client.
+/// The whole budget and the quota of one client, in bytes.
 const MOST_BYTES: usize = 256 << 20;
 const EACH_BYTES: usize = MOST_BYTES / 2;
 
-/// The same in permits of the semaphore.
+/// The whole budget and the quota of one client, in permits of the semaphore.
 pub(super) const MOST_UNITS: usize = MOST_BYTES / UNIT_BYTES;
 pub(super) const EACH_UNITS: usize = EACH_BYTES / UNIT_BYTES;
 
-/// Bodies up to this length are not counted.
+/// Bodies up to this length, in bytes, are not counted.
 pub(super) const SHORT_BYTES: usize = 64 << 10;
 
 /// A body that grows reserves memory in steps of this size.
@@ -40,9 +40,9 @@ const STEP_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct MemoryReservation {
     budget: Arc<FairSemaphore>,
-    /// The reservations, each with its bytes.
+    /// Each permit, with the bytes that it stands for.
     taken: Vec<(usize, FairPermit)>,
-    /// The sum of the reservations.
+    /// Sum of the reserved bytes.
     bytes: usize,
 }
 
@@ -52,11 +52,11 @@ impl MemoryReservation {
         Self { budget: Arc::clone(&resources.memory), taken: Vec::new(), bytes: 0 }
     }
 
-    /// Reserves memory until it holds `bytes` in all.
+    /// Extends the reservation to at least `bytes`. Short bodies reserve nothing.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] when the memory does not become free in time,
-    /// [`Code::TooLarge`] when it exceeds the quota of a client.
+    /// [`Code::Unavailable`] when the memory does not become free in time, [`Code::TooLarge`] when
+    /// `bytes` exceeds the quota of a client.
     pub async fn hold(&mut self, bytes: usize) -> Result<(), HttpProblem> {
         if bytes <= self.bytes.max(SHORT_BYTES) {
             return Ok(());
@@ -75,8 +75,7 @@ impl MemoryReservation {
         Ok(())
     }
 
-    /// Like [`hold`](Self::hold), for a body that has reached this length and may grow
-    /// further.
+    /// Like [`hold`](Self::hold), for a body of `bytes` that may grow: reserves in steps of 1 MiB.
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
@@ -98,7 +97,7 @@ impl MemoryReservation {
         }
     }
 
-    /// Releases what exceeds `bytes`, in whole units.
+    /// Releases the memory above `bytes`, in whole units.
     pub fn shrink(&mut self, bytes: usize) {
         while self.bytes > bytes
             && let Some((last, taken)) = self.taken.last_mut()
@@ -116,14 +115,13 @@ impl MemoryReservation {
     }
 }
 
-/// Upper limit of the memory for making one response: the data that was found, and its
-/// text.
+/// Limit of the memory for making one response: the data that is read, and the text made of it.
 const MAKING_BYTES: usize = 32 << 20;
 
-/// Middleware that counts the memory of a response that is made as a whole. The memory is
-/// held while the response is made, and then, if the response is longer than
-/// [`SHORT_BYTES`], until the client has received it. A response of unknown length comes in
-/// pieces, which are counted where they are made.
+/// Middleware that counts the memory of a response that is made as a whole. It reserves memory
+/// while the handler makes the response. A response longer than [`SHORT_BYTES`] keeps its part
+/// until the client has received it. A response of unknown length comes in pieces, which are
+/// counted where they are made.
 pub(crate) async fn hold_answer(
     Extension(resources): Extension<Arc<BodyResources>>,
     request: Request,
@@ -164,7 +162,7 @@ impl WholeBody {
         Self { bytes, memory }
     }
 
-    /// Drops the bytes, and returns their memory.
+    /// Drops the bytes, and returns the reservation.
     pub fn into_memory(self) -> MemoryReservation {
         self.memory
     }

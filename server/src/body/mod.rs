@@ -1,5 +1,5 @@
-//! Request and response bodies. Connections are async; blocking threads work on stores. A
-//! few pieces of a body are buffered between the two, never a whole body.
+//! Request and response bodies. Connections are async; blocking threads read and write stores.
+//! Between the two, a few pieces of a body are buffered, never a whole body.
 //!
 //! | module | what |
 //! |---|---|
@@ -48,10 +48,10 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use self::request_body::{IncomingBody, is_too_long};
 use crate::problem::{Code, HttpProblem};
 
-/// Pieces that are buffered between a connection and a thread.
+/// Number of pieces that are buffered between a connection and a thread.
 const PIECES: usize = 8;
 
-/// Blocking threads of the runtime.
+/// Maximum number of blocking threads in the runtime.
 pub const THREADS: usize = 512;
 
 /// The pieces of a request body, for a thread.
@@ -63,7 +63,7 @@ pub struct BodyPieces {
 }
 
 impl BodyPieces {
-    /// Returns a reservation for what is made of the body. It holds no memory yet.
+    /// Returns an empty reservation for data that is made of the body.
     pub fn memory(&self) -> MemoryReservation {
         MemoryReservation::new(&self.resources)
     }
@@ -71,7 +71,8 @@ impl BodyPieces {
     /// Collects the whole body.
     ///
     /// # Errors
-    /// Errors of the body; [`Code::Unavailable`] when too much [`MemoryReservation`] is in use.
+    /// Errors of the body; [`Code::Unavailable`] and [`Code::TooLarge`] of the
+    /// [`MemoryReservation`].
     pub fn gather(self) -> Result<WholeBody, HttpProblem> {
         let (mut all, mut memory) = (BytesMut::new(), self.memory());
         for piece in self {
@@ -91,7 +92,7 @@ impl BodyPieces {
 impl Iterator for BodyPieces {
     type Item = Result<Bytes, HttpProblem>;
 
-    /// Waits for the next piece. The last one is an error if the body was cut off.
+    /// Waits for the next piece. If the body was cut off, the last piece is an error.
     fn next(&mut self) -> Option<Self::Item> {
         self.pieces.blocking_recv()
     }
@@ -100,9 +101,8 @@ impl Iterator for BodyPieces {
 /// Passes a request body to `work`, which runs in a blocking thread.
 ///
 /// # Errors
-/// Errors of `work`. The pieces may contain [`Code::TooLarge`], and [`Code::Invalid`] when
-/// the body was cut off or timed out. [`Code::Unavailable`] when too many bodies are being
-/// received.
+/// Errors of `work`; [`Code::Unavailable`] when too many bodies are being received. The pieces may
+/// contain [`Code::TooLarge`], and [`Code::Invalid`] when the body was cut off or timed out.
 pub async fn receive<T: Send + 'static>(
     body: Body,
     accept: BodyLimits,
@@ -121,8 +121,7 @@ pub async fn receive<T: Send + 'static>(
     let waiting = ClientWaiting::default();
     let (watch, resources) = (waiting.watch(), Arc::clone(&accept.resources));
     let working = blocking(move || {
-        // The thread keeps the permit, since it may run on after the client has
-        // disconnected.
+        // The thread keeps the permit: it may run on after the client has disconnected.
         let _turn = turn;
         work(BodyPieces { pieces, watch, resources })
     });
@@ -184,7 +183,7 @@ impl Observer for DisconnectObserver {
     }
 }
 
-/// Held as long as the client waits. On drop it cancels the [`DisconnectObserver`].
+/// Lives as long as the client waits. On drop it cancels the [`DisconnectObserver`].
 #[derive(Debug, Default)]
 pub(crate) struct ClientWaiting(Arc<DisconnectObserver>);
 

@@ -19,27 +19,27 @@ use crate::{
     problem::{Code, HttpProblem},
 };
 
-/// A body makes no progress if fewer bytes than this come within the timeout, unless it
-/// ends. One byte now and then does not keep a body alive.
+/// Bytes that must arrive within each timeout, unless the body ends. So a client cannot keep a body
+/// alive with a byte now and then.
 const LEAST_BYTES: u64 = 16 << 10;
 
-/// How long, and up to how many bytes, the body of a refused request is read and thrown
-/// away, so that its sender reads the response.
+/// For how long, and up to how many bytes, the server reads and discards the body of a refused
+/// request. Then the client can send it all and read the response.
 const DRAIN: Duration = Duration::from_secs(5);
 const DRAIN_BYTES: u64 = 32 << 20;
 
-/// A refused body is read no further when nothing comes for this long.
+/// The server stops discarding a refused body when nothing arrives for this long.
 const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Limits on a request body.
 #[derive(Clone, Debug)]
 pub struct BodyLimits {
-    /// Longest body that is accepted.
+    /// Longest accepted body, in bytes.
     pub most_bytes: u64,
-    /// What the body shares with others.
+    /// Resources that all bodies of the server share.
     pub resources: Arc<BodyResources>,
-    /// True if a refused body is read on for a while. False if the request has an `Expect`
-    /// header: then its sender waits before it sends the body.
+    /// True if the server discards a refused body for a while. False if the request has an `Expect`
+    /// header: then its client waits before it sends the body.
     pub drain_on_refusal: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct IncomingBody {
     left: u64,
     stall: Duration,
     clock: Clock,
-    /// When the body times out, and how many bytes must come before that.
+    /// When the body times out, and how many bytes must arrive before that.
     until: Instant,
     awaited: u64,
 }
@@ -60,7 +60,7 @@ impl IncomingBody {
         Self::timed(body, accept.most_bytes, (*stall, clock))
     }
 
-    /// Receives at most `left` bytes. The body times out after `stall` without progress.
+    /// Creates a body of at most `left` bytes. It times out after `stall` without progress.
     fn timed(body: Body, left: u64, (stall, clock): (Duration, &Clock)) -> Self {
         let (until, clock) = (clock.after(stall), clock.clone());
         Self { body, left, stall, clock, until, awaited: LEAST_BYTES }
@@ -90,8 +90,8 @@ impl IncomingBody {
         }
     }
 
-    /// Reads on for a while, as long as something comes. A sender that pauses may be
-    /// waiting for the response.
+    /// Reads and discards the body for at most [`DRAIN`], as long as bytes arrive. A client that
+    /// pauses may be waiting for the response.
     pub(super) async fn drain(mut self) {
         self.left = DRAIN_BYTES;
         self.restart_timeout();
@@ -101,7 +101,7 @@ impl IncomingBody {
         let _ = clock.timeout(DRAIN, read).await;
     }
 
-    /// Restarts the timeout: enough has come, or the server itself was slow to take it.
+    /// Restarts the timeout: enough bytes arrived, or the server itself was slow to take them.
     pub(super) fn restart_timeout(&mut self) {
         (self.until, self.awaited) = (self.clock.after(self.stall), LEAST_BYTES);
     }
@@ -111,8 +111,8 @@ pub(super) fn is_too_long(piece: &Result<Bytes, HttpProblem>) -> bool {
     piece.as_ref().is_err_and(|problem| problem.code == Code::TooLarge)
 }
 
-/// Reads the body of a refused request for a while, unless the request has an `Expect`
-/// header: then its sender waits before it sends the body.
+/// Discards the body of a refused request for a while, unless the request has an `Expect` header:
+/// then its client waits before it sends the body.
 pub async fn drain(clock: &Clock, headers: &HeaderMap, body: Body) {
     if headers.contains_key(header::EXPECT) {
         return;
@@ -120,7 +120,7 @@ pub async fn drain(clock: &Clock, headers: &HeaderMap, body: Body) {
     IncomingBody::timed(body, DRAIN_BYTES, (DRAIN, clock)).drain().await;
 }
 
-/// Receives a whole body. Occupies no thread while it waits.
+/// Receives a whole body. Blocks no thread while it waits.
 ///
 /// # Errors
 /// As [`receive`](super::receive); [`Code::Unavailable`] when too much [`MemoryReservation`] is in
@@ -180,7 +180,7 @@ mod tests {
         assert!(error.detail.contains("stalled"), "{error}");
         let least = LEAST_BYTES as usize;
         assert_eq!(read(slow(10, least, every)).await.unwrap().len(), 10 * least);
-        // The end of a body may come before that.
+        // The last part of a body may be shorter than `LEAST_BYTES`.
         assert_eq!(read(slow(1, 3, every / 3)).await.unwrap()[..], [7; 3]);
     }
 }

@@ -1,5 +1,5 @@
-//! Resources for the bodies of all requests and responses of a server: threads, memory and archives,
-//! of which each client gets a fair share; the timeout of a body without progress; the clock.
+//! Resources of all request and response bodies of a server. Threads, memory and archives have a
+//! quota for each client. The clock and the timeout of stalled bodies are here, too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,20 +9,19 @@ use super::{
 };
 use crate::{body::THREADS, clock::Clock, problem::HttpProblem};
 
-/// How many of the blocking threads may wait for slow clients, in total and for one client.
-/// The others are left for work that ends by itself, so that slow clients cannot block that
-/// work.
+/// Number of blocking threads that may wait for slow clients, in total and for one client. The
+/// other threads are left for work that does not wait for clients.
 const MAX_WAITING_THREADS: usize = THREADS * 3 / 4;
 pub(super) const MAX_WAITING_PER_CLIENT: usize = MAX_WAITING_THREADS / 4;
 
-/// Archives that are made at the same time, in total and for one client. Making one takes
-/// up to 45 MiB: two batches of entries, the frames that they lie in, and the pieces that
-/// wait for the client. An archive compressed with zstd counts twice, because of zstd's
-/// buffers. So all of them together stay within the 256 MiB that the server promises.
+/// Number of archives that are made at the same time, in total and for one client. Making one takes
+/// up to 45 MiB: two batches of entries, the frames of those entries, and the pieces that wait for
+/// the client. An archive compressed with zstd counts twice, because of zstd's buffers. So all
+/// archives together stay within the 256 MiB that the server promises.
 const ARCHIVES: usize = 5;
 const ARCHIVES_EACH: usize = 4;
 
-/// What the bodies of one server share.
+/// Resources that the bodies of one server share.
 #[derive(Debug)]
 pub struct BodyResources {
     /// Permits of the threads that may wait for slow clients.
@@ -49,11 +48,11 @@ impl BodyResources {
         })
     }
 
-    /// Waits for permits to make an archive. One that is compressed with zstd needs two,
-    /// others one.
+    /// Waits for permits to make an archive: two for an archive compressed with zstd, one for
+    /// others.
     ///
     /// # Errors
-    /// [`Code::Unavailable`](crate::problem::Code::Unavailable) when they do not become free
+    /// [`Code::Unavailable`](crate::problem::Code::Unavailable) when the permits do not become free
     /// in time.
     pub(crate) async fn archive_permits(&self, count: u32) -> Result<FairPermit, HttpProblem> {
         self.archives.take(count).await

@@ -29,9 +29,9 @@ use crate::problem::{Code, HttpProblem};
 /// Longest piece of a response, in bytes.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
 
-/// Returns a body that a thread writes. If `work` fails, the connection is aborted, so that
-/// the client does not take a part for the whole. The same happens if the client takes no
-/// piece for the time that `resources` allows.
+/// Returns a body that a thread writes. The connection is aborted if `work` fails, so that the
+/// client does not take a part for the whole, or if the client takes no piece within the stall
+/// timeout of `resources`.
 ///
 /// # Errors
 /// [`Code::Unavailable`](crate::problem::Code::Unavailable) when too many bodies are being
@@ -87,8 +87,8 @@ pub async fn stream_from_thread(
     Ok(Body::from_stream(futures::stream::unfold(Some((pieces, turn)), next).fuse()))
 }
 
-/// Like [`stream_from_thread`], but waits for the first piece, or for the end of a short body. A failure
-/// before that becomes a refusal instead of a body that is cut off.
+/// Like [`stream_from_thread`], but waits for the first piece or the end of a short body. A failure
+/// before that becomes an error response instead of a truncated body.
 ///
 /// # Errors
 /// Errors of [`stream_from_thread`]; [`Code::Damaged`] when `work` failed with
@@ -123,14 +123,14 @@ pub async fn stream_after_first_piece(
     Ok(Body::from_stream(first.chain(rest)))
 }
 
-/// Returns an empty body of unknown length, for the response to a `HEAD` request. It takes
-/// the place of a body that [`stream_from_thread`] would write.
+/// Returns an empty body of unknown length, for the response to a `HEAD` request whose `GET` has a
+/// body of [`stream_from_thread`].
 pub fn unsized_body() -> Body {
     Body::from_stream(futures::stream::empty::<io::Result<Bytes>>())
 }
 
-/// Returns a body that is held whole, and counts it against `memory`, which may hold some
-/// already. Short bytes are copied, so that they do not keep a longer buffer alive.
+/// Returns a body that is held whole, and extends `memory` to its length. Short bytes are copied,
+/// so that they do not keep a longer buffer alive.
 ///
 /// # Errors
 /// Errors of [`MemoryReservation::hold`].
@@ -147,7 +147,7 @@ pub async fn whole_body(bytes: Bytes, mut memory: MemoryReservation) -> Result<B
 /// Writes a range of a file to `out`.
 ///
 /// # Errors
-/// Errors of `out`; when the file cannot be read, or ends before the range does.
+/// Errors of `out`; errors of reading the file, also if it ends before the range does.
 pub fn copy_range(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES.min((range.end - range.start) as usize)];
     let mut at = range.start;
@@ -165,12 +165,12 @@ struct PieceWriter {
     to: mpsc::Sender<Bytes>,
     piece: BytesMut,
     runtime: Handle,
-    /// A client that takes no piece for as long as these allow counts as gone.
+    /// Holds the stall timeout, after which a client that takes no piece counts as gone.
     resources: Arc<BodyResources>,
 }
 
 impl PieceWriter {
-    /// Passes on the current piece. Blocks while too many pieces wait (back-pressure).
+    /// Passes on the current piece. Blocks while too many pieces wait (backpressure).
     fn send_piece(&mut self) -> io::Result<()> {
         let piece = self.piece.split().freeze();
         match self.to.try_send(piece) {

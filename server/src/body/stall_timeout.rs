@@ -1,8 +1,8 @@
-//! Timeouts of long responses. Over HTTP/2, a client may take nothing of one response while
-//! its connection is active otherwise. Then nothing polls the body of that response any
-//! more, so a background task watches it. If the client takes nothing for too long, the
-//! task drops the body with all that it holds, and closes the connection, where a piece of
-//! the body still waits.
+//! Timeouts of long responses. Over HTTP/2, a client may stop reading one response while it uses
+//! the connection for others. Then the connection no longer polls the body of that response, so a
+//! background task watches the body. If the client takes nothing for too long, the task drops the
+//! body with all that it holds. It also closes the connection, which may still hold a piece of the
+//! body.
 
 use std::{
     io, mem,
@@ -28,30 +28,30 @@ use crate::clock::Clock;
 /// Responses up to this length are not watched.
 pub(crate) const UNWATCHED_BYTES: u64 = 64 << 10;
 
-/// A piece longer than [`PIECE_BYTES`] is passed on in copies of this length, so that a
-/// connection never holds more than that.
+/// A piece longer than [`PIECE_BYTES`] is passed on in copies of this length, so that a connection
+/// does not keep the long buffer alive.
 const COPY_BYTES: usize = 64 << 10;
 
 /// The rest of a response.
 #[derive(Debug)]
 struct RemainingBody {
-    /// `None` once the response was given up.
+    /// `None` after the client timed out.
     body: Option<BodyDataStream>,
     /// The rest of a long piece.
     rest: Bytes,
-    /// Since when the connection has had a piece; `None` while the next one is awaited.
+    /// When the connection got its last piece; `None` while it waits for the next one.
     handed: Option<Instant>,
     clock: Clock,
 }
 
-/// A response that a task watches.
+/// A response body that a background task watches for stalls.
 struct WatchedBody {
     left: Arc<Mutex<RemainingBody>>,
     looks: AbortHandle,
     _sending: Option<ResponseGuard>,
 }
 
-/// Watches a body. If nothing of it is taken for `stall`, drops it and closes its
+/// Watches a body. If the client takes nothing of it for `stall`, drops the body and closes its
 /// connection.
 pub(crate) fn with_stall_timeout(
     body: Body,
@@ -74,8 +74,8 @@ pub(crate) fn with_stall_timeout(
     })
 }
 
-/// Waits until a piece was not taken for `stall`; then drops the body and closes its
-/// connection. Ends with the body, which it does not keep alive.
+/// Waits until the client has taken no piece for `stall`; then drops the body and closes its
+/// connection. Ends when the body is dropped, which the task does not keep alive.
 async fn watch_for_stall(
     left: Weak<Mutex<RemainingBody>>,
     line: Option<Arc<ConnectionState>>,
@@ -124,7 +124,7 @@ impl RemainingBody {
         let piece = Bytes::copy_from_slice(&self.rest[..some]);
         self.rest = self.rest.slice(some..);
         if self.rest.is_empty() {
-            // Also drop the buffer that it is a part of.
+            // Also drop the buffer that contains the piece.
             self.rest = Bytes::new();
         }
         self.handed = Some(self.clock.now());

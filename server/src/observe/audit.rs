@@ -25,8 +25,7 @@ pub struct Audit {
     file: Mutex<Option<File>>,
 }
 
-/// The commit that a ref was at before the request moved it. It is an extension of the
-/// response.
+/// Commit of a ref before the request moved it. It is an extension of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviousCommit(pub Option<CommitId>);
 
@@ -39,19 +38,20 @@ pub(super) struct AuditRecord {
     pub(super) who: Option<String>,
     pub(super) address: IpAddr,
     pub(super) repository: String,
-    /// Kind of what was changed: `ref`, `pack`, `index`, `repository` and so on.
+    /// Kind of the changed object: `ref`, `pack`, `index`, `repository` and so on.
     pub(super) what: String,
-    /// Name of what was changed.
+    /// Name of the changed object.
     pub(super) name: String,
     pub(super) method: String,
-    /// The commit that a ref was expected at, and the commit that it is at now.
+    /// Commit of the ref before the request (from `If-Match` unless the handler reports it), and
+    /// after it.
     pub(super) old: Option<String>,
     pub(super) new: Option<String>,
     /// 499 if the client disconnected before the response: the change may have been made.
     pub(super) status: u16,
 }
 
-/// Returns the current time, in the form that lines have.
+/// Returns the current time in seconds since 1970, with milliseconds.
 pub(super) fn now() -> f64 {
     let now = Time::now();
     now.secs as f64 + f64::from(now.nanos / 1_000_000) / 1000.0
@@ -67,12 +67,12 @@ impl Audit {
         Ok(Self { path: path.to_owned(), file: Mutex::new(Some(file)) })
     }
 
-    /// Creates a log that is opened at the first line.
+    /// Creates a log whose file is opened at the first line.
     pub(super) fn later(path: &Path) -> Self {
         Self { path: path.to_owned(), file: Mutex::new(None) }
     }
 
-    /// Appends a line. If that fails, the server's own log says so.
+    /// Appends a line. If that fails, reports the error in the server's own log.
     pub(super) fn write(&self, line: &AuditRecord) {
         if let Err(error) = self.append(line) {
             let error = causes(&error);

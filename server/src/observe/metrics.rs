@@ -27,7 +27,7 @@ const SIZES_FOR: Duration = Duration::from_secs(30);
 /// How long a repository counts as damaged after damage was last found in it.
 const DAMAGED_FOR: Duration = Duration::from_secs(3600);
 
-/// Most repositories that have metrics of their own.
+/// Maximum number of repositories that have metrics of their own.
 const REPOSITORIES: usize = 1000;
 
 /// The metrics of a server.
@@ -67,9 +67,9 @@ type Sizes = HashMap<String, MeasuredSize>;
 /// The outcome of a lookup in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It was found in the cache.
+    /// The cache has the value.
     Hit,
-    /// It had to be read or fetched.
+    /// The value is not in the cache and must be read or fetched.
     Miss,
 }
 
@@ -167,7 +167,7 @@ impl Metrics {
         }
     }
 
-    /// Returns in how many repositories damage was found lately.
+    /// Returns the number of repositories in which damage was found within the last hour.
     pub fn damaged_count(&self) -> usize {
         let damaged = self.damaged.lock();
         damaged.values().filter(|at| self.clock.elapsed(**at) < DAMAGED_FOR).count()
@@ -203,8 +203,8 @@ impl Metrics {
         self.seconds.get_or_create(&RouteLabels { route }).observe(took.as_secs_f64());
     }
 
-    /// Returns all metrics as text. First measures the stores if that was some time ago.
-    /// May block.
+    /// Returns all metrics as text. Measures the stores first, unless their sizes are recent. May
+    /// block.
     ///
     /// # Errors
     /// Never in practice: text is written to memory.
@@ -222,8 +222,8 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Measures the stores, unless that was done lately or another thread is doing it. The
-    /// lock is not held while `look` runs, so that other threads do not wait.
+    /// Measures the stores, unless their sizes are recent or another thread is measuring. The lock
+    /// is not held while `look` runs, so that other threads do not wait.
     fn measure(&self, look: impl FnOnce(Sizes) -> Sizes) {
         let before = {
             let mut measured = self.measured.lock();

@@ -1,8 +1,8 @@
 //! Observability: a log line for each request, [metrics], and the audit log.
 //!
-//! Each request has an id: the one that it came with, if that is well-formed, else a new
-//! one. The response contains it, and so does each log line about the request. Lines
-//! contain no query strings, which may hold secrets.
+//! Each request has an id: a well-formed `X-Request-Id` of the client, or else a new id. The
+//! response and each log line about the request contain the id. Log lines contain no query strings,
+//! which may hold secrets.
 
 pub mod audit;
 mod counted;
@@ -78,7 +78,7 @@ impl Observe {
         Self { access, metrics, audit, lines, stall: settings.limits.stall(), clock }
     }
 
-    /// Returns the connections that requests come over.
+    /// Returns the table of open connections.
     pub fn lines(&self) -> &Arc<ConnectionTable> {
         &self.lines
     }
@@ -172,15 +172,15 @@ fn is_invalid_data(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
 }
 
-/// Sets `Content-Length` now: once the bytes of a body are counted, its length is not
-/// known.
+/// Sets `Content-Length` before the body is wrapped to count its bytes: the length of a wrapped
+/// body is unknown.
 fn keep_length(method: &Method, response: &mut Response) {
     let status = response.status();
     let has_none = method == Method::HEAD
         || status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if status == StatusCode::NOT_MODIFIED {
-        // The header would have the length of a body that is not sent.
+        // The header would state the length of a body that is not sent.
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
     if let Some(length) = response.body().size_hint().exact().filter(|_| !has_none) {
@@ -188,7 +188,7 @@ fn keep_length(method: &Method, response: &mut Response) {
     }
 }
 
-/// Returns the id that a request came with, or a new one.
+/// Returns the well-formed id in the headers of a request, or else a new id.
 fn id_of(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -200,7 +200,7 @@ fn id_of(headers: &HeaderMap) -> String {
 fn new_id() -> String {
     static FIRST: LazyLock<u64> = LazyLock::new(|| {
         let mut bytes = [0; 8];
-        // Without random bytes, processes may share ids, which is a nuisance and no more.
+        // Without random bytes, processes may share ids, which only makes logs harder to read.
         let _ = getrandom::fill(&mut bytes);
         u64::from_le_bytes(bytes)
     });
@@ -246,7 +246,8 @@ impl RequestRecord {
             metrics.uploads.inc();
         }
         let old = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
-        // `*`, several commits, or an invalid tag name no single commit.
+        // `None` for `*`, for several tags and for an invalid tag: none of them names a single
+        // commit.
         let old = old.and_then(|tag| RefText::from_tag(tag.trim().trim_matches('"')).ok()?.commit);
         Self {
             metrics,
@@ -284,7 +285,7 @@ impl RequestRecord {
         self.principal.who().and_then(Principal::name)
     }
 
-    /// Returns the audit line, if the request needs one; only the first time.
+    /// Returns the audit line if the request needs one and it was not taken before.
     fn take_line(&mut self, answer: Option<&HeaderMap>) -> Option<(Arc<Audit>, AuditRecord)> {
         let audit = self.audit.take()?;
         let inside = self.path.strip_prefix("/v1/repos/").unwrap_or(&self.path);
@@ -342,7 +343,8 @@ impl Drop for RequestRecord {
         let span = self.span.take();
         let span = span.unwrap_or_else(|| self.new_span());
         span.in_scope(|| self.log(took));
-        // The client disconnected before the response. The change may have been made.
+        // If the audit line is still there, the client disconnected before the response. The change
+        // may have been made.
         if let Some((audit, line)) = self.take_line(None) {
             // In this thread, since a runtime that shuts down takes no more tasks.
             span.in_scope(|| audit.write(&line));

@@ -25,7 +25,7 @@ impl Asset {
         Self { name: format!("{stem}-{}.{end}", &hash[..16]), kind, text }
     }
 
-    /// Returns the address of the file.
+    /// Returns the URL path of the file.
     pub(super) fn link(&self) -> String {
         format!("/assets/{}", self.name)
     }

@@ -1,6 +1,6 @@
-//! The chart of a store's growth. An SVG that fills its place has three areas, cumulated over the
-//! commits, oldest first: the sizes of changed files, what was new after deduplication,
-//! and what that takes compressed.
+//! The chart of a store's growth: an SVG with three areas, cumulated over the commits, oldest
+//! first. The areas show the bytes of changed files, the bytes that were new after deduplication,
+//! and the bytes stored after compression.
 
 use std::fmt::Write;
 
@@ -14,13 +14,13 @@ use super::moment;
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 300.0;
 
-/// The largest number of points. More cannot be told apart at this width.
+/// Maximum number of points. More cannot be told apart at this width.
 const POINTS: usize = 400;
 
-/// The largest number of grid lines.
+/// Maximum number of grid lines above the base line.
 const LINES: u64 = 5;
 
-/// The sums over all commits up to a certain one.
+/// Sums over all commits up to one commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Point {
     time: Time,
@@ -29,7 +29,7 @@ pub(super) struct Point {
     kept: u64,
 }
 
-/// Draws `points`, which are the sums over this many commits.
+/// Draws `points`, the sums over `commits` commits.
 pub(super) fn view(points: &[Point], commits: u64) -> Markup {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return html! {} };
     let step = step(last.changed.max(last.fresh).max(last.kept));
@@ -94,7 +94,7 @@ pub(super) fn points(outcome: &StatsOutcome) -> Vec<Point> {
     some
 }
 
-/// Returns the bytes between two grid lines: 1, 2 or 5 times a power of ten, times a
+/// Returns the distance of two grid lines in bytes: 1, 2 or 5 times a power of ten, times a binary
 /// unit.
 fn step(top: u64) -> u64 {
     let units = (0..7).map(|power| 1u64 << (10 * power));

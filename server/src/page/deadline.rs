@@ -16,11 +16,11 @@ use crate::{
 /// The time limit of most pages.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// The text in place of commits that were not loaded before the deadline.
+/// Text in place of commits that were not loaded before the deadline.
 pub(super) const TOO_LATE_TEXT: &str =
     "Loading older commits took too long. snap log has no time limit.";
 
-/// An observer that cancels when the time is over, or when another observer does.
+/// An observer that cancels at a deadline, or when another observer cancels.
 pub(super) struct Deadline<'a> {
     ends: Instant,
     clock: &'a Clock,
@@ -28,12 +28,12 @@ pub(super) struct Deadline<'a> {
 }
 
 impl<'a> Deadline<'a> {
-    /// Returns a deadline after the usual time limit.
+    /// Returns a deadline after the time limit of most pages.
     pub(super) fn usual(clock: &'a Clock, observer: &'a dyn Observer) -> Self {
         Self::after(TIME_LIMIT, clock, observer)
     }
 
-    /// Returns a deadline after this time.
+    /// Returns a deadline after `time`.
     pub(super) fn after(time: Duration, clock: &'a Clock, observer: &'a dyn Observer) -> Self {
         Self { ends: clock.after(time), clock, observer }
     }
@@ -57,14 +57,14 @@ pub(super) enum PageEnd {
     },
 }
 
-/// Builds the problem for a page number beyond the end.
+/// Creates the problem for a page number beyond the end.
 pub(super) fn no_page(page: usize, last: usize) -> HttpProblem {
     let why = format!("page {page} does not exist; the last page is {last}");
     HttpProblem::new(Code::NotFound, why)
 }
 
-/// Returns the items of a page, and why the list ends there. Pages count from 1 and
-/// have `rows` items each.
+/// Returns the items of a page, and why the list ends there. Pages are numbered from 1 and have
+/// `rows` items each.
 ///
 /// # Errors
 /// The errors of the list. An expired deadline is not an error, but [`PageEnd::Late`].

@@ -1,21 +1,21 @@
 //! Where the links and images of a Markdown document lead.
 //!
-//! A document may link to web sites, to its own headings, and to paths in its commit. Links to
-//! anything else are not made: `javascript:` and other schemes, `//host`, and paths that leave the
+//! A document may link to web sites, to its own headings, and to paths in its commit. Other
+//! destinations get no link: `javascript:` and other schemes, `//host`, and paths that leave the
 //! commit.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use super::link::part;
 
-/// The schemes of addresses that a document may link to.
+/// Prefixes of web addresses that a document may link to.
 const SCHEMES: [&str; 2] = ["http://", "https://"];
 
-/// The bytes of a web address that are percent-encoded.
+/// Bytes of a web address that are percent-encoded.
 const ESCAPED: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'\'').add(b'<').add(b'>').add(b'\\').add(b'`');
 
-/// The longest id of a heading, in characters.
+/// Maximum length of the id of a heading, in characters, without the prefix.
 const ANCHOR_CHARS: usize = 100;
 
 /// Where a link leads.
@@ -23,15 +23,15 @@ const ANCHOR_CHARS: usize = 100;
 pub(super) enum Destination {
     /// A web address, encoded.
     Web(String),
-    /// A heading of the document, as the encoded fragment of an address.
+    /// A heading of the document, as an encoded URL fragment.
     Heading(String),
-    /// A path in the commit, and the encoded fragment; empty if there is none.
+    /// A path in the commit, and an encoded URL fragment, which may be empty.
     Path(Vec<u8>, String),
 }
 
 impl Destination {
-    /// Resolves the destination of a link in a document that is in `folder`. Returns `None` if no
-    /// link may lead there.
+    /// Resolves the destination of a link in a document that lies in `folder`. Returns `None` if a
+    /// link must not lead there.
     pub(super) fn parse(text: &str, folder: &[u8]) -> Option<Self> {
         let is_web = |scheme: &&str| {
             text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
@@ -58,8 +58,8 @@ impl Destination {
     }
 }
 
-/// Resolves a path in a document. A leading slash means the top of the commit. Returns `None` if
-/// the path leaves the commit.
+/// Resolves a path in a document that lies in `folder`. A leading slash means the top folder of the
+/// commit. Returns `None` if the path leaves the commit.
 fn resolve(path: &str, folder: &[u8]) -> Option<Vec<u8>> {
     let base = if path.starts_with('/') { b"" } else { folder };
     let mut parts: Vec<Vec<u8>> =
@@ -81,7 +81,7 @@ pub(super) fn is_markdown(name: &[u8]) -> bool {
     name.ends_with(b".md") || name.ends_with(b".markdown")
 }
 
-/// Returns the id of a heading with this text. The prefix keeps it apart from the ids of the page.
+/// Returns the id of a heading with this text. The prefix avoids collisions with ids of the page.
 pub(super) fn anchor(text: &str) -> String {
     let kept = text.trim().chars().take(ANCHOR_CHARS).filter_map(|c| match c {
         c if c.is_whitespace() => Some('-'),
@@ -91,7 +91,7 @@ pub(super) fn anchor(text: &str) -> String {
     format!("text-{}", kept.flat_map(char::to_lowercase).collect::<String>())
 }
 
-/// Returns the id of the heading that a fragment names, encoded.
+/// Returns the encoded id of the heading that a URL fragment names.
 fn encoded_anchor(fragment: &str) -> String {
     part(anchor(&percent_decode_str(fragment).decode_utf8_lossy()).as_bytes())
 }
@@ -150,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), None, "{text}");
         }
-        // A browser would take the backslash for a slash. Here it is a part of a name.
+        // A browser would read the backslash as a slash. Here it is a part of a name.
         assert_eq!(parse("/\\evil.example"), path("\\evil.example"));
         let web = |address: &str| Some(Destination::Web(address.to_owned()));
         assert_eq!(parse("HTTPS://a.example/?b#c"), web("HTTPS://a.example/?b#c"));

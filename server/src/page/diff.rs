@@ -26,25 +26,24 @@ use super::{
 };
 use crate::{problem::HttpProblem, repository::Repository};
 
-/// The largest number of changes in the list.
+/// Maximum number of changes in the list.
 const LISTED: usize = 1000;
 
-/// The limit for the length of all paths in the list, in bytes.
+/// Maximum length of all paths in the list together, in bytes.
 const PATHS_BYTES: usize = 2 << 20;
 
-/// The largest number of changes whose lines are shown.
+/// Maximum number of changes whose lines are shown.
 const SHOWN: usize = 100;
 
-/// The largest content that is compared line by line, in bytes.
+/// Maximum size of a content that is compared line by line, in bytes.
 const CONTENT_BYTES: u64 = 1 << 20;
 
-/// The limit for the contents that are read for a page, in bytes.
+/// Maximum size of all contents that are read for a page together, in bytes.
 const PAGE_BYTES: u64 = 16 << 20;
 
-/// The text in place of changes that were not compared before the deadline.
+/// Text in place of changes that were not compared before the deadline.
 const LATE: &str = "The comparison took too long. snap diff has no time limit.";
 
-/// The result of the comparison.
 struct ComparedCommits {
     changes: Vec<Change>,
     end: DiffEnd,
@@ -319,7 +318,7 @@ fn sides_of(
     Ok((old, reader.new_side(&change.path, change.new.as_ref(), deadline)?))
 }
 
-/// Returns the address of the page that shows this change only.
+/// Returns the URL of the page that shows only this change.
 fn alone(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Change) -> String {
     links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path)
 }

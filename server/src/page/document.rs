@@ -1,4 +1,4 @@
-//! Markdown files of a commit: the rendered view of one, and the README below a folder.
+//! Markdown files of a commit: a rendered file, and the README below a folder.
 
 use std::cell::Cell;
 
@@ -18,15 +18,15 @@ use super::{
     show,
 };
 
-/// The largest number of images in a document that are looked up.
+/// Maximum number of images in a document that are looked up.
 const DOCUMENT_PICTURES: usize = 100;
 
-/// The names of a file that is shown below its folder, in lower case. The first one that exists is
-/// shown.
+/// Names of READMEs in lower case, by priority. The page of a folder shows the first one that
+/// exists.
 const READMES: [&[u8]; 4] = [b"readme.md", b"readme.markdown", b"readme", b"readme.txt"];
 
-/// Renders the README among these entries of a folder, if there is one. A content that cannot be
-/// read does not hide the folder.
+/// Renders the README among these entries of a folder, if there is one. If the README cannot be
+/// read, the page says so and still shows the folder.
 pub(super) fn readme(
     ask: &PageRequest,
     store: &Store,

@@ -17,16 +17,16 @@ use super::{
 };
 use crate::{clock::Clock, problem::HttpProblem};
 
-/// The largest part of a text that is shown, in bytes.
+/// Maximum length of the part of a text that is shown, in bytes.
 const SHOWN_BYTES: u64 = 2 << 20;
 
-/// The longest text that is highlighted or rendered, in bytes.
+/// Maximum length of a text that is highlighted or rendered, in bytes.
 const HIGHLIGHTED_BYTES: usize = 512 << 10;
 
-/// The largest image that is shown, in bytes.
+/// Maximum size of an image that is shown, in bytes.
 const PICTURE_BYTES: u64 = 32 << 20;
 
-/// The image types that browsers can show.
+/// Image types that browsers can show.
 const PICTURES: [&str; 8] = [
     "image/avif",
     "image/bmp",
@@ -139,19 +139,19 @@ fn look(
     Ok(html! { (shown) (text_or_bytes(&start, size, name, ask.pages.server().clock())) })
 }
 
-/// Returns the type of an image that pages show.
+/// Returns the MIME type of an image that pages show; `None` for other files.
 pub(super) fn picture_type(name: &[u8], size: u64) -> Option<&'static str> {
     let guessed = mime_guess::from_path(String::from_utf8_lossy(name).as_ref()).first_raw();
     guessed.filter(|kind| PICTURES.contains(kind) && size <= PICTURE_BYTES)
 }
 
-/// Returns the whole content if it is a text that is short enough to be highlighted or rendered.
+/// Returns the whole text if it is short enough to be highlighted or rendered.
 pub(super) fn short_text(start: &[u8], size: u64) -> Option<&str> {
     let is_short = start.len() as u64 == size && start.len() <= HIGHLIGHTED_BYTES;
     std::str::from_utf8(start).ok().filter(|_| is_short && !is_binary(start))
 }
 
-/// Renders the start of a content: as text, or in hexadecimal.
+/// Renders the start of a content of `size` bytes: as text, or in hexadecimal.
 pub(super) fn text_or_bytes(start: &[u8], size: u64, name: &[u8], clock: &Clock) -> Markup {
     if size == 0 {
         return html! { p.none { "This file is empty." } };

@@ -25,17 +25,17 @@ use super::{
 };
 use crate::problem::HttpProblem;
 
-/// The number of entries on a page.
+/// Number of entries on a page.
 const ROWS: usize = 1000;
 
-/// The largest number of folders on a page whose size is looked up.
+/// Maximum number of folders on a page whose size is looked up.
 const SIZED: usize = 250;
 
 /// The entries on a page.
 struct FolderPage {
     entries: Vec<Entry>,
     is_whole: bool,
-    /// The number of entries of the folder up to the end of this page.
+    /// Number of entries of the folder that were listed, up to one beyond this page.
     seen: usize,
 }
 
@@ -108,7 +108,7 @@ fn read(
         }
         Ok(())
     });
-    // The callback returns this error to stop after the last row of the page.
+    // The callback returns `ListError::Output` to stop after the last row of the page.
     match listed {
         Err(ListError::Output(_)) => {}
         listed => {

@@ -7,10 +7,10 @@ use snap_core::base::number::ByteCount;
 
 use super::show;
 
-/// The number of bytes that are shown.
+/// Number of bytes that are shown.
 const SHOWN_BYTES: usize = 1024;
 
-/// The number of bytes in a row.
+/// Number of bytes in a row.
 const ROW: usize = 16;
 
 pub(super) fn view(start: &[u8], size: u64) -> Markup {

@@ -15,21 +15,21 @@ use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet
 use super::show::push_text;
 use crate::clock::Clock;
 
-/// The time limit for highlighting. The rest of the text stays plain.
+/// Time limit for highlighting. After it, the rest of the text stays plain.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The longest line that is highlighted, in bytes. Longer lines are machine-generated.
+/// Maximum length of a line that is highlighted, in bytes. Longer lines are machine-generated.
 const LINE_BYTES: usize = 2000;
 
-/// The largest number of lines that are shown.
+/// Maximum number of lines that are shown.
 const LINES: usize = 20_000;
 
-/// The approximate limit for the HTML of all lines, in bytes.
+/// Approximate limit for the HTML of all lines, in bytes.
 pub(super) const HTML_BYTES: usize = 6 << 20;
 
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
 
-/// The prefix of a scope and its CSS class. The first match wins.
+/// Prefixes of scopes and their CSS classes. The first match wins.
 static CLASSES: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
     let all = [
         ("comment", "hc"),
@@ -57,7 +57,7 @@ static CLASSES: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
     all.into_iter().filter_map(|(scope, class)| Some((Scope::new(scope).ok()?, class))).collect()
 });
 
-/// A rendered text, which may be cut.
+/// A rendered text, which may be truncated.
 pub(super) struct Sheet {
     pub(super) html: Markup,
     pub(super) is_whole: bool,
@@ -109,7 +109,7 @@ fn sheet<L>(lines: impl Iterator<Item = L>, mut push: impl FnMut(&mut String, L)
     Sheet { html, is_whole }
 }
 
-/// Appends a line without its line end. Returns true if all of it fitted.
+/// Appends a line without its line ending. Returns true if the whole line fitted.
 fn push_line(html: &mut String, line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     push_text(html, line.strip_suffix(b"\r").unwrap_or(line), HTML_BYTES)
@@ -118,7 +118,7 @@ fn push_line(html: &mut String, line: &[u8]) -> bool {
 fn syntax(text: &str, name: &[u8]) -> Option<&'static SyntaxReference> {
     let name = String::from_utf8_lossy(name);
     let end = name.rsplit('.').next().unwrap_or_default();
-    // Syntect lacks some languages. These are close enough.
+    // Syntect lacks some languages. These syntaxes are close enough.
     let end = match end {
         "ts" | "tsx" | "jsx" | "mjs" | "cjs" => "js",
         "toml" | "cfg" | "conf" | "ini" | "lock" => "properties",
@@ -141,7 +141,7 @@ struct Colours<'c> {
 }
 
 impl Colours<'_> {
-    /// Appends a line. Returns true if all of it fitted.
+    /// Appends a line. Returns true if the whole line fitted.
     fn push_line(&mut self, html: &mut String, line: &str) -> bool {
         self.given_up |= line.len() > LINE_BYTES || self.clock.now() > self.ends;
         let parsed = match self.given_up {
@@ -166,7 +166,7 @@ impl Colours<'_> {
         true
     }
 
-    /// Appends a part of a line, which is no longer than [`LINE_BYTES`].
+    /// Appends a part of a line of at most [`LINE_BYTES`].
     fn push(&self, html: &mut String, piece: &str) {
         let piece = piece.trim_end_matches(['\n', '\r']);
         match self.class().filter(|_| !piece.trim().is_empty()) {

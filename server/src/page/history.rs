@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{problem::HttpProblem, repository::Repository};
 
-/// The number of commits on a page.
+/// Number of commits on a page.
 const ROWS: usize = 50;
 
 pub(super) fn view(

@@ -30,16 +30,17 @@ use crate::{
     problem::{Code, HttpProblem},
 };
 
-/// The number of repositories on a page.
+/// Number of repositories on a page.
 const ROWS: usize = 100;
 
-/// The number of repositories that are named for each concern.
+/// Maximum number of repositories that are named for each concern.
 const NAMED: usize = 10;
 
 /// A repository in the list.
 struct RepositoryRow {
     name: String,
-    /// `Ok(None)` if there was no time to look, an error code if it cannot be read.
+    /// `Ok(None)` if the deadline passed before the repository was read; an error code if the
+    /// repository cannot be read.
     summary: Result<Option<Overview>, Code>,
 }
 
@@ -113,8 +114,8 @@ fn page(ask: &PageRequest, rows: &[RepositoryRow], (all, number): (usize, usize)
     )
 }
 
-/// Renders what needs attention, if anything does. If the list has several pages, this is about
-/// one of them.
+/// Renders the concerns about the repositories in `rows`; nothing if there are none. `is_part` says
+/// that `rows` is one of several pages.
 fn attention(rows: &[RepositoryRow], is_part: bool) -> Markup {
     let now = Time::now();
     let mut by_kind: BTreeMap<ConcernKind, Vec<NamedConcern<'_>>> = BTreeMap::new();

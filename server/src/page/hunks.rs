@@ -9,17 +9,17 @@ use snap_core::ops::diff::{
 
 use super::show;
 
-/// The number of unchanged lines around each change.
+/// Number of unchanged lines around each change.
 const CONTEXT: usize = 3;
 
-/// The longest line that is shown whole, in bytes.
+/// Maximum length of a line that is shown whole, in bytes.
 const LINE_BYTES: usize = 4000;
 
-/// The room that is left on a page.
+/// The lines and bytes that still fit on a page.
 #[derive(Debug)]
 pub(super) struct DiffBudget {
     lines: usize,
-    /// The bytes of HTML.
+    /// Bytes of HTML.
     bytes: usize,
 }
 
@@ -30,7 +30,7 @@ impl Default for DiffBudget {
 }
 
 impl DiffBudget {
-    /// Returns true if there is no room left.
+    /// Returns true if nothing more fits.
     pub(super) fn is_full(&self) -> bool {
         self.lines == 0 || self.bytes == 0
     }
@@ -41,7 +41,7 @@ impl DiffBudget {
     }
 }
 
-/// Rendered differences, which may be cut.
+/// Rendered differences, which may be truncated.
 #[derive(Debug)]
 pub(super) struct RenderedDiff {
     pub(super) html: Markup,
@@ -54,8 +54,8 @@ impl From<Markup> for RenderedDiff {
     }
 }
 
-/// Renders the differences of two contents, as far as there is room. The element with the id
-/// `heading` names them.
+/// Renders the differences of two contents until `room` is full. The element with the id `heading`
+/// labels them.
 pub(super) fn view(
     (old, new): (&SideContent, &SideContent),
     heading: &str,

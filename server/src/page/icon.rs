@@ -15,7 +15,7 @@ fn drawn(class: &str, path: &str) -> Markup {
     }
 }
 
-/// Returns the icon of an entry's kind.
+/// Returns the icon for the kind of an entry.
 pub(super) fn of(kind: &EntryKind) -> Markup {
     match kind {
         EntryKind::Folder { .. } => drawn(

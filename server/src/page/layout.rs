@@ -1,5 +1,5 @@
-//! The frame of each page: the HTML head, the bar with the search field, the menu, the
-//! path, and the footer.
+//! The frame of each page: the HTML head, the bar with the search field, the menu, the breadcrumbs,
+//! and the footer.
 
 use maud::{DOCTYPE, Markup, html};
 use snap_core::base::number::count;
@@ -34,11 +34,11 @@ pub(super) struct RepositoryContext<'a> {
     pub(super) rev: Option<&'a str>,
 }
 
-/// What the frame of a page needs to know about the request.
+/// Parts of the frame of a page that depend on the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameContext<'a> {
     pub(super) viewer: Option<&'a Viewer>,
-    /// Set if the page may differ from the state of the upstream.
+    /// Present if the page may be out of date because the upstream does not answer.
     pub(super) away: Option<UpstreamOutage>,
 }
 

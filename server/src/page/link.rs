@@ -1,6 +1,6 @@
-//! Builds the addresses of pages, and of files and archives in the HTTP API.
+//! Builds the URLs of pages, and of files and archives in the HTTP API.
 //!
-//! | address | page |
+//! | URL | page |
 //! |---|---|
 //! | `/` | the repositories |
 //! | `/r/{repo}` | the commits of a repository; `?rev=` names a branch, `&page=` the page |
@@ -10,8 +10,8 @@
 //! | `/r/{repo}/search?q=` | a search for paths by name in the whole history |
 //! | `/r/{repo}/refs`, `/r/{repo}/stats` | branches and tags; growth of the store |
 //!
-//! In names of repositories and refs each `/` is written as `%2F`. All bytes except
-//! ASCII letters, digits and `-._~` are percent-encoded, so paths need not be UTF-8.
+//! In names of repositories and refs, `/` is written as `%2F`. All bytes except ASCII letters,
+//! digits and `-._~` are percent-encoded, so a path may have any bytes.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use snap_core::base::id::CommitId;
@@ -19,7 +19,7 @@ use snap_core::base::id::CommitId;
 /// The bytes that are percent-encoded.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Encodes one segment of an address.
+/// Encodes one segment of a URL.
 pub(super) fn part(bytes: &[u8]) -> String {
     percent_encode(bytes, ESCAPED).to_string()
 }
@@ -30,7 +30,7 @@ fn path(bytes: &[u8]) -> String {
     parts.join("/")
 }
 
-/// Builds the addresses of one repository.
+/// Builds the URLs of one repository.
 #[derive(Clone, Debug)]
 pub(super) struct Links {
     repo: String,
@@ -41,23 +41,23 @@ impl Links {
         Self { repo: part(repo.as_bytes()) }
     }
 
-    /// Returns the address of its commits.
+    /// Returns the URL of the list of commits.
     pub(super) fn log(&self) -> String {
         format!("/r/{}", self.repo)
     }
 
-    /// Returns the address of the commits of a branch, or of the history of a commit.
+    /// Returns the URL of the commits of a branch, or of the history of a commit.
     pub(super) fn log_of(&self, rev: &str, page: usize) -> String {
         let page = if page > 1 { format!("&page={page}") } else { String::new() };
         format!("/r/{}?rev={}{page}", self.repo, part(rev.as_bytes()))
     }
 
-    /// Returns the address of a commit, or of a folder or file in it.
+    /// Returns the URL of a commit, or of a folder or file in it.
     pub(super) fn entry(&self, rev: &str, at: &[u8]) -> String {
         self.below("c", rev, at)
     }
 
-    /// Returns the address of the history of a path.
+    /// Returns the URL of the history of a path.
     pub(super) fn history(&self, rev: &str, at: &[u8]) -> String {
         self.below("history", rev, at)
     }
@@ -67,30 +67,28 @@ impl Links {
         format!("/r/{}/{page}/{}{slash}{}", self.repo, part(rev.as_bytes()), path(at))
     }
 
-    /// Returns the address of the differences between two commits.
+    /// Returns the URL of the differences between two commits.
     pub(super) fn diff(&self, from: &str, to: &str) -> String {
         let (from, to) = (part(from.as_bytes()), part(to.as_bytes()));
         format!("/r/{}/diff?from={from}&to={to}", self.repo)
     }
 
-    /// Returns the address of the differences below a path.
+    /// Returns the URL of the differences below a path.
     pub(super) fn diff_of(&self, from: &str, to: &str, at: &[u8]) -> String {
         format!("{}&path={}", self.diff(from, to), part(at))
     }
 
-    /// Returns the address of another page of the repository: `refs`, `search`,
-    /// `stats`, `diff`.
+    /// Returns the URL of another page of the repository: `refs`, `search`, `stats`, `diff`.
     pub(super) fn page(&self, name: &str) -> String {
         format!("/r/{}/{name}", self.repo)
     }
 
-    /// Returns the address of a file's bytes.
+    /// Returns the URL of a file's bytes.
     pub(super) fn raw(&self, commit: &CommitId, at: &[u8]) -> String {
         format!("/v1/repos/{}/commits/{commit}/files/{}", self.repo, path(at))
     }
 
-    /// Returns the address of a folder as an archive. `form` is `zip`, `tar` or
-    /// `tar.zst`.
+    /// Returns the URL of a folder as an archive. `form` is `zip`, `tar` or `tar.zst`.
     pub(super) fn archive(&self, commit: &CommitId, at: &[u8], form: &str) -> String {
         let of = if at.is_empty() { String::new() } else { format!("?path={}", part(at)) };
         format!("/v1/repos/{}/commits/{commit}/archive.{form}{of}", self.repo)

@@ -27,17 +27,16 @@ use super::{
 };
 use crate::{pagination::until_cancelled, problem::HttpProblem, repository::Repository};
 
-/// The number of commits on a page.
+/// Number of commits on a page.
 const ROWS: usize = 50;
 
-/// How long the page waits for what each commit added. After that the column stays
-/// empty.
+/// Longest wait for the bytes that each commit added. After it, the page leaves the column empty.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The number of refs in the drop-down list.
+/// Maximum number of refs in the drop-down list.
 const CHOICES: usize = 500;
 
-/// The largest number of refs, and of labels, that are shown with a commit.
+/// Maximum number of refs, and of labels, that are shown with a commit.
 const CHIPS: usize = 50;
 
 pub(super) fn view(
@@ -57,8 +56,8 @@ pub(super) fn view(
     if let PageEnd::Beyond { last } = end {
         return Err(no_page(page, last));
     }
-    // Counting reads all trees, which a relay would have to fetch from its upstream.
-    // There only the page of statistics starts it.
+    // Counting reads all trees, which a server with an upstream would have to fetch. Such a server
+    // counts only for the page of statistics.
     let patience = ask.pages.server().hub().upstream().is_none().then_some(PATIENCE);
     let grown = ask.pages.growth().of(repository, names.tips(), patience).and_then(Result::ok);
     let to = |page| links.log_of(&named.rev, page);
@@ -99,7 +98,7 @@ fn read(
     Ok(page_of(until_cancelled(all, deadline), page, ROWS)?)
 }
 
-/// Returns the location for `snap clone` and `snap push`.
+/// Returns the URL of the repository for `snap clone` and `snap push`.
 pub(super) fn location(ask: &PageRequest) -> String {
     match ask.repo().as_str() {
         snap_remote::service::snap_server::ONLY => ask.origin.clone(),
@@ -107,7 +106,7 @@ pub(super) fn location(ask: &PageRequest) -> String {
     }
 }
 
-/// Renders the choice of a branch or tag. Without JavaScript it has a button.
+/// Renders the choice of a branch or tag. The button is for browsers without JavaScript.
 fn chooser(action: &str, names: &RefIndex, named: &NamedCommit) -> Markup {
     let all = names.all().iter().take(CHOICES).map(|(name, _)| (name, names.rev(name)));
     let all: Vec<(&RefName, String)> = all.collect();

@@ -1,10 +1,9 @@
-//! `/login` and `/logout`: put a token into a cookie that scripts cannot read and that
-//! other sites are never sent, and delete it again.
+//! `/login` stores a token in a cookie that scripts cannot read and that browsers send only to this
+//! server. `/logout` deletes the cookie.
 //!
-//! Both forms are protected against cross-site request forgery. The form of `/logout`
-//! has a value that is derived from the token. The form of `/login` belongs to a cookie
-//! that is set together with it. Other sites can neither read nor send that cookie.
-//! Over TLS they cannot set it either.
+//! Each form has a CSRF token. That of `/logout` is derived from the token of the client. That of
+//! `/login` is derived from a cookie that the server sets together with the form. Other sites can
+//! neither read that cookie nor make a browser send it. Over TLS they cannot set it either.
 
 use axum::{
     body::Body,
@@ -25,25 +24,24 @@ use crate::{
     problem::{Code, HttpProblem},
 };
 
-/// The lifetime of a login form, in seconds.
+/// Lifetime of a login form, in seconds.
 const FORM_SECS: i64 = 3600;
 
-/// The header that makes a browser delete what it has stored for this server.
+/// Header that makes a browser delete what it has stored for this server.
 const CLEAR: HeaderName = HeaderName::from_static("clear-site-data");
 
-/// The largest form, in bytes.
+/// Maximum size of a form, in bytes.
 const FORM_BYTES: u64 = 32 << 10;
 
-/// The longest token, in bytes. Browsers silently drop a cookie of more than 4096
-/// bytes.
+/// Maximum length of a token, in bytes. Browsers silently drop a cookie of more than 4096 bytes.
 const TOKEN_BYTES: usize = 3900;
 
-/// The person who is logged in.
+/// The user who is logged in.
 #[derive(Clone, Debug)]
 pub(super) struct Viewer {
-    /// The name of the token.
+    /// Name of the user's token.
     pub(super) name: String,
-    /// The value that forms must contain.
+    /// CSRF token that forms must contain.
     pub(super) form: String,
 }
 
@@ -194,7 +192,7 @@ fn set(response: &mut Response, cookie: Option<HeaderValue>) {
     }
 }
 
-/// Redirects to a path of this server. Another address is replaced by `/`.
+/// Redirects to `to` if it is a path of this server, or else to `/`.
 fn go(to: &str) -> Response {
     let is_here = to.starts_with('/') && !to.starts_with("//") && is_plain(to);
     let to = HeaderValue::from_str(if is_here { to } else { "/" });
@@ -202,7 +200,7 @@ fn go(to: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// Returns true if the text can be used unescaped in a cookie or an address.
+/// Returns true if the text can be used unescaped in a cookie or a URL.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\";,\\".contains(&byte);
     !text.is_empty() && text.bytes().all(plain)

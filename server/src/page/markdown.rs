@@ -15,16 +15,17 @@ use super::{
     show,
 };
 
-/// The largest number of events in a document.
+/// Maximum number of parser events in a document.
 const EVENTS: usize = 100_000;
 
-/// The largest number of elements inside each other, and of quotes and lists that a line begins.
+/// Maximum nesting depth of elements, and maximum number of quote and list markers that begin a
+/// line.
 const DEPTH: usize = 50;
 
-/// The level of the heading of the page above a document.
+/// Level of the page's heading above a document.
 const LEVEL_ABOVE: usize = 2;
 
-/// The end tags of headings, from the level below [`LEVEL_ABOVE`].
+/// End tags of headings, from the level below [`LEVEL_ABOVE`].
 const HEADING_ENDS: [&str; 4] = ["</h3>", "</h4>", "</h5>", "</h6>"];
 
 const LINK_END: &str = "</a>";
@@ -32,13 +33,13 @@ const LINK_END: &str = "</a>";
 const CODE_START: &str = "<pre tabindex=\"0\"><code>";
 const CODE_END: &str = "</code></pre>";
 
-/// The commit around a document.
+/// Resolves the links and images of a document in its commit.
 pub(super) struct DocumentContext<'a> {
-    /// The folder of the document, at which relative links begin.
+    /// Folder of the document, in which relative links begin.
     pub(super) folder: &'a [u8],
-    /// Returns the address of the page of a path.
+    /// Returns the URL of the page of a path.
     pub(super) page: &'a dyn Fn(&[u8]) -> String,
-    /// Returns the address of the image at a path, if a page may show it.
+    /// Returns the URL of the image at a path, if a page may show it.
     pub(super) image: &'a dyn Fn(&[u8]) -> Option<String>,
 }
 
@@ -69,8 +70,8 @@ pub(super) fn view(text: &str, context: &DocumentContext<'_>) -> Option<Markup> 
     Some(html! { div.document { (PreEscaped(writer.html)) } })
 }
 
-/// Counts the markers of quotes and lists at the beginning of a line. The parser needs quadratic time
-/// for thousands of them and a paragraph of many lines, so such a text must not reach it.
+/// Counts the quote and list markers at the beginning of a line. The parser needs quadratic time
+/// for thousands of markers and a paragraph of many lines, so such a text must not reach it.
 fn marker_count(line: &[u8]) -> usize {
     let is_marker = |byte: &u8| b" \t>-+*.)0123456789".contains(byte);
     let end = line.iter().position(|byte| !is_marker(byte)).unwrap_or(line.len());
@@ -99,22 +100,22 @@ struct DocumentWriter<'a> {
     /// The text of the open block of HTML.
     html_block: Option<String>,
     heading: Option<OpenHeading>,
-    /// The levels of the last heading and of those above it, as in the document.
+    /// Levels, as in the document, of the last heading and of the headings above it.
     levels: Vec<usize>,
-    /// How often each id of a heading was wanted.
+    /// Number of headings that have each id, before numbering.
     anchors: HashMap<String, usize>,
     table: OpenTable,
 }
 
 struct OpenImage {
-    /// The number of elements around it.
+    /// Number of elements around the image.
     depth: usize,
     destination: Option<Destination>,
     text: String,
 }
 
 struct OpenHeading {
-    /// The position in the HTML at which its attributes end.
+    /// Position in the HTML at which the attributes of the heading end.
     at: usize,
     text: String,
 }
@@ -151,7 +152,7 @@ impl DocumentWriter<'_> {
                 };
                 self.markup(&shown.0);
             }
-            // Of options that are off.
+            // These events belong to options that are off.
             Event::FootnoteReference(_) | Event::InlineMath(_) | Event::DisplayMath(_) => {}
         }
     }
@@ -212,7 +213,7 @@ impl DocumentWriter<'_> {
                 self.image = Some(OpenImage { depth, destination, text: String::new() });
                 ("".into(), "")
             }
-            // Of options that are off.
+            // These tags belong to options that are off.
             _ => ("".into(), ""),
         };
         self.html.push_str(&start);
@@ -241,7 +242,8 @@ impl DocumentWriter<'_> {
         self.markup(CODE_END);
     }
 
-    /// Starts a heading below the heading of the page. Leaves out no level.
+    /// Starts a heading below the heading of the page. Renumbers the levels so that none is
+    /// skipped.
     fn start_heading(&mut self, level: usize) -> (Cow<'static, str>, &'static str) {
         self.levels.retain(|above| *above < level);
         self.levels.push(level);
@@ -251,7 +253,7 @@ impl DocumentWriter<'_> {
         (">".into(), HEADING_ENDS[below - 1])
     }
 
-    /// Returns the id of a heading. Numbers those that have the same text.
+    /// Returns the id of a heading. Repeated ids get a number.
     fn new_anchor(&mut self, text: &str) -> String {
         let id = anchor(text);
         let count = self.anchors.entry(id.clone()).or_default();
@@ -285,7 +287,8 @@ impl DocumentWriter<'_> {
         }
     }
 
-    /// Appends an image; if the page may not show it, a link to it, or its alternative text.
+    /// Appends an image. If the page may not show the image, appends a link to it or its
+    /// alternative text.
     fn push_image(&mut self, image: &OpenImage) {
         let text = if image.text.trim().is_empty() { "image" } else { &image.text };
         let source = match &image.destination {
@@ -437,7 +440,7 @@ mod tests {
         ] {
             assert_eq!(rendered(&text), None, "{}", &text[..10]);
         }
-        // Each link contains the address of its folder.
+        // Each link has a URL of 1 KiB.
         let context =
             DocumentContext { folder: b"", page: &|_| "a".repeat(1 << 10), image: &|_| None };
         assert!(view(&"[a](b) ".repeat(1000), &context).is_some());

@@ -5,11 +5,11 @@
 //!
 //! Nothing from a snapshot can run as code: `show` escapes all names and contents, and
 //! `security_headers` sets a content security policy. Contents other than text are not part of a
-//! page: the browser loads them from their address in the HTTP API.
+//! page: the browser loads them from the HTTP API.
 //!
 //! | module | content |
 //! |---|---|
-//! | `link`, `page_request`, `ref_index` | building and parsing the addresses of pages |
+//! | `link`, `page_request`, `ref_index` | building and parsing the URLs of pages |
 //! | `show`, `moment`, `icon` | how names, texts, times and kinds are shown |
 //! | `assets`, `layout`, `security_headers` | stylesheet and script, page frame, response headers |
 //! | the others | one page each, or a part of one |
@@ -89,8 +89,8 @@ impl Pages {
     }
 }
 
-/// Returns the routes of the pages. They check no tokens: see
-/// [`app_service`](crate::app_service).
+/// Returns the routes of the pages. The handlers check no tokens:
+/// [`app_service`](crate::app_service) does.
 pub(crate) fn routes() -> Routes<Pages> {
     Routes::new()
         .route(Method::GET, "/", RouteAccess::Page, home::view)
@@ -102,7 +102,7 @@ pub(crate) fn routes() -> Routes<Pages> {
         .merge(repositories())
 }
 
-/// Returns the pages of a repository.
+/// Returns the routes of the pages of a repository.
 fn repositories() -> Routes<Pages> {
     let log = async |page: PageRequest| page.show(log::view).await;
     let snapshot = async |page: PageRequest| page.show(snapshot::view).await;

@@ -1,7 +1,7 @@
-//! What an administrator asks about a repository: when its branches were last pushed, how much
+//! The overview of a repository for an administrator: when its branches were last pushed, how much
 //! space it takes, when it was verified, and what needs attention.
 //!
-//! An overview costs the end of one log and one commit for each branch, and the metadata of each
+//! An overview reads the end of the log and one commit for each branch, and the metadata of each
 //! pack. It sends no request to the upstream.
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
@@ -21,13 +21,13 @@ use crate::{
     repository::Repository,
 };
 
-/// The number of branches that are listed.
+/// Maximum number of branches that are listed.
 const BRANCHES: usize = 5;
 
-/// The age of a check after which data should be read again.
+/// Age of a check after which the data should be verified again.
 const VERIFIED_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The part of a quota above which the repository needs attention, in percent.
+/// Percentage of a quota above which the repository needs attention.
 const QUOTA_PERCENT: u128 = 90;
 
 /// The state of a repository.
@@ -41,10 +41,10 @@ pub(super) struct Overview {
     pub(super) damaged_refs: Arc<Vec<RefName>>,
     pub(super) damaged_packs: usize,
     pub(super) packs: usize,
-    /// The bytes of these packs.
+    /// Bytes of all packs.
     pub(super) stored_bytes: u64,
     pub(super) quota: Option<QuotaUsage>,
-    /// `None` if the packs are verified elsewhere.
+    /// `None` without packs, or if the packs are verified elsewhere.
     pub(super) checks: Option<DataChecks>,
 }
 
@@ -52,21 +52,21 @@ pub(super) struct Overview {
 pub(super) struct BranchOverview {
     pub(super) name: RefName,
     id: CommitId,
-    /// `None` if the log does not record it.
+    /// `None` if the log does not record the move.
     pub(super) last_move: Option<LastMove>,
     /// The time of the commit that the branch points at.
     pub(super) committed: Time,
 }
 
 impl BranchOverview {
-    /// Returns the time of the last move, or of the commit if that is not known.
+    /// Returns the time of the last move if the log records it, or else of the commit.
     pub(super) fn time(&self) -> Time {
         self.last_move.as_ref().map_or(self.committed, |last| last.time)
     }
 }
 
 impl Overview {
-    /// Looks at a repository. Returns `None` after the deadline.
+    /// Reads the state of a repository. Returns `None` after the deadline.
     ///
     /// # Errors
     /// [`Code::Damaged`] when a commit cannot be read, [`Code::Unavailable`].
@@ -123,7 +123,7 @@ pub(super) enum ConcernKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Concern {
     pub(super) kind: ConcernKind,
-    /// How bad it is, if that can be said in a word or two.
+    /// How severe the problem is, in a word or two.
     pub(super) detail: Option<String>,
 }
 
@@ -132,8 +132,8 @@ impl Concern {
         Self { kind, detail: None }
     }
 
-    /// Lists the concerns about a repository. The summary is `Ok(None)` if the deadline
-    /// passed before.
+    /// Lists the concerns about a repository. An `Ok(None)` summary, of a repository that was not
+    /// read before the deadline, gives none.
     pub(super) fn about(summary: &Result<Option<Overview>, Code>, now: Time) -> Vec<Self> {
         let overview = match summary {
             Err(Code::Damaged) => return vec![Self::new(ConcernKind::Damaged)],

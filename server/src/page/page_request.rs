@@ -1,6 +1,7 @@
-//! The parsed request for a page: the parts of its path and its query, as bytes.
+//! The parsed request for a page.
 //!
-//! They are decoded from the URI itself, because names in snapshots need not be UTF-8.
+//! The parts of its path and its query are bytes that are decoded from the URI itself, because
+//! names in snapshots may not be UTF-8.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -44,17 +45,17 @@ pub(super) struct PageRequest {
 pub(super) type View =
     fn(&PageRequest, &Arc<Repository>, &dyn Observer) -> Result<Markup, HttpProblem>;
 
-/// A commit that is named in an address.
+/// A commit that a URL names.
 #[derive(Clone, Debug)]
 pub(super) struct NamedCommit {
-    /// The revision as it is written there.
+    /// The revision as written in the URL.
     pub(super) rev: String,
     pub(super) id: CommitId,
     pub(super) commit: Commit,
 }
 
 impl NamedCommit {
-    /// Returns the name of a branch or tag, or the first digits of a commit id.
+    /// Returns the revision as text; for a full commit id, only the first digits.
     pub(super) fn shown(&self) -> String {
         match self.rev == self.id.to_string() {
             true => short(&self.id),
@@ -107,8 +108,8 @@ pub(super) fn query(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 impl PageRequest {
-    /// Returns the logged-in viewer, and whether the page may be out of date. Call it
-    /// after the page is rendered, since rendering may contact the upstream.
+    /// Returns the logged-in viewer, and whether the page may be out of date. Callers must render
+    /// the page first, since rendering may contact the upstream.
     pub(super) fn around(&self) -> FrameContext<'_> {
         let repo = self.repo();
         let repo = Some(repo.as_str()).filter(|repo| !repo.is_empty());
@@ -120,7 +121,7 @@ impl PageRequest {
         self.text(1)
     }
 
-    /// Returns the builder of addresses in this repository.
+    /// Returns the builder of URLs in this repository.
     pub(super) fn links(&self) -> Links {
         Links::new(&self.repo())
     }
@@ -189,7 +190,7 @@ impl PageRequest {
         Ok(NamedCommit { rev: rev.to_owned(), id, commit })
     }
 
-    /// Returns the commit of `?rev=`, or the start commit, or `None` if there is no
+    /// Returns the commit that `?rev=` names, or else the start commit; `None` if there is no
     /// commit yet.
     pub(super) fn wanted(
         &self,
@@ -202,8 +203,7 @@ impl PageRequest {
         }
     }
 
-    /// Returns the start commit: the one that the [first](RefIndex::first) branch or tag
-    /// points at.
+    /// Returns the start commit: the target of the [first](RefIndex::first) branch or tag.
     pub(super) fn first(
         &self,
         repository: &Repository,
@@ -215,10 +215,10 @@ impl PageRequest {
     }
 }
 
-/// The longest path that pages show, in bytes: each link of a page contains the path.
+/// Maximum length of a path that pages show, in bytes: each link of a page contains the path.
 const PATH_BYTES: usize = 4096;
 
-/// The highest page number of a list.
+/// Maximum page number of a list.
 const MOST_PAGES: usize = 100_000;
 
 #[cfg(test)]

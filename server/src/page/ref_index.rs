@@ -1,4 +1,4 @@
-//! The branches and tags of a repository, and how addresses name them.
+//! The branches and tags of a repository, and how URLs name them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,9 +16,9 @@ pub(super) struct RefIndex {
     all: Vec<(RefName, CommitId)>,
     /// The names of damaged refs.
     damaged: Vec<RefName>,
-    /// The branch that a clone checks out. It need not exist.
+    /// The branch that a clone checks out. It may not exist.
     default: Option<RefName>,
-    /// The refs that point at each commit, as positions in `all`.
+    /// Positions in `all` of the refs that point at each commit.
     at: HashMap<CommitId, Vec<usize>>,
     branches: HashSet<String>,
 }
@@ -81,8 +81,8 @@ impl RefIndex {
         places.iter().map(|place| &self.all[*place].0)
     }
 
-    /// Returns the shortest unambiguous name of a ref. A bare name means a branch, if
-    /// there is one.
+    /// Returns the shortest unambiguous name of a ref. If a branch and a tag have the same name,
+    /// the bare name means the branch.
     pub(super) fn rev(&self, name: &RefName) -> String {
         let is_other = name.kind() == RefKind::Tag && self.branches.contains(name.short());
         if is_other { format!("tags/{}", name.short()) } else { name.short().to_owned() }

@@ -24,10 +24,10 @@ use super::{
 };
 use crate::{pagination::until_cancelled, problem::HttpProblem, repository::Repository};
 
-/// The number of branches and tags on a page.
+/// Number of branches and tags on a page.
 const ROWS: usize = 200;
 
-/// The largest number of damaged refs that are named.
+/// Maximum number of damaged refs that are named.
 const DAMAGED: usize = 20;
 
 type Row<'r> = (&'r RefName, &'r CommitId, Commit);
@@ -94,7 +94,7 @@ fn read<'n>(
     deadline: &Deadline<'_>,
 ) -> Result<(Vec<Row<'n>>, PageEnd), HttpProblem> {
     let store = repository.repo().store();
-    // Reads the commits of this page only.
+    // Read only the commits of this page.
     let all = names.all().iter().skip((page - 1) * ROWS).take(ROWS);
     let rows = all.map(|(name, id)| store.commit(id).map(|commit| (name, id, commit)));
     Ok(page_of(until_cancelled(rows, deadline), 1, ROWS)?)

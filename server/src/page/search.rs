@@ -23,16 +23,16 @@ use super::{
 };
 use crate::{problem::HttpProblem, repository::Repository};
 
-/// The largest number of paths that are listed.
+/// Maximum number of paths that are listed.
 const LISTED: usize = 500;
 
-/// The limit for the length of all listed paths, in bytes.
+/// Maximum length of all listed paths together, in bytes.
 const PATHS_BYTES: usize = 2 << 20;
 
-/// The approximate limit for the matches that a search holds in memory, in bytes.
+/// Approximate limit for the matches that a search holds in memory, in bytes.
 const FIND_BYTES: usize = 16 << 20;
 
-/// The bytes that make a query a pattern. Any other query matches parts of names.
+/// Bytes that make a query a pattern. Any other query matches parts of names.
 const WILDCARDS: &[u8] = b"*?[]{}\\/";
 
 /// Why a search ended early.
@@ -93,7 +93,7 @@ fn look(
     let tips = RefIndex::of(repository)?.tips();
     let is_pattern = query.iter().any(|byte| WILDCARDS.contains(byte));
     let within = [b"*", query, b"*"].concat();
-    // A pattern must be UTF-8. Other queries are searched for as whole names.
+    // A pattern must be UTF-8. A query of other bytes must match a whole name.
     let is_text = std::str::from_utf8(query).is_ok();
     let pattern = if is_pattern || !is_text { query } else { &within };
     let options =

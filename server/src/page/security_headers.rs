@@ -1,9 +1,8 @@
 //! The security headers of all responses, and error pages for browsers.
 //!
-//! A page may load its own stylesheet, script and images, and nothing else. There are
-//! no inline scripts or styles, so none that is smuggled in with a name or a content
-//! can run. Responses of the HTTP API have a stricter policy, in case a browser shows
-//! them.
+//! A page may load its own stylesheet, script and images, and nothing else. The policy forbids
+//! inline scripts and styles, so that none can be smuggled in with a name or a content. Responses
+//! of the HTTP API have a stricter policy, in case a browser shows them.
 
 use axum::{
     extract::Request,
@@ -36,14 +35,14 @@ const RESOURCES: HeaderName = HeaderName::from_static("cross-origin-resource-pol
 /// revalidate it each time.
 const REVALIDATE: &str = "private, no-cache";
 
-/// The Cache-Control of a response to a logged-in browser. After logging out, the next
-/// user of the browser must not find it in the cache.
+/// The Cache-Control of a response to a logged-in browser. After a logout, the next user of the
+/// browser must not find the response in the cache.
 const NO_STORE: &str = "private, no-store";
 
 /// The Cross-Origin-Resource-Policy: pages of other sites may not load anything from this server.
 const USED: &str = "same-origin";
 
-/// Middleware that adds these headers. For browsers it replaces a problem response by a
+/// Middleware that adds the security headers, and for browsers replaces a problem response by a
 /// page.
 pub(crate) async fn guard<A: Future<Output = Response>>(
     access: &AccessControl,
@@ -59,7 +58,7 @@ pub(crate) async fn guard<A: Future<Output = Response>>(
     if is_logged_in { not_kept(response) } else { response }
 }
 
-/// Forbids to cache the response, whatever it said before.
+/// Forbids caching of the response, whatever its own `Cache-Control` says.
 fn not_kept(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(NO_STORE));
@@ -94,8 +93,8 @@ async fn with_error_page<A: Future<Output = Response>>(
     with_headers(replace_body(response, page), is_file)
 }
 
-/// Replaces the body of a problem response by a page. Keeps all its other headers, such
-/// as `Retry-After` and `snap-upstream`.
+/// Replaces the body of a problem response by a page. Keeps the other headers, such as
+/// `Retry-After` and `snap-upstream`.
 fn replace_body(refusal: Response, page: Response) -> Response {
     let (mut head, _) = refusal.into_parts();
     let (page, body) = page.into_parts();
@@ -124,7 +123,7 @@ fn with_headers(mut response: Response, is_file: bool) -> Response {
     response
 }
 
-/// Returns true if the client is a browser that shows a page.
+/// Returns true if the client expects a page: at the URL of a page, or if it accepts HTML.
 fn wants_page(path: &str, headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let accepts = accepts.is_some_and(|value| value.contains("text/html"));

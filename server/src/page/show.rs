@@ -9,13 +9,13 @@ use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
-/// The approximate limit for the HTML of a name or a line, in bytes.
+/// Approximate limit for the HTML of a name or a line, in bytes.
 const NAME_HTML: usize = 16 << 10;
 
-/// The approximate limit for the HTML of a text with several lines, in bytes.
+/// Approximate limit for the HTML of a text with several lines, in bytes.
 const LINES_HTML: usize = 2 << 20;
 
-/// The number of characters that are shown of an author or a message in a list.
+/// Number of characters that are shown of an author or a message in a list.
 const BRIEF_CHARS: usize = 200;
 
 /// Renders a name, isolated from the writing direction around it.
@@ -23,7 +23,7 @@ pub(super) fn name(bytes: &[u8]) -> Markup {
     html! { bdi { (text(bytes)) } }
 }
 
-/// Renders bytes as text. Keeps tabs and cuts a long text.
+/// Renders bytes as text. Keeps tabs and truncates a long text.
 pub(super) fn text(bytes: &[u8]) -> Markup {
     let mut shown = String::with_capacity(bytes.len().min(NAME_HTML) + 16);
     if !push_text(&mut shown, bytes, NAME_HTML) {
@@ -38,8 +38,8 @@ pub(super) fn brief(whole: &str) -> Markup {
     html! { (text(&whole.as_bytes()[..end])) @if end < whole.len() { "…" } }
 }
 
-/// Appends bytes as text to `html` until that is about `most` bytes long. Keeps tabs.
-/// Returns true if all bytes were appended.
+/// Appends bytes as text to `html`, until `html` has about `most` bytes. Keeps tabs. Returns true
+/// if all bytes were appended.
 pub(super) fn push_text(html: &mut String, bytes: &[u8], most: usize) -> bool {
     let mut is_escaped = false;
     for chunk in bytes.utf8_chunks() {
@@ -102,7 +102,7 @@ pub(super) fn is_plain(text: &str) -> bool {
     !text.chars().any(is_hidden)
 }
 
-/// Renders several lines that a person wrote. Cuts a long text.
+/// Renders several lines that a person wrote. Truncates a long text.
 pub(super) fn lines(text: &str) -> Markup {
     let mut shown = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {

@@ -18,7 +18,7 @@ use maud::{Markup, html};
 use snap_core::base::number::{ByteCount, count, grouped};
 use snap_core::base::observe::Observer;
 
-/// How long the page waits for the numbers. Counting continues after that.
+/// Longest wait of the page for the numbers. Counting continues after it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn view(

@@ -1,6 +1,6 @@
-//! Statistics about the growth of a store. They are computed for the commits that
-//! branches and tags point at, on a thread of their own, and cached. If refs move all
-//! the time, they are computed again at intervals.
+//! Statistics about the growth of a store. A background thread computes them for the commits that
+//! branches and tags point at, and caches them. If refs move all the time, the server computes them
+//! again at intervals.
 
 use std::{
     collections::HashMap,
@@ -25,43 +25,39 @@ use super::{
 };
 use crate::{causes::causes, clock::Clock, repository::Repository};
 
-/// The number of commits whose size is kept for each repository.
+/// Number of commits whose size is kept for each repository.
 const COMMITS: usize = 10_000;
 
-/// The number of newest commits that the page lists.
+/// Number of newest commits that the page lists.
 const NEWEST: usize = 20;
 
-/// The number of largest files that the page lists.
+/// Number of largest files that the page lists.
 const FILES: usize = 10;
 
-/// The time limit for computing the statistics of a repository.
+/// Time limit for computing the statistics of a repository.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// The interval before a failed computation is repeated, unless [`REST_FACTOR`] asks for a
-/// longer one.
+/// Interval before a failed computation is repeated, unless [`REST_FACTOR`] requires a longer one.
 const RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// After a computation that took some time, the next one for the same repository starts this many
-/// times later, so that repositories whose refs move all the time leave room for others.
+/// Pause after a computation for a repository, as a multiple of the time that the computation took.
+/// So repositories whose refs move all the time leave room for others.
 const REST_FACTOR: u32 = 10;
 
-/// The number of repositories whose statistics are computed at the same time. While that many are
-/// in progress, no other computation starts.
+/// Maximum number of computations at the same time. While that many run, no other one starts.
 const AT_ONCE: usize = 2;
 
-/// The number of repositories whose statistics are cached.
+/// Maximum number of repositories whose statistics are cached.
 const KEPT: usize = 64;
 
 /// The statistics of a repository that pages show.
 #[derive(Debug)]
 pub(super) struct GrowthStats {
-    /// The number of commits.
     pub(super) commit_count: u64,
     /// The sum of the sizes of all files in all commits, in bytes.
     pub(super) snapshot_bytes: u64,
-    /// What all commits added, in sum.
+    /// Data that all commits together added.
     pub(super) added: AddedData,
-    /// The number of packs.
     pub(super) packs: u64,
     /// The newest commits, newest first.
     pub(super) newest: Vec<CommitStats>,
@@ -99,7 +95,7 @@ impl GrowthStats {
         self.stored.get(id).copied()
     }
 
-    /// Returns the number of commits for which that is known.
+    /// Returns the number of commits whose stored bytes are known.
     pub(super) fn known(&self) -> u64 {
         self.stored.len() as u64
     }
@@ -165,7 +161,7 @@ struct StatsCacheInner {
 /// A running computation. Dropping it records the outcome, even after a panic.
 struct Counting {
     growth: StatsCache,
-    /// Dropped, as a field, after the outcome is recorded.
+    /// Fields drop after `Drop::drop`, so the computation ends after the outcome is recorded.
     computation: LeaderGuard<String, ()>,
     name: String,
     tips: Vec<CommitId>,
@@ -191,10 +187,9 @@ impl StatsCache {
         Self { shared: Arc::new(StatsCacheInner { known, computations, clock }) }
     }
 
-    /// Returns the statistics of a repository whose refs point at `tips`. Starts a
-    /// computation if it is due, and waits for it up to `patience`. If it takes longer,
-    /// returns the previous statistics, or `None` if there are none. With
-    /// `patience: None` no computation is started.
+    /// Returns the statistics of a repository whose refs point at `tips`. Starts a computation if
+    /// it is due, and waits for it up to `patience`. If the computation takes longer, returns the
+    /// previous statistics, or `None` without any. With `patience: None` starts no computation.
     pub(super) fn of(
         &self,
         repository: &Arc<Repository>,
@@ -299,7 +294,7 @@ mod tests {
     }
 
     impl StatsCache {
-        /// Computes the statistics of the repository `a`, in that time.
+        /// Computes the statistics of the repository `a`, which takes the time `took`.
         fn compute(&self, counted: Counted, took: Duration) {
             let mut counting = self.begins("a", &[]).unwrap();
             self.shared.clock.advance(took);

@@ -14,8 +14,8 @@ use crate::{
     repository::{Repository, RepositoryResources},
 };
 
-/// Creates a repository with two commits of a file `a`, the older one first. It is
-/// deleted with the returned folder.
+/// Creates a repository with two commits of a file `a`, the older one first. Dropping the returned
+/// folder deletes the repository.
 pub(super) fn two_commits() -> (TempDir, Repository, [NamedCommit; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let (store, files) = (folder.path().join("store"), folder.path().join("files"));

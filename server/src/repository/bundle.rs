@@ -1,7 +1,7 @@
-//! Bundles: downloads of a commit with its objects, and uploads of them.
+//! Bundles: downloads and uploads of a commit with its objects.
 //!
-//! A download is laid out first, which settles its length, its ETag and the position of
-//! each byte. Then any range of it can be copied from the packs in the store.
+//! The server lays out a download first, which settles its length, its ETag and the position of
+//! each byte. Then the server can copy any range of the bundle from the packs in the store.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -56,8 +56,8 @@ impl ClientObjects {
 /// A function that writes a range of the pack at a path.
 pub type CopyPack<'c> = dyn Fn(&Path, Range<u64>, &mut dyn Write) -> io::Result<()> + 'c;
 
-/// The position of every byte of a bundle: a head, then each pack behind its length,
-/// then a length of 0.
+/// The position of every byte of a bundle: a head, then the length and the bytes of each pack, then
+/// a length of 0.
 #[derive(Debug)]
 pub struct BundleLayout {
     head: Vec<u8>,
@@ -125,8 +125,8 @@ impl BundleLayout {
     }
 }
 
-/// Writes the part of `bytes`, which start at `at`, that is in the range. Returns their
-/// end.
+/// Writes those of the `bytes` that lie in `range`. The `bytes` begin at the position `at` of the
+/// bundle. Returns the position of their end.
 fn write_part(
     (at, bytes): (u64, &[u8]),
     range: &Range<u64>,
@@ -155,7 +155,7 @@ impl Repository {
         use_it: impl FnOnce(&BundleLayout) -> T,
     ) -> Result<T, HttpProblem> {
         let store = self.repo.store();
-        // No pack is merged or removed while this is held.
+        // While `_hold` lives, no pack is merged or removed.
         let _hold = store.pin_packs()?;
         let known = self.bundles.get(&commit);
         if let Some(layout) = known.filter(|layout| have.is_nothing() && layout.is_there()) {
@@ -196,7 +196,7 @@ impl Repository {
     }
 
     /// Writes a range of a pack that a layout refers to. If a relay has evicted the pack from its
-    /// cache since, it fetches the pack again.
+    /// cache in the meantime, it fetches the pack again.
     ///
     /// # Errors
     /// The errors of `out`, and an error when the pack cannot be read.
@@ -241,8 +241,8 @@ impl Repository {
         }
     }
 
-    /// Stores the bundle in a temporary file before it is unpacked. Unpacking stops
-    /// cache eviction and other publications, so it must not wait for a slow client.
+    /// Stores the bundle in a temporary file, then unpacks it. Unpacking blocks cache eviction and
+    /// other publications, so it must not wait for a slow client.
     fn unpack_kept(
         &self,
         pieces: BodyPieces,
@@ -268,7 +268,7 @@ impl Repository {
         self.unpack(&mut BufReader::with_capacity(READ_BYTES, file), check)
     }
 
-    /// Unpacks a bundle. On a relay the caller has stored all of it on disk before.
+    /// Unpacks a bundle. On a relay, the caller must have stored all of the bundle on disk.
     fn unpack(
         &self,
         input: &mut dyn Read,

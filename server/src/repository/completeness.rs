@@ -13,8 +13,7 @@ use crate::{
 };
 
 impl Repository {
-    /// Finishes a publication that was interrupted when a server was killed, after
-    /// which only some of its packs are published.
+    /// Finishes a publication if a killed server has published only some of its packs.
     pub(super) fn finish_interrupted_publish(&self) {
         if self.upstream.is_some() {
             return;

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folders and files to watch. Folders have the inode that they had at first.
+/// Folders and files to watch. Each folder has the inode that it had at the start.
 #[derive(Debug, Default)]
 pub(crate) struct FolderWatch {
     folders: Vec<(PathBuf, Option<Inode>)>,
@@ -24,8 +24,8 @@ fn inode(path: &Path) -> Option<Inode> {
 }
 
 impl FolderWatch {
-    /// Records the current inodes of `folders`, which must stay the same folders.
-    /// `files` must stay present but may be replaced.
+    /// Records the current inodes of `folders`, which must stay the same. `files` must stay present
+    /// but may be replaced.
     pub(crate) fn of(
         folders: impl IntoIterator<Item = PathBuf>,
         files: impl IntoIterator<Item = PathBuf>,

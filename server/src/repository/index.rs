@@ -1,11 +1,11 @@
-//! The index that clients read: a set of outline files, named by their hash, that
-//! together list all packs of the store. They are kept in `cache/outlines/` of the
-//! store and written again when they are lost.
+//! The index that clients read: a set of outline files, named by their hash, that together list all
+//! packs of the store. The files lie in `cache/outlines/` of the store. The server writes lost
+//! files again.
 //!
-//! Most files are written by clients, for the packs that they push. The server writes
-//! files for packs that no file lists yet: packs of local commits, and merged packs. It
-//! merges small files when there are too many. No two clients' files list the same
-//! pack, so the total size of the index is that of the packs' outlines.
+//! Clients write most files, for the packs that they push. The server writes files for packs that
+//! no file lists yet: packs of local commits, and merged packs. It merges small files when there
+//! are too many. Files of two clients never list the same pack, so the index is as large as the
+//! outlines of all packs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,13 +28,13 @@ use crate::causes::causes;
 /// The folder in `cache/` of a store.
 const FOLDER: &str = "outlines";
 
-/// The size at which the server starts the next file, in bytes.
+/// Length at which the server begins the next file, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Files shorter than this are small, in bytes.
+/// Length below which a file is small, in bytes.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// More small files than this are merged.
+/// Number of small files above which the server merges them.
 const SMALL_FILES: usize = 16;
 
 /// A file: its length in bytes and the packs that it lists.
@@ -44,11 +44,11 @@ type IndexFile = (u64, BTreeSet<PackId>);
 pub(super) struct Index {
     dir: PathBuf,
     files: Mutex<BTreeMap<String, IndexFile>>,
-    /// Packs that cannot be read. Each was logged once.
+    /// Packs that cannot be read, each of which was logged once.
     unreadable: Mutex<BTreeSet<PackId>>,
 }
 
-/// What [`Index::write`] has written.
+/// Result of [`Index::write`].
 #[derive(Debug, Default)]
 struct Written {
     files: BTreeSet<String>,
@@ -61,7 +61,7 @@ impl Index {
     /// Reads the files, and removes damaged ones.
     ///
     /// # Errors
-    /// [`PathError`] if the folder is a link: files elsewhere would be removed.
+    /// [`PathError`] if the folder is a link, through which files elsewhere would be removed.
     pub(super) fn open(store: &Store) -> Result<Self, PathError> {
         let dir = store.dir().join("cache").join(FOLDER);
         check_no_links_between(store.dir(), &dir)?;
@@ -179,7 +179,7 @@ impl Index {
         Ok(written)
     }
 
-    /// Logs an unreadable pack. It must not keep clients from reading the others.
+    /// Logs an unreadable pack once. Clients can still read the other packs.
     fn log_unreadable(&self, id: &PackId, error: &StoreError) {
         if self.unreadable.lock().insert(*id) {
             let error = causes(error);
@@ -218,9 +218,10 @@ impl Index {
         let _ = Disk::cache(&self.dir).remove(&self.dir.join(name));
     }
 
-    /// Keeps a file that a client wrote, if all outlines in it are those of packs of this store and
-    /// no other file lists any of them. Otherwise a client could have the same packs listed in any
-    /// number of files. The server writes its own file for packs that it refused here.
+    /// Keeps a file that a client wrote, if its outlines are those of packs of this store and no
+    /// other file lists any of these packs. Otherwise a client could have the same packs listed in
+    /// any number of files. The server writes its own file for the packs of a file that it does not
+    /// keep.
     pub(super) fn adopt(
         &self,
         store: &Store,

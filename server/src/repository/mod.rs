@@ -1,6 +1,6 @@
-//! One repository: a store on disk, the packs staged for it, its uploads, and the index
-//! that clients read. Behind an upstream (`snap serve --upstream`, or a bucket) the
-//! store on disk is a cache of the upstream's store.
+//! One repository: a store on disk, the packs staged for it, its uploads, and the index that
+//! clients read. With an upstream (`snap serve --upstream`, or a bucket), the store on disk is a
+//! cache of the upstream's store.
 //!
 //! All functions here may block. Callers run them on blocking threads, never on the
 //! async runtime. Which repositories exist is decided in [`hub`](crate::hub).
@@ -79,14 +79,14 @@ const LAYOUTS_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct RepositoryResources {
     pub(crate) clock: Clock,
-    /// Limits the threads that verify chunk lists.
+    /// Limits the number of threads that verify chunk lists.
     list_checks: Arc<FifoSemaphore>,
-    /// The number of repositories that were opened so far.
+    /// Number of repositories that were opened so far.
     opened: Arc<AtomicU64>,
 }
 
 impl RepositoryResources {
-    /// Creates them for a server with that clock.
+    /// Creates the resources of a server with this clock.
     pub fn new(clock: Clock) -> Self {
         Self { clock, list_checks: Arc::default(), opened: Arc::default() }
     }
@@ -225,8 +225,8 @@ impl Repository {
         Ok(repository)
     }
 
-    /// Returns since when the local state may differ from the upstream's. `None` means
-    /// that the two agree, or that there is no upstream.
+    /// Returns the outage of the upstream because of which the local state may be outdated. `None`
+    /// means that the state is current, or that there is no upstream.
     pub fn outage(&self) -> Option<UpstreamOutage> {
         self.upstream.as_ref().and_then(|upstream| upstream.outage())
     }
@@ -238,9 +238,8 @@ impl Repository {
             && this.upstream.as_ref().is_none_or(UpstreamRepository::is_idle)
     }
 
-    /// Returns true if the folders are still those that were open at the start. If they
-    /// are gone, the server must not answer from what is left: it would look like an
-    /// empty store.
+    /// Returns true if the folders are still those that were opened. If not, the server must not
+    /// answer from the folders that are there now: they would look like an empty store.
     pub fn is_there(&self) -> bool {
         self.landmarks.are_unchanged()
     }
@@ -286,9 +285,8 @@ impl Repository {
     /// Returns the branch that a clone checks out, after a check for changes upstream.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when `HEAD` is damaged, [`Code::NotFound`] when `HEAD` is
-    /// detached and there is no branch, [`Code::Unavailable`] when the state of the
-    /// upstream was never seen.
+    /// [`Code::Damaged`] when `HEAD` is damaged, [`Code::NotFound`] when `HEAD` is detached and
+    /// there is no branch, [`Code::Unavailable`] when the upstream has never answered.
     pub fn default_branch(&self) -> Result<RefName, HttpProblem> {
         self.catch_up_now()?;
         self.cached_branch()
@@ -343,9 +341,8 @@ impl Repository {
         Ok(config?.to_text())
     }
 
-    /// Rewrites the settings with those that the client sent if the file is lost or
-    /// damaged. Returns the text of the settings. A relay leaves the repair to its
-    /// upstream.
+    /// If the settings file is lost or damaged, rewrites it with the settings that the client sent.
+    /// Returns the text of the settings. A relay leaves the repair to its upstream.
     ///
     /// # Errors
     /// [`Code::Rejected`] when the client's text is not valid settings, and those of
@@ -385,14 +382,13 @@ impl Repository {
         self.cached_listing()
     }
 
-    /// Returns the same listing as last read, without a request to the upstream.
+    /// Returns the [`listing`](Self::listing) as last read, without a request to the upstream.
     ///
     /// # Errors
     /// As [`Repository::listing`].
     pub fn cached_listing(&self) -> Result<RefListing, HttpProblem> {
         self.read_kept(|| {
-            // The lock is held while refs are read, so simultaneous requests read them
-            // once.
+            // Hold the lock while the refs are read, so that simultaneous requests read them once.
             let mut kept = self.listing.lock();
             let before = kept.take();
             let misnamed = before.as_ref().map(RefListing::misnamed);
@@ -434,13 +430,14 @@ impl Repository {
         Ok(self.repo.refs().last_change_of(name, at)?.and_then(LastMove::of))
     }
 
-    /// Returns when the packs were last read and hashed completely. For a repository with an
-    /// upstream returns `None`: its packs are verified there.
+    /// Returns when the packs were last read and hashed completely; `None` for a repository with an
+    /// upstream, where its packs are verified.
     pub fn data_checks(&self) -> Option<DataChecks> {
         self.upstream.is_none().then(|| DataChecks::of(self.repo.store()))
     }
 
-    /// Returns how many packs are known to be damaged. A cache repairs its packs from the upstream.
+    /// Returns the number of packs that are known to be damaged. Returns 0 for a cache, which
+    /// repairs its packs from the upstream.
     pub fn damaged_pack_count(&self) -> usize {
         let store = self.repo.store();
         match self.upstream.is_some() || !store.has_shadows() {
@@ -486,12 +483,11 @@ impl Repository {
         })
     }
 
-    /// Returns true if `new` equals `old` or has it among its ancestors, through any
-    /// parent.
+    /// Returns true if `new` is `old` or a descendant of `old`, through any parent.
     ///
     /// # Errors
     /// [`Code::Rejected`] when the history of `new` is incomplete in this store,
-    /// [`Code::Unavailable`] when `observer` cancels because the client has left.
+    /// [`Code::Unavailable`] when `observer` cancels because the client has disconnected.
     pub fn is_after(
         &self,
         new: &CommitId,
@@ -516,9 +512,10 @@ impl Repository {
     /// with everything that it refers to. Returns the new text of the ref.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when the ref is not as expected; [`Code::Rejected`] when the
-    /// commit is missing, or one ref name would be a folder of another;
-    /// [`Code::Invalid`] when a new ref may not have that name.
+    /// [`Code::Conflict`] when the ref is not as expected; [`Code::Rejected`] when the commit is
+    /// incomplete, the ref is lost, or a newer version wrote it; [`Code::NameConflict`] when one
+    /// ref name would be a folder of another; [`Code::Invalid`] when a new ref may not have that
+    /// name; [`Code::Damaged`] when the settings are damaged.
     pub fn swap(
         &self,
         name: &RefName,
@@ -670,8 +667,7 @@ impl Repository {
         Ok(file.map(|file| file.into_parts().0))
     }
 
-    /// Returns true if a pack that a client sends is published here already and is
-    /// sound.
+    /// Returns true if a pack that a client sends is already published here and is sound.
     fn is_whole_here(&self, id: &PackId) -> Result<bool, HttpProblem> {
         let store = self.repo.store();
         if !store.packs().contains(id) {
@@ -720,9 +716,9 @@ impl Repository {
         self.index.read(name)
     }
 
-    /// Publishes the staged packs that an outline file, or a group of such files,
-    /// lists. All objects that they refer to must be present. A part of a group is only
-    /// stored until its group arrives.
+    /// Publishes the staged packs that an outline file, or a group of such files, lists. All
+    /// objects that the packs refer to must be present. A part of a group is only stored until the
+    /// whole group has arrived.
     ///
     /// # Errors
     /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when the check
@@ -742,7 +738,7 @@ impl Repository {
             return Ok(sent);
         }
         let outlines = outline::decode(bytes).map_err(StagedError::from)?;
-        // Keep the client's file, so that the client need not download it again.
+        // Keep the client's file, so that the client does not download it again.
         self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
         Ok(sent)
     }

@@ -16,14 +16,13 @@ use snap_core::{
 use super::{Received, Repository};
 use crate::problem::{Code, HttpProblem};
 
-/// The longest object that can be uploaded by itself. Longer contents are cut into
-/// chunks.
+/// Maximum length of an object that can be uploaded by itself, in bytes. Longer contents are cut
+/// into chunks.
 pub const OBJECT_BYTES: u64 = limits::CHUNK_BYTES as u64;
 
 impl Repository {
-    /// Looks up an object's place in the index. If it is unknown, looks for packs that
-    /// other processes or other relays of the same upstream have added, and tries
-    /// again.
+    /// Looks up an object's place in the index. If the object is unknown, looks for packs that
+    /// other processes or other relays of the same upstream have added, and tries again.
     ///
     /// # Errors
     /// [`Code::Unavailable`] when the store cannot be listed.
@@ -48,11 +47,11 @@ impl Repository {
         self.refresh()
     }
 
-    /// Stores one object. It is durable when this returns.
+    /// Stores one object durably.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when the bytes do not match the id, or the object refers to one that the
-    /// store lacks.
+    /// [`Code::Rejected`] when the bytes do not match the id, or the object refers to an object
+    /// that the store lacks.
     pub fn take_object(
         &self,
         id: &ObjectId,

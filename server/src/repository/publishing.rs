@@ -1,11 +1,11 @@
 //! Publishes uploaded packs.
 //!
-//! The server first checks the packs and everything that they refer to. A check may
-//! take long, so several checks can run at the same time. Then all packs of a push are
-//! published together, under a lock, one push after another.
+//! The server first checks the packs and everything that they refer to. A check may take long, so
+//! several checks can run at the same time. Then the server publishes all packs of a push together,
+//! under a lock, one push after another.
 //!
-//! A check continues for [`GRACE`] after the last client has left: clients retry after
-//! half a minute and should not start over. Requests for the same packs share one
+//! A check continues for [`GRACE`] after the last client has disconnected: clients retry after half
+//! a minute, and a retry should not start the check over. Requests for the same packs share one
 //! check.
 
 use std::{
@@ -38,7 +38,7 @@ use crate::{
     upstream::repository::UpstreamRepository,
 };
 
-/// How long a check continues after a client has left, so that the client may retry.
+/// How long a check continues after its last client has disconnected, so that the client may retry.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// How often a waiting request checks that its client is still connected.
@@ -47,7 +47,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// The client that wants packs published, and the limit for checking them.
 #[derive(Clone, Debug)]
 pub struct PublishRequest {
-    /// Tells whether the client has left.
+    /// Cancelled when the client disconnects.
     pub by: Arc<DisconnectObserver>,
     /// The limit for reading chunked contents, in bytes.
     pub content_bytes: u64,
@@ -67,21 +67,21 @@ type CheckResult = Result<Received, HttpProblem>;
 #[derive(Debug)]
 struct SharedCheck {
     clients: Mutex<Vec<WaitingClient>>,
-    /// True if the server stops, or all clients left too long ago. Never becomes false
-    /// again.
+    /// True once the server stops, or once all clients have been gone for [`GRACE`]. Never becomes
+    /// false again.
     is_stopped: AtomicBool,
     clock: Clock,
 }
 
-/// A client that waits for the check, and the time when it was first seen to have left.
+/// A client that waits for the check, and when the check first found the client disconnected.
 #[derive(Debug)]
 struct WaitingClient {
     watch: Arc<DisconnectObserver>,
     left: Option<Instant>,
 }
 
-/// The result for clients that have left, and for those that joined a check after it
-/// was cancelled.
+/// The result for clients that have disconnected, and for clients that joined a check after it was
+/// cancelled.
 fn cancelled_check() -> HttpProblem {
     HttpProblem::new(Code::Unavailable, "the check was cancelled")
 }
@@ -119,8 +119,8 @@ struct CheckGuard {
     _stopping: Option<StoppingTask>,
 }
 
-/// Cancels the check when it is dropped. A task of the runtime owns it, so that happens
-/// when the server stops.
+/// Cancels the check on drop. A task of the runtime owns it, and the runtime drops its tasks when
+/// the server stops.
 struct Stopping(Arc<SharedCheck>);
 
 impl Drop for Stopping {

@@ -42,11 +42,11 @@ pub struct Revision {
 /// A file in a commit.
 #[derive(Clone, Debug)]
 pub struct FoundFile {
-    /// The commit that contains it.
+    /// The commit that contains the file.
     pub revision: Revision,
-    /// The id of its content.
+    /// The id of the file's content.
     pub id: BlobId,
-    /// The length of its content in bytes.
+    /// The length of the file's content in bytes.
     pub size: u64,
     /// The position of the content if it is a single object, `None` if it was cut into
     /// chunks.
@@ -111,8 +111,8 @@ impl Repository {
         Ok(resolve_path(self.repo.store(), commit.tree, path)?)
     }
 
-    /// Returns what an export of `path` contains, and a name for it: the last component
-    /// of the path, or the first 12 digits of the commit id for the root.
+    /// Returns the source for an export of `path`, and a name for the export: the last component of
+    /// the path, or the first 12 digits of the commit id for the root.
     ///
     /// # Errors
     /// As [`Repository::at_path`].
@@ -166,9 +166,8 @@ impl Repository {
     }
 }
 
-/// Writes a range of a content, chunk by chunk. Each chunk is checked against its id.
-/// If the range is the whole content, its hash is also checked before the last chunk is
-/// written.
+/// Writes a range of a content chunk by chunk, and checks each chunk against its id. If the range
+/// is the whole content, also checks the hash of the content before it writes the last chunk.
 ///
 /// # Errors
 /// The errors of `out`, and [`io::ErrorKind::InvalidData`] when the content cannot be read

@@ -20,8 +20,9 @@ impl Repository {
         }
     }
 
-    /// Updates from the upstream before refs or the index are read. If the upstream's
-    /// state was never seen, returns an error, because an empty answer would be wrong.
+    /// Updates the local state from the upstream, before a caller reads refs or the index. Returns
+    /// an error if the local state never matched the upstream's, because an empty response would be
+    /// wrong.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
@@ -30,12 +31,12 @@ impl Repository {
         self.check_seen()
     }
 
-    /// Checks that the upstream's state was seen, now or earlier.
+    /// Checks that the local state has matched the upstream's, now or earlier.
     pub(super) fn check_seen(&self) -> Result<(), HttpProblem> {
         self.upstream.as_ref().map_or(Ok(()), |upstream| upstream.check_followed())
     }
 
-    /// Reports an upload as already stored, once the upstream has it as well.
+    /// Publishes pending packs to the upstream, then reports an upload as already stored.
     pub(super) fn already_present(&self) -> Result<Received, HttpProblem> {
         if let Some(upstream) = &self.upstream {
             upstream.publish()?;
@@ -43,8 +44,8 @@ impl Repository {
         Ok(Received::AlreadyPresent)
     }
 
-    /// Reads refs or other cached state. Reads again if the first attempt found the
-    /// cached copy damaged and the copy was repaired.
+    /// Reads refs or other cached state. If the cached copy was damaged and is repaired, reads it
+    /// again.
     ///
     /// # Errors
     /// The errors of `read`.

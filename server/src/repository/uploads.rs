@@ -1,14 +1,13 @@
 //! Resumable uploads of packs and bundles. An upload that breaks off leaves a part; the
 //! next request continues at its end.
 //!
-//! A part is a file `HASH.LENGTH` in the staging folder. HASH is the BLAKE3 hash of the
-//! whole upload, which for a pack is also its name. LENGTH is the declared length of
-//! the whole. The size of the file is the current offset.
+//! A part is a file `HASH.LENGTH` in the staging folder. HASH is the BLAKE3 hash of the whole
+//! upload; for a pack it is also the pack's name. LENGTH is the declared length of the whole
+//! upload, in bytes. The size of the file is the current offset.
 //!
-//! The bytes of a part are not trusted. Once the part has its declared length, the
-//! server hashes and checks all of it, as it does for an upload in one request. Only
-//! then is a pack staged, or a bundle unpacked. So a part need not be durable, and may
-//! be lost or damaged at any time.
+//! The server does not trust the bytes of a part. Once the part has its declared length, the server
+//! hashes and checks all of it, as it does for an upload in one request. Only then does the server
+//! stage the pack or unpack the bundle. So a part may be lost or damaged at any time.
 //!
 //! One request at a time writes to a part. If that request has received nothing for
 //! [`TAKEOVER_AFTER`], the next request takes over, and the server discards what the first one
@@ -38,7 +37,7 @@ use crate::{
     problem::{Code, HttpProblem},
 };
 
-/// A request that has received no bytes for this long can be taken over by another one.
+/// Another request can take over from a request that has received no bytes for this long.
 const TAKEOVER_AFTER: Duration = Duration::from_secs(5);
 
 /// A part counts as moving if bytes were written to it within this time.
@@ -47,18 +46,18 @@ const MOVING_WITHIN: Duration = Duration::from_millis(100);
 /// The `Retry-After` of a request that finds its upload locked, in seconds.
 const RETRY_AFTER_SECS: u64 = 2;
 
-/// A part that no request has written to for this long is idle. Idle parts are removed
-/// when a new one needs their room.
+/// A part that no request has written to for this long is idle. The server removes idle parts when
+/// a new part needs their room.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Limits for the unfinished uploads of one repository, and for checking them.
 #[derive(Clone, Copy, Debug)]
 pub struct UploadLimits {
-    /// The number of parts.
+    /// Maximum number of parts.
     pub parts: usize,
-    /// The sum of the declared lengths of all parts, in bytes.
+    /// Maximum sum of the declared lengths of all parts, in bytes.
     pub bytes: u64,
-    /// Bytes of contents that may be read to check a bundle.
+    /// Maximum number of bytes of contents that are read to check a bundle.
     pub content_bytes: u64,
 }
 
@@ -67,13 +66,13 @@ pub struct UploadLimits {
 pub enum UploadState {
     /// The pack is stored whole, staged or published. Holds its length in bytes.
     Whole(u64),
-    /// A part of it is stored.
+    /// A part of the upload is stored.
     Part {
-        /// The bytes that are stored.
+        /// Number of stored bytes.
         offset: u64,
-        /// The declared length of the whole, in bytes.
+        /// Declared length of the whole upload, in bytes.
         length: u64,
-        /// True if bytes were written to it just now.
+        /// True if a request has just written to the part.
         is_moving: bool,
     },
 }
@@ -81,11 +80,11 @@ pub enum UploadState {
 /// The upload that a request continues, as its headers describe it.
 #[derive(Clone, Copy, Debug)]
 pub struct UploadPosition {
-    /// The hash of the whole upload.
+    /// Hash of the whole upload.
     pub hash: blake3::Hash,
-    /// The offset of the request's first byte.
+    /// Offset of the request's first byte in the upload.
     pub offset: u64,
-    /// The declared length of the whole, in bytes.
+    /// Declared length of the whole upload, in bytes.
     pub length: u64,
 }
 
@@ -94,7 +93,7 @@ pub struct UploadPosition {
 pub enum UploadOutcome<T> {
     /// The upload is complete and was accepted.
     Whole(T),
-    /// The upload is incomplete. Holds the bytes that are stored.
+    /// The upload is incomplete. Holds the number of stored bytes.
     Part(u64),
 }
 
@@ -102,7 +101,7 @@ pub enum UploadOutcome<T> {
 #[derive(Debug)]
 pub(super) struct Uploads {
     writing: Mutex<HashMap<blake3::Hash, Arc<OpenPart>>>,
-    /// Notified when a request ends that wrote to a part.
+    /// Notified when a request that wrote to a part ends.
     writer_ended: watch::Sender<()>,
     clock: Clock,
 }
@@ -110,7 +109,7 @@ pub(super) struct Uploads {
 /// A part that a request is writing to.
 #[derive(Debug)]
 struct OpenPart {
-    /// Locked against other processes while the part is open.
+    /// Locked against other processes, too, while the part is open.
     file: Mutex<NewFile>,
     path: PathBuf,
     length: u64,
@@ -123,7 +122,7 @@ struct PartState {
     /// The number of the request that writes now. Requests with lower numbers may not
     /// write.
     writer: u64,
-    /// The bytes that are stored.
+    /// Number of stored bytes.
     offset: u64,
     moved: Instant,
     /// True if the upload is complete and is being checked.
@@ -139,7 +138,7 @@ struct StoredPart {
     modified: Option<SystemTime>,
 }
 
-/// The right of a request to write to a part. Dropping it ends that right.
+/// The right of a request to write to a part. Dropping the guard ends the right.
 struct UploadGuard<'u> {
     uploads: &'u Uploads,
     hash: blake3::Hash,
@@ -181,13 +180,13 @@ impl OpenPart {
         Ok(written?)
     }
 
-    /// Takes over from a request that has received nothing for [`TAKEOVER_AFTER`], if `may`
-    /// allows it for the current offset. Returns the number of the new writer.
+    /// Takes over from a request that has received nothing for [`TAKEOVER_AFTER`], if `may` accepts
+    /// the current offset. Returns the number of the new writer.
     fn take_over(
         &self,
         may: impl FnOnce(u64) -> Result<(), HttpProblem>,
     ) -> Result<u64, HttpProblem> {
-        // The file is locked only while a request writes to it.
+        // The mutex is held only while a request writes to the file.
         let free = self.file.try_lock().ok_or_else(locked)?;
         let mut state = self.state.lock();
         if state.is_ending || self.clock.elapsed(state.moved) < TAKEOVER_AFTER {
@@ -213,8 +212,7 @@ impl UploadGuard<'_> {
                 self.part.write(self.writer, &piece)
             });
             if let Err(problem) = written {
-                // On a full disk, or if the body is longer than declared, nothing is
-                // kept.
+                // On a full disk, or if the body is longer than declared, keep nothing.
                 if matches!(problem.code, Code::Full | Code::TooLarge) {
                     self.remove();
                 }
@@ -275,8 +273,8 @@ impl Uploads {
         Some(UploadState::Part { offset: found.offset, length: found.length, is_moving: false })
     }
 
-    /// Starts or resumes an upload. Never waits: if the request may not continue the
-    /// upload, the error is returned at once.
+    /// Starts or resumes an upload. Never waits: returns an error at once if the request may not
+    /// continue the upload.
     fn begin(
         &self,
         staged: &StagingArea,
@@ -348,7 +346,7 @@ impl OpenPart {
         let (dir, disk): (_, &Disk) = (staged.dir(), staged.disk());
         let path = dir.join(format!("{}.{}", coming.hash, coming.length));
         let file = disk.append(&path)?;
-        // A file system without locks is taken to be used by this process alone.
+        // If the file system has no locks, assume that only this process uses it.
         if matches!(file.file().try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
             return Err(locked());
         }
@@ -409,7 +407,7 @@ impl Repository {
     /// pack.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when nothing of it is stored.
+    /// [`Code::NotFound`] when nothing of the upload is stored.
     pub fn upload(&self, hash: &blake3::Hash) -> Result<UploadState, HttpProblem> {
         // A pack is first a part, then staged, then published. Looking in this order
         // cannot miss a pack that moves on meanwhile.
@@ -426,7 +424,7 @@ impl Repository {
         whole.ok_or_else(|| HttpProblem::not_found(format_args!("upload of {hash}")))
     }
 
-    /// Returns a receiver that changes when a request ends that wrote to an upload.
+    /// Returns a receiver that changes when a request that wrote to an upload ends.
     pub fn upload_writers(&self) -> watch::Receiver<()> {
         self.uploads.writer_ended.subscribe()
     }
@@ -467,8 +465,9 @@ impl Repository {
     /// [`take_bundle`](Self::take_bundle) does.
     ///
     /// # Errors
-    /// The errors of both functions. After [`Code::Unavailable`] the complete upload is
-    /// kept, and a request with an empty body tries to unpack it again.
+    /// The errors of [`resume`](Self::resume) and [`take_bundle`](Self::take_bundle). After
+    /// [`Code::Unavailable`] the complete upload is kept, and a request with an empty body tries to
+    /// unpack it again.
     pub fn resume_bundle(
         &self,
         coming: &UploadPosition,

@@ -35,10 +35,10 @@ use crate::{
     repository::{ClientObjects, CopyPack},
 };
 
-/// The space of an id in JSON with its quotes, a comma and some white space, in bytes.
+/// Size of an id in JSON with its quotes, a comma and some white space, in bytes.
 const ID_BYTES: u64 = 80;
 
-/// The memory of a growing hash set, as a multiple of the size of its elements.
+/// Memory of a growing hash set, as a multiple of the size of its elements.
 const SET: usize = 2;
 
 /// A bundle whose layout is known, and a thread that waits to write it.
@@ -111,7 +111,7 @@ async fn lay_out(
 }
 
 impl PreparedBundle {
-    /// Builds the response with the wanted range.
+    /// Builds the response with the requested range.
     fn answer(self, wanted: &RequestedRange, is_head: bool) -> Result<Response, HttpProblem> {
         let mut response = Response::new(Body::empty());
         let headers = response.headers_mut();
@@ -131,8 +131,8 @@ impl PreparedBundle {
     }
 }
 
-/// `GET` and `HEAD …/commits/{commit}/bundle`, with `Range`. When packs are merged, the
-/// ETag changes, and `If-Range` gets the whole new bundle.
+/// `GET` and `HEAD …/commits/{commit}/bundle`, with `Range`. When packs are merged, the ETag
+/// changes, so a request with `If-Range` gets the whole new bundle.
 pub(super) async fn read(
     State(server): State<Server>,
     target: CommitPath,
@@ -141,8 +141,8 @@ pub(super) async fn read(
 ) -> Result<Response, HttpProblem> {
     let memory = MemoryReservation::new(server.bodies());
     let mut ready = lay_out(server, target, ClientObjects::default(), memory).await?;
-    // Even under a full commit id the bytes may change when packs are merged, so the
-    // response must not be `immutable`.
+    // Even for a full commit id the bytes may change when packs are merged, so the response must
+    // not be `immutable`.
     ready.is_id = false;
     match requested_range((&method, &headers), (&ready.tag, ready.bytes))? {
         None => Ok(not_modified(ready.commit, false, &ready.tag)),
@@ -150,7 +150,7 @@ pub(super) async fn read(
     }
 }
 
-/// The body of a request for a bundle: what the client has.
+/// The body of a request for a bundle: the commits and objects that the client has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HaveJson {
@@ -158,7 +158,7 @@ struct HaveJson {
     have_objects: IdListBody<ObjectId>,
 }
 
-/// `POST …/commits/{commit}/bundle`: a bundle without what the client has.
+/// `POST …/commits/{commit}/bundle`: a bundle without the objects that the client has.
 pub(super) async fn without(
     State(server): State<Server>,
     target: CommitPath,

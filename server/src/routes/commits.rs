@@ -122,7 +122,7 @@ fn write_entries(
 ) -> io::Result<()> {
     let mut line = Vec::new();
     let mut each = |path: &[u8], entry: &Entry| {
-        // Each entry is written with the separator that ends the line before it.
+        // Write each entry together with the separator after the entry before it.
         let first = line.is_empty();
         line.clear();
         line.extend_from_slice(if first { b"\n" } else { b",\n" });
@@ -230,8 +230,8 @@ async fn archive(
     let (repository, revision, what, name) = found.await?;
     let Revision { id, commit, .. } = revision;
     let (ending, kind) = named(format);
-    // The commit id is part of the ETag: its time is used for entries without a time,
-    // and it holds the metadata of the root.
+    // The commit id is part of the ETag: the archive uses the time of the commit for entries
+    // without a time, and the commit holds the metadata of the root.
     let part = match &what {
         RestoreSource::Folder { tree, .. } => tree.to_string(),
         RestoreSource::Entry(entry) => match &entry.kind {

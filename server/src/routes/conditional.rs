@@ -85,7 +85,7 @@ pub(super) fn is_not_modified(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     match Tags::of(headers, &header::IF_NONE_MATCH) {
         Ok(Some(Tags::Any)) => true,
         Ok(Some(Tags::These(tags))) => tags.iter().any(is_same),
-        // A malformed header is ignored.
+        // Ignore a malformed header.
         Ok(None) | Err(_) => false,
     }
 }

@@ -4,7 +4,7 @@
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// The longest file name that is sent, in bytes. Longer names are cut.
+/// Maximum length of a file name in a header, in bytes. Longer names are truncated.
 const NAME_BYTES: usize = 255;
 
 /// Characters that need no percent-encoding in an extended parameter (RFC 8187).
@@ -20,14 +20,14 @@ const PICTURES: [&str; 6] =
 /// What a browser does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DispositionKind {
-    /// Shows it.
+    /// The browser shows the file.
     Inline,
-    /// Saves it.
+    /// The browser saves the file.
     Attachment,
 }
 
-/// Guesses the content type from the file name. Adds a charset if `content` is known
-/// and valid UTF-8.
+/// Guesses the content type from the file name. Adds a charset if `content` is given and is valid
+/// UTF-8.
 pub(super) fn content_type(name: &[u8], content: Option<&[u8]>) -> (HeaderValue, DispositionKind) {
     let name = String::from_utf8_lossy(name);
     let guessed = mime_guess::from_path(name.as_ref()).first();

@@ -30,17 +30,18 @@ use crate::{
     repository::{FoundFile, InFrame, Repository, write_content},
 };
 
-/// One part in this many of the cache is for file metadata, the rest is for frames.
+/// File metadata gets the cache size divided by this number; frames get the rest.
 const PATHS_PART: usize = 8;
 
-/// The memory of a cached [`CachedFile`] without its path, in bytes, about.
+/// Approximate memory of a cached [`CachedFile`] without its path, in bytes.
 const FILE_BYTES: usize = 512;
 
-/// The number of locks for reading frames, so at most this many are expanded at once.
+/// Number of locks for reading frames, and so the maximum number of frames that are expanded at
+/// once.
 const LANES: usize = 8;
 
-/// The Content-Security-Policy of files from a snapshot: a browser may show them, but
-/// runs and loads nothing.
+/// The Content-Security-Policy of files from a snapshot: a browser may show them, but must not run
+/// or load anything.
 const POLICY: &str = "sandbox; default-src 'none'";
 
 /// A key: the number of the repository, the pack, and the number of the frame in the pack.
@@ -127,8 +128,8 @@ impl FileCache {
         Ok(frame)
     }
 
-    /// Caches the metadata of a file. Returns it, with the bytes if the file is a
-    /// single object. May block.
+    /// Caches the metadata of a file. Returns the metadata, with the bytes if the file is a single
+    /// object. May block.
     fn load(
         &self,
         repository: &Repository,
@@ -140,7 +141,7 @@ impl FileCache {
         // instead.
         let frame = frame.ok().flatten();
         let bytes = found.place.zip(frame).and_then(|(place, frame)| place.slice(&frame));
-        // The index and the frame have not been checked against the id.
+        // Check the bytes against the id: nothing else has checked the index and the frame.
         let bytes = bytes.filter(|bytes| BlobId::of(bytes) == found.id);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let (kind, shown_as) = content_type(name, bytes.as_deref());

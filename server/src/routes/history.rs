@@ -32,17 +32,16 @@ use crate::{
     repository::{Repository, Revision},
 };
 
-/// The largest number of entries on a page.
+/// Maximum number of entries on a page.
 const PAGE: u64 = 1000;
 
-/// The limit for the length of all paths on a page, in bytes. The page ends early when
-/// it is reached.
+/// Maximum length of all paths on a page together, in bytes. A page that reaches it ends early.
 const PATHS_BYTES: usize = 4 << 20;
 
-/// The approximate limit for the matches that one search holds in memory, in bytes.
+/// Approximate limit for the matches that one search holds in memory, in bytes.
 const FIND_BYTES: usize = 16 << 20;
 
-/// The number of entries on a page by default.
+/// Default number of entries on a page.
 const SHORT_PAGE: u64 = 100;
 
 /// The position of a page: the start commits, and the number of entries to skip.

@@ -1,6 +1,5 @@
-//! Lists of ids in JSON. Each id is parsed while the list is read, and the first
-//! invalid one ends it. So a long list of invalid ids takes no more memory than its
-//! text.
+//! Lists of ids in JSON. The parser checks each id while it reads the list, and stops at the first
+//! invalid one. So a long list of invalid ids takes no more memory than its text.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 

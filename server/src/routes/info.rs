@@ -64,7 +64,7 @@ pub(super) async fn server(State(server): State<Server>) -> Json<ServerInfoRespo
         missing_ids: chosen.missing_ids,
     };
     let authentication = if server.access().is_guarded() { "bearer" } else { "none" };
-    // Packs may be uploaded in several requests.
+    // `uploads` means that a client may send a pack in several requests.
     let capabilities = (chosen.unfinished_uploads > 0).then_some("uploads").into_iter().collect();
     let version = env!("CARGO_PKG_VERSION");
     let upstream = server.hub().upstream().map(|there| UpstreamJson::new(there.contact().outage()));
@@ -146,8 +146,8 @@ pub(super) async fn create(
 }
 
 /// Middleware that adds `snap-upstream: away` to each response that may be out of date, for a
-/// request that concerns `repository`.
-/// `age` is the time since the state was last known to match the upstream.
+/// request that concerns `repository`. `age` is the number of seconds since the state was last
+/// known to match the upstream.
 pub async fn mark_outage<A: Future<Output = Response>>(
     server: &Server,
     repository: Option<&str>,
@@ -160,7 +160,7 @@ pub async fn mark_outage<A: Future<Output = Response>>(
     let mut response = next(request).await;
     if let Some(away) = server.hub().outage(repository) {
         let UpstreamOutage { age_secs } = away;
-        // HTML pages show it to people, too.
+        // The pages show the outage to people, too.
         response.extensions_mut().insert(away);
         let age = age_secs.map(|age| format!("; age={age}")).unwrap_or_default();
         if let Ok(value) = HeaderValue::from_str(&format!("away{age}")) {

@@ -1,7 +1,7 @@
 //! The routes of the HTTP API, one resource a file. `docs/protocol.md` describes the
 //! API.
 //!
-//! Tokens, logs and limits for all requests are added by [`app_service`](crate::app_service).
+//! [`app_service`](crate::app_service) adds access control, logs and limits to all requests.
 
 mod bundles;
 mod commits;
@@ -91,17 +91,17 @@ impl Server {
         }
     }
 
-    /// Returns the clock.
+    /// Returns the clock of the server.
     pub fn clock(&self) -> &Clock {
         self.hub().clock()
     }
 
-    /// Returns what the bodies of requests and responses share.
+    /// Returns the resources that request and response bodies share.
     pub(crate) fn bodies(&self) -> &Arc<BodyResources> {
         &self.shared.bodies
     }
 
-    /// Returns the repositories.
+    /// Returns the repositories that the server serves.
     pub fn hub(&self) -> &Hub {
         &self.shared.hub
     }
@@ -111,7 +111,7 @@ impl Server {
         &self.shared.files
     }
 
-    /// Returns the tokens and their rights.
+    /// Returns the access control: tokens and their rights.
     pub fn access(&self) -> &Arc<AccessControl> {
         &self.shared.access
     }
@@ -131,7 +131,7 @@ impl Server {
         self.shared.observe.lines()
     }
 
-    /// Returns the limits for the size of repositories.
+    /// Returns the storage quotas of repositories.
     pub(crate) fn quotas(&self) -> &Arc<Quotas> {
         &self.shared.quotas
     }
@@ -184,9 +184,9 @@ impl Server {
         self.take_after(name, (headers, body), prepare, work).await
     }
 
-    /// Receives a body with `work`. `prepare` returns the size limit and the reserved
-    /// quota. If the request is refused, the server reads on for a while, because a
-    /// client that is still sending would not read the response.
+    /// Receives a body with `work`. `prepare` returns the size limit and the reserved quota. If the
+    /// server refuses the request, it discards the body for a while, because a client that is still
+    /// sending would not read the response.
     ///
     /// # Errors
     /// [`Code::TooLarge`], [`Code::Full`], and those of both functions.
@@ -223,7 +223,8 @@ impl Server {
         let server = self.clone();
         let taken = receive(body, accept, move |pieces| {
             let done = work(&repository, pieces);
-            // The quota counts the stored data now. Reserved room would count in addition.
+            // The quota counts the stored data now, so the reserved room must not count in
+            // addition.
             drop(room);
             done.map_err(|problem| {
                 server.hub().make_room_for(repository.hide_cache_damage(problem))
@@ -246,8 +247,8 @@ impl Server {
         stream_from_thread(self.bodies(), work).await
     }
 
-    /// Returns such a body after its first bytes are written, as [`stream_after_first_piece`] does.
-    /// An error before that becomes a problem response.
+    /// Like [`send`](Self::send), but returns the body after its first bytes are written, as
+    /// [`stream_after_first_piece`] does. An earlier error becomes a problem response.
     ///
     /// # Errors
     /// As [`send`](Self::send), and the error of `work` if it failed at the beginning.
@@ -269,7 +270,8 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns the routes of the API. They check no tokens: see [`app_service`](crate::app_service).
+/// Returns the routes of the API. The handlers check no tokens: [`app_service`](crate::app_service)
+/// does.
 pub fn routes() -> Routes<Server> {
     Routes::new()
         .route(Method::GET, "/v1", RouteAccess::Nothing, info::server)
@@ -287,7 +289,7 @@ pub fn routes() -> Routes<Server> {
         })
 }
 
-/// Routes of a repository.
+/// Returns the routes of a repository.
 fn repository() -> Routes<Server> {
     Routes::new()
         .route(Method::PUT, "/", RouteAccess::ADMIN, info::create)
@@ -310,7 +312,7 @@ fn repository() -> Routes<Server> {
         .route(Method::PUT, "/index/{name}", RouteAccess::APPEND, packs::publish)
         .route(Method::GET, "/objects/{id}", RouteAccess::READ, objects::read)
         .route(Method::PUT, "/objects/{id}", RouteAccess::APPEND, objects::write)
-        // A question that is too long for a path.
+        // A query by `POST`, because its ids are too long for a URL.
         .route(Method::POST, "/missing", RouteAccess::READ, objects::missing)
         .route(Method::POST, "/bundles", RouteAccess::APPEND, bundles::take)
         .route(Method::HEAD, "/bundles/{id}", RouteAccess::READ, uploads::upload_status)
@@ -319,7 +321,7 @@ fn repository() -> Routes<Server> {
         .merge(buffered())
 }
 
-/// Routes whose responses are built whole in memory, and may be long.
+/// Returns the routes whose responses are built whole in memory, and may be long.
 fn buffered() -> Routes<Server> {
     Routes::new()
         .route(Method::GET, "/refs", RouteAccess::READ, refs::list)
@@ -330,7 +332,7 @@ fn buffered() -> Routes<Server> {
         .map_router(|router| router.route_layer(from_fn(hold_answer)))
 }
 
-/// Routes below a commit. They are not nested, so that [`target::CommitPath`] sees the
+/// Returns the routes below a commit. They are not nested, so that [`target::CommitPath`] sees the
 /// whole path.
 fn commits() -> Routes<Server> {
     Routes::new()

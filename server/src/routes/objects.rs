@@ -1,4 +1,4 @@
-//! Objects by id, and queries for which of many ids are missing.
+//! Objects by id, and queries about which of many objects are missing.
 
 use std::io::{self, Write};
 
@@ -28,16 +28,16 @@ use crate::{
     repository::{OBJECT_BYTES, Repository},
 };
 
-/// The length of a binary id, in bytes.
+/// Length of a binary id, in bytes.
 const ID_BYTES: usize = 32;
 
-/// The space of an id in JSON: 64 digits, quotes, a comma and white space, in bytes.
+/// Size of an id in JSON: 64 digits, quotes, a comma and white space, in bytes.
 const JSON_ID_BYTES: u64 = 80;
 
-/// Up to this many missing ids, the JSON response is built at once instead of streamed.
+/// Maximum number of missing ids for which the JSON response is built whole instead of streamed.
 const FEW_IDS: usize = 512;
 
-/// The content type of binary ids, 32 bytes each, without separators.
+/// Content type of binary ids, 32 bytes each, without separators.
 const IDS: &str = "application/vnd.snap.ids";
 
 /// The header with the kind of an object.
@@ -47,8 +47,8 @@ fn object_id(text: &str) -> Result<ObjectId, HttpProblem> {
     text.parse().map_err(|_| HttpProblem::new(Code::Invalid, "not an object id"))
 }
 
-/// `GET` and `HEAD /v1/repos/{repo}/objects/{id}`: the object's bytes, checked against
-/// its id, or the `Range` of them.
+/// `GET` and `HEAD /v1/repos/{repo}/objects/{id}`: the object's bytes, checked against its id, or
+/// the requested `Range` of them.
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
@@ -111,8 +111,8 @@ pub(super) async fn write(
     taken.await.map(status)
 }
 
-/// Returns true if an object is missing. Looks for packs that others have added, but
-/// only once a request (`has_looked`).
+/// Returns true if an object is missing. Looks for packs that others have added, but at most once
+/// for each request (`has_looked`).
 fn is_missing(
     repository: &Repository,
     id: &ObjectId,
@@ -131,8 +131,8 @@ struct QuestionJson {
     ids: IdListBody<ObjectId>,
 }
 
-/// `POST /v1/repos/{repo}/missing`: takes binary ids or JSON, and returns the missing
-/// ones in the same form and order.
+/// `POST /v1/repos/{repo}/missing`: takes binary ids or JSON, and returns the missing ids in the
+/// same form and order.
 pub(super) async fn missing(
     State(server): State<Server>,
     Path(repo): Path<String>,
@@ -148,8 +148,8 @@ pub(super) async fn missing(
     }
 }
 
-/// Keeps only the parsed ids in memory, and then only the missing ones. Neither the
-/// text of the request nor that of the response is held during the search.
+/// Holds only the parsed ids in memory, and then only the missing ids. The texts of the request and
+/// of the response are not held during the search.
 async fn missing_of_json(
     server: Server,
     repo: String,
@@ -165,7 +165,7 @@ async fn missing_of_json(
         if ids.len() > most {
             return Err(too_many(most));
         }
-        // Moves the missing ids to the front, in place.
+        // Move the missing ids to the front, in place.
         let (mut kept, mut has_looked) = (0, false);
         for at in 0..ids.len() {
             if is_missing(repository, &ids[at], &mut has_looked)? {

@@ -55,7 +55,7 @@ pub(super) async fn list(
     Ok(Json(PacksJson { packs: listed(packs) }))
 }
 
-/// `GET` and `HEAD /v1/repos/{repo}/packs/{id}`, or the `Range` of it.
+/// `GET` and `HEAD /v1/repos/{repo}/packs/{id}`: the pack, or the requested `Range` of it.
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
@@ -91,8 +91,8 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// `PUT /v1/repos/{repo}/packs/{id}`: stages a pack, which is checked as it arrives. It
-/// is published by a later upload of an index file that lists it.
+/// `PUT /v1/repos/{repo}/packs/{id}`: stages a pack, and checks it as it arrives. A later upload of
+/// an index file that lists the pack publishes it.
 pub(super) async fn write(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
@@ -126,8 +126,8 @@ pub(super) async fn index_file(
     Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, FOREVER)], bytes).into_response())
 }
 
-/// `PUT /v1/repos/{repo}/index/{name}`: publishes the packs that the file lists, if
-/// they are complete.
+/// `PUT /v1/repos/{repo}/index/{name}`: publishes the packs that the file lists, if they and
+/// everything that they refer to are complete.
 pub(super) async fn publish(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,

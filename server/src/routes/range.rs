@@ -7,12 +7,12 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::problem::{Code, HttpProblem};
 
-/// The bytes of a resource that a request wants.
+/// The bytes of a resource that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RequestedRange {
-    /// The whole resource. Several ranges and unknown units are ignored.
+    /// The whole resource, also for a request with several ranges or an unknown unit.
     All,
-    /// A single range of it.
+    /// A single range of the resource.
     Part(Range<u64>),
 }
 
@@ -37,7 +37,7 @@ impl RequestedRange {
         Ok(Self::Part(range))
     }
 
-    /// Returns the wanted range of a resource of `length` bytes.
+    /// Returns the requested range of a resource of `length` bytes.
     pub(super) fn range(&self, length: u64) -> Range<u64> {
         match self {
             Self::All => 0..length,

@@ -114,8 +114,8 @@ pub(super) async fn list(
         let refs = listing.refs();
         let refs = refs.iter().map(|(name, commit)| RefResponse::new(name, *commit)).collect();
         let damaged = listing.damaged().iter().map(ToString::to_string).collect();
-        // No second request to the upstream, so that `head` belongs to the same state
-        // as `refs`.
+        // Send no second request to the upstream, so that `head` belongs to the same state as
+        // `refs`.
         let head = repository.cached_branch().ok().map(|name| name.to_string());
         Ok(RefsResponse { head, refs, damaged })
     });
@@ -205,8 +205,8 @@ pub(super) async fn write(
     Ok((status, audit_extension(expected), [(header::ETAG, etag(text.tag())?)]).into_response())
 }
 
-/// Returns about how many bytes a move of a ref takes on the disk: the file, the log
-/// line with two ids, and both names.
+/// Returns the approximate size of a ref's move on disk, in bytes: the file, the log line with two
+/// ids, and both names.
 fn move_bytes(name: &RefName, who: &str) -> u64 {
     (2 * name.short().len() + who.len() + 320) as u64
 }
@@ -280,7 +280,7 @@ pub(super) async fn delete(
     Ok((StatusCode::NO_CONTENT, audit_extension(deleted.await?)))
 }
 
-/// Passes the commit that the ref was at to the audit log.
+/// Passes the previous commit of the ref to the audit log.
 fn audit_extension(expected: RefCondition) -> Extension<PreviousCommit> {
     Extension(PreviousCommit(expected.commit()))
 }

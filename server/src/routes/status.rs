@@ -62,7 +62,7 @@ impl ReadinessCheck {
 }
 
 fn can_be_written(folder: &Path) -> bool {
-    // The file is removed when it is dropped.
+    // Dropping the file removes it.
     let file = Disk::scratch().create(&folder.join(format!(".{}", unique_name("ready"))));
     fs_err::read_dir(folder).is_ok() && file.is_ok_and(|mut file| file.write(b"?").is_ok())
 }

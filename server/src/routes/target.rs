@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::{Code, HttpProblem};
 
-/// The parts of `/v1/repos/{repo}/commits/{commit}/{what}/{*path}` when it is split at
-/// `/`, where the path is the last part.
+/// Number of parts of `/v1/repos/{repo}/commits/{commit}/{what}/{*path}` when it is split at `/`.
+/// The path is the last part.
 const PARTS: usize = 8;
 
 /// `…/repos/{repo}/commits/{commit}/{what}[/{*path}]`.
@@ -46,7 +46,7 @@ impl<S: Sync> FromRequestParts<S> for CommitPath {
     }
 }
 
-/// The query parameters. Unknown ones are refused if `T` denies unknown fields.
+/// The query parameters. An unknown parameter is refused if `T` denies unknown fields.
 #[derive(Clone, Debug)]
 pub(super) struct QueryParams<T>(pub(super) T);
 

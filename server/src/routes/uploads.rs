@@ -29,11 +29,11 @@ const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
 /// read exactly (RFC 8259, section 6). The OpenAPI document states this limit.
 const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
-/// How long `HEAD` waits while bytes still arrive. After a connection broke, some may
-/// still lie in buffers.
+/// Longest time that `HEAD` waits while bytes still arrive. After a connection broke, buffers may
+/// still hold some of its bytes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often `HEAD` looks meanwhile, and as soon as the request that writes has ended.
+/// Interval at which `HEAD` looks again. It also looks when a request that writes ends.
 const STEP: Duration = Duration::from_millis(10);
 
 /// Builds the response headers that describe the state of an upload.
@@ -61,7 +61,7 @@ pub(super) async fn upload_status(
     let began = server.clock().now();
     loop {
         let look = move |repository: &Arc<Repository>| {
-            // Before the look, so that no end is missed.
+            // Subscribe before the look, so that no end of a writer is missed.
             let writers = repository.upload_writers();
             Ok((writers, repository.upload(&hash)?))
         };
@@ -179,8 +179,7 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, HttpProblem> {
     number.ok_or_else(|| invalid("is not a valid number of bytes"))
 }
 
-/// Checks that offset and lengths fit together. Returns how many bytes may still
-/// arrive.
+/// Checks that offset and lengths fit together. Returns the number of bytes that may still arrive.
 fn check(coming: &UploadPosition, body_bytes: Option<u64>, most: u64) -> Result<u64, HttpProblem> {
     if coming.length > most {
         return Err(HttpProblem::new(

@@ -28,7 +28,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Which lines are logged. Each level includes the lines of those before it.
+/// Which lines are logged. Each level includes the lines of the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {

@@ -11,9 +11,9 @@ use crate::right::Right;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Oidc {
-    /// Its URL, exactly as in the claim `iss`.
+    /// URL of the issuer, exactly as in the claim `iss`.
     pub issuer: String,
-    /// The claim `aud` must be this value, or a list that contains it.
+    /// Value that the claim `aud` must be, or must contain as a list.
     pub audience: String,
     /// Claim that names a client in logs.
     #[serde(default = "subject")]
@@ -27,14 +27,14 @@ pub struct Oidc {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
-    /// Name of the claim, or a JSON pointer to a nested one, which begins with `/`.
+    /// Name of the claim, or a JSON pointer to a nested claim, which begins with `/`.
     pub claim: String,
-    /// The claim must be this value, or a list that contains it. `scope` and `scp` are
-    /// lists of words.
+    /// Value that the claim must be, or must contain as a list. `scope` and `scp` are lists of
+    /// words.
     pub value: String,
-    /// The right that it gives.
+    /// The right that the claim gives.
     pub scope: Right,
-    /// The repositories that the right is for; all if absent.
+    /// The repositories in which the claim gives the right; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repositories: Option<Vec<String>>,
 }
@@ -98,8 +98,8 @@ impl Oidc {
     }
 }
 
-/// Returns true if an attacker on the network cannot change what comes from there: over
-/// HTTPS, or over HTTP from this machine.
+/// Returns true if an attacker on the network cannot change data from this URL: it is HTTPS, or
+/// HTTP on this machine.
 pub(crate) fn is_safe(url: &Url) -> bool {
     url.scheme() == "https" && url.has_host() || is_here(url)
 }

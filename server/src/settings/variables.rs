@@ -1,6 +1,6 @@
-//! Settings in environment variables: `limits.stop_secs` is `SNAP_SERVE_LIMITS_STOP_SECS`.
-//! A value is written as in the file. Text that is not a TOML value is taken as a string,
-//! so quotes can be left out.
+//! Settings in environment variables: `limits.stop_secs` is `SNAP_SERVE_LIMITS_STOP_SECS`. A value
+//! has the form that it has in the file. Text that is not a TOML value counts as a string, so
+//! quotes can be left out.
 
 use toml_edit::{DocumentMut, Item, Value};
 
@@ -79,8 +79,8 @@ mod tests {
 
     use super::{super::ServerSettings, *};
 
-    /// Collects the keys of a table; those of nested tables are joined with dots. A table
-    /// whose keys are chosen by users counts as one key.
+    /// Collects the keys of a table. Keys of nested tables are joined with dots. A table whose keys
+    /// are chosen by users counts as one key.
     fn keys(table: &toml_edit::Table, above: &str, found: &mut BTreeSet<String>) {
         for (key, item) in table {
             let name = format!("{above}{key}");

@@ -7,8 +7,8 @@
 //!   NAME/store, NAME/mirror  of each repository, `/` being `%2F`
 //! ```
 //!
-//! When packs take more room than allowed, the least recently used ones are evicted. Stubs
-//! take their place.
+//! When packs take more room than allowed, the server evicts the least recently used ones and puts
+//! stubs in their place.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,7 @@ use snap_core::{
 use super::UpstreamLayout;
 use crate::clock::Clock;
 
-/// How many servers of one upstream can have a cache below the same folder.
+/// Maximum number of servers of one upstream that have a cache below the same folder.
 const SHARES: usize = 64;
 
 /// Eviction stops when packs take at most this share of the limit, in tenths.
@@ -42,22 +42,22 @@ const LEFT: u64 = 9;
 /// A stub that was written to within this time is not evicted.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// If eviction freed too little, it is not tried again before this time has passed.
+/// Pause after an eviction that freed too little.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Disk space that is kept free for small files: refs, stubs, markers.
+/// Disk space that is kept free for small files (refs, stubs, markers), in bytes.
 const SPARE_BYTES: u64 = 1 << 20;
 
-/// Disk space to make after something did not fit.
+/// Disk space to free after a write did not fit, in bytes.
 const RELIEF_BYTES: u64 = 16 << 20;
 
-/// Stubs that take no more than this are not evicted.
+/// Size up to which stubs are not evicted, in bytes.
 const STUB_BYTES: u64 = 64 << 10;
 
-/// Hexadecimal digits of the hash in the name of a folder.
+/// Number of hexadecimal digits of the hash in the name of a cache folder.
 const DIGITS: usize = 32;
 
-/// File that is locked by the server that uses the folder.
+/// File that the server locks while it uses the folder.
 const LOCK: &str = "lock";
 
 /// Folder in `cache/` of a store, with markers of packs that are not published upstream
@@ -114,11 +114,11 @@ pub struct CacheFolder {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CachedStore {
     pub(super) repo: Weak<Repo>,
-    /// How many threads are adding packs to it, which have no markers yet.
+    /// Number of threads that are adding packs to the store. These packs have no markers yet.
     pub(super) adopting: Arc<AtomicUsize>,
 }
 
-/// A store that is being opened. Meanwhile nothing of it is evicted.
+/// A store that is being opened. Until it is open, nothing of it is evicted.
 pub(super) struct StoreOpening<'c> {
     cache: &'c CacheFolder,
     store: &'c Path,
@@ -141,11 +141,11 @@ impl Drop for StoreOpening<'_> {
     }
 }
 
-/// A pack that takes room.
+/// A pack in the cache, whole or partial.
 struct CachedPack {
     used: SystemTime,
     bytes: u64,
-    /// True if it may be evicted: that frees enough, and nothing is being added to it.
+    /// True if the pack may be evicted: that frees enough, and nothing is being added to the pack.
     is_evictable: bool,
     path: PathBuf,
     id: PackId,
@@ -157,7 +157,7 @@ impl CacheFolder {
     /// take about `most_bytes`.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be created or locked.
+    /// [`PathError`] when the folder cannot be created or locked.
     pub fn open(above: &Path, key: &str, most_bytes: u64) -> Result<Self, PathError> {
         Self::open_with_clock(above, key, most_bytes, Clock::default())
     }
@@ -206,10 +206,11 @@ impl CacheFolder {
         Err(PathError::when("lock", &path)(io::Error::from(io::ErrorKind::WouldBlock)))
     }
 
-    /// Makes the folder anew if it was removed: everything in it is derived.
+    /// Creates the folder again if it was removed. A cache may be lost at any time.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be created, or another server has locked it meanwhile.
+    /// [`PathError`] when the folder cannot be created, or when another server has locked it
+    /// meanwhile.
     pub fn restore(&self) -> Result<(), PathError> {
         let path = self.root.join(LOCK);
         let mut lock = self.lock.lock();
@@ -225,12 +226,11 @@ impl CacheFolder {
         Ok(())
     }
 
-    /// Returns the clock.
     pub(super) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Returns the folder.
+    /// Returns the path of the cache folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -315,8 +315,8 @@ impl CacheFolder {
         stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Evicts packs until the disk has room for `bytes`, even if the cache is below its
-    /// limit. Returns whether there is room.
+    /// Evicts packs until the disk has room for `bytes`, even if the cache is below its limit.
+    /// Returns true if the disk has room.
     pub fn make_room(&self, bytes: u64) -> bool {
         let wanted = bytes.saturating_add(SPARE_BYTES);
         if self.free_bytes() >= wanted {
@@ -337,7 +337,7 @@ impl CacheFolder {
         is_room
     }
 
-    /// Makes room after something did not fit. Returns whether any was made.
+    /// Evicts packs after a write did not fit. Returns true if that freed any space.
     pub fn relieve(&self) -> bool {
         let before = self.free_bytes();
         self.make_room(RELIEF_BYTES) || self.free_bytes() > before
@@ -386,8 +386,8 @@ impl CacheFolder {
         repo.and_then(|repo| repo.store().last_used(&pack.id)).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// Replaces a pack with a stub, or removes it from a store that is not open. Returns
-    /// whether that was done.
+    /// Replaces a pack with a stub, or removes it from a store that is not open. Returns true on
+    /// success.
     fn replace_with_stub(&self, pack: &CachedPack) -> bool {
         let open = self.open.lock();
         let Some(kept) = open.get(&pack.store).cloned() else {
@@ -404,7 +404,7 @@ impl CacheFolder {
 }
 
 impl CachedPack {
-    /// Returns true if the pack may not be upstream yet.
+    /// Returns true if the pack is possibly not upstream yet.
     fn is_pending(&self) -> bool {
         self.store.join("cache").join(PENDING).join(self.id.to_string()).exists()
     }
@@ -443,6 +443,6 @@ fn packs(folder: &Path) -> Vec<CachedPack> {
 
 /// Records that a pack was used.
 pub(super) fn touch(file: &File) {
-    // If that cannot be written, the pack is evicted a little too early.
+    // If the time cannot be set, the pack is evicted a little too early.
     let _ = file.set_modified(SystemTime::now());
 }

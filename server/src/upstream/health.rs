@@ -1,5 +1,5 @@
-//! Tracks whether the upstream answers. After a failure it is not asked again for a moment,
-//! so that requests do not wait for it in vain.
+//! Tracks whether the upstream answers. After a failure the server sends no further request for a
+//! moment, so that clients do not wait in vain.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{
     problem::{Code, HttpProblem},
 };
 
-/// How long the upstream is not asked after a failure.
+/// Pause after a failure, during which the server sends no request to the upstream.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Tracks whether the upstream answers.
@@ -28,16 +28,16 @@ pub struct UpstreamHealth {
 
 #[derive(Debug, Default)]
 struct HealthState {
-    /// When it last answered.
+    /// When the upstream last answered.
     reached: Option<Instant>,
-    /// When it last failed, if that was after its last answer.
+    /// When a request last failed; `None` if the upstream has answered since.
     failed: Option<Instant>,
 }
 
 /// The upstream does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamOutage {
-    /// How long ago it last answered, if it ever did since this server started.
+    /// Seconds since the upstream last answered; `None` if it has not since this server started.
     pub age_secs: Option<u64>,
 }
 
@@ -80,8 +80,8 @@ impl UpstreamHealth {
         unavailable()
     }
 
-    /// Records that nothing came of a request that was made at `since`. If other requests
-    /// were answered meanwhile, the upstream is not away.
+    /// Records a request made at `since` for which no data arrived. If the upstream has answered
+    /// another request since then, there is no outage.
     pub fn record_stall(&self, since: Instant) {
         if self.state.lock().reached.is_none_or(|reached| reached < since) {
             self.gone("no data arrived in time");
@@ -94,7 +94,7 @@ impl UpstreamHealth {
         }
     }
 
-    /// Returns true if a request failed just now, so that the next one need not try.
+    /// Returns true if a request has just failed, so that the next one should not try.
     pub fn is_backing_off(&self) -> bool {
         self.state.lock().failed.is_some_and(|failed| self.clock.elapsed(failed) < PAUSE)
     }
@@ -108,7 +108,7 @@ impl UpstreamHealth {
     }
 }
 
-/// Creates the problem that says that the upstream is away.
+/// Creates the problem for an upstream that does not answer.
 pub fn unavailable() -> HttpProblem {
     HttpProblem::new(Code::Unavailable, "the upstream does not answer")
 }
@@ -117,7 +117,7 @@ fn is_full(error: &RemoteError) -> bool {
     matches!(error, RemoteError::Service(error) if error.reason == FailureReason::Full)
 }
 
-/// Creates the problem that passes on a refusal of the upstream.
+/// Creates the problem that passes a refusal of the upstream on to the client.
 fn refusal(error: &RemoteError) -> HttpProblem {
     let rejected = "the upstream rejected the request";
     let RemoteError::Service(error) = error else {

@@ -1,8 +1,8 @@
 //! Remote stores, in a bucket or on another server, that this server caches and serves.
 //!
-//! Each has a local store, whose packs are stubs ([`snap_core::store`]) until parts of them are
-//! read. So the rest of the server sees a store like any other. All of it is a cache and may be
-//! lost at any time: data is sent upstream before its client receives a success.
+//! Each remote store has a local store, whose packs are stubs ([`snap_core::store`]) until parts of
+//! them are read. So the rest of the server sees an ordinary store. The local store is a cache and
+//! may be lost at any time: the server sends data upstream before it reports success to the client.
 //!
 //! | module | what |
 //! |---|---|
@@ -127,18 +127,18 @@ pub struct Upstream {
     /// Client for the location itself.
     root: Client,
     names: NameList,
-    /// How long a reading request waits for the upstream.
+    /// Longest time that a reading request waits for the upstream.
     patience: Duration,
-    /// Memory for data that is being fetched, shared by all stores.
+    /// Memory budget for data that is being fetched, shared by all stores.
     memory: Arc<PrefetchBudget>,
-    /// Limits the threads that verify chunk lists, in all stores.
+    /// Limits the number of threads that verify chunk lists, in all stores.
     list_checks: Arc<FifoSemaphore>,
     clock: Clock,
 }
 
 impl Upstream {
-    /// Creates the upstream at `origin`, with requests that run in `runtime`, and with the
-    /// clock of the cache. Sends none yet.
+    /// Creates the upstream at `origin`, with requests that run in `runtime`, and with the clock of
+    /// the cache. Sends no request yet.
     ///
     /// # Errors
     /// [`OpenError`] when an option is wrong.
@@ -170,7 +170,7 @@ impl Upstream {
         })
     }
 
-    /// Returns the clock.
+    /// Returns the clock of the server.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -180,12 +180,12 @@ impl Upstream {
         &self.memory
     }
 
-    /// Returns the record of whether the upstream answers.
+    /// Returns the health of the upstream: whether it answers.
     pub fn contact(&self) -> &Arc<UpstreamHealth> {
         &self.contact
     }
 
-    /// Returns the cache.
+    /// Returns the cache folder.
     pub fn cache(&self) -> &Arc<CacheFolder> {
         &self.cache
     }
@@ -197,8 +197,8 @@ impl Upstream {
         })
     }
 
-    /// Reads the settings of a repository upstream. They are requested alone, so that
-    /// nothing is cached for a repository that does not exist.
+    /// Reads the settings of a repository upstream. Requests nothing else, so that nothing is
+    /// cached for a repository that does not exist.
     fn config(&self, name: &str) -> Result<Option<StoredObject>, HttpProblem> {
         self.ask(self.client(name)?.find(CONFIG, limits::CONFIG_BYTES))
     }
@@ -237,7 +237,7 @@ impl Upstream {
         }
     }
 
-    /// Returns true if the upstream answers now, and lets this server in.
+    /// Returns true if the upstream answers now, and gives this server access.
     pub fn answers(&self) -> bool {
         match self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)) {
             Ok(_) => true,
@@ -257,7 +257,8 @@ impl Upstream {
         }
         let (form, is_asked) = match self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)) {
             Ok(Some(config)) if are_settings(&config) => (UpstreamLayout::Store, true),
-            // It may be a web page of a system in between, and would be remembered forever.
+            // The object may be the web page of a proxy in between. Do not remember a layout
+            // because of it.
             Ok(Some(_)) => {
                 let why = "the object `config` upstream is not a valid settings file";
                 let unknown = || HttpProblem::new(Code::Unavailable, why);

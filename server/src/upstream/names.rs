@@ -17,7 +17,7 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// How many levels of folders are searched for stores.
+/// Number of folder levels that are searched for stores.
 const LEVELS: usize = 4;
 
 /// How long a list of names is used.
@@ -27,7 +27,7 @@ const NAMES_FOR: Duration = Duration::from_secs(3);
 /// many folders is ready for later requests.
 const LISTING: Duration = Duration::from_secs(15);
 
-/// How often the list is queried when repositories are created meanwhile.
+/// Maximum number of queries for the list, while new repositories make it out of date.
 const TRIES: usize = 3;
 
 /// The list of names, as last known.
@@ -40,10 +40,10 @@ pub(super) struct NameList {
 #[derive(Debug)]
 struct NameListState {
     known: Option<ListedNames>,
-    /// When the list last matched the one upstream.
+    /// When the list last matched the list upstream.
     last: Option<Instant>,
-    /// Counts the repositories that this server has created. A list requested before that is out of
-    /// date.
+    /// Number of repositories that this server has created. A new repository makes each list out of
+    /// date that was requested before.
     made: u64,
     clock: Clock,
 }
@@ -52,7 +52,7 @@ struct NameListState {
 struct ListedNames {
     names: Vec<String>,
     at: Instant,
-    /// True if the list matches the one upstream.
+    /// True if the list matches the list upstream.
     is_fresh: bool,
 }
 
@@ -84,8 +84,8 @@ impl NameListState {
 }
 
 impl Upstream {
-    /// Returns the names of the repositories upstream; if it does not answer, of those in
-    /// the cache.
+    /// Returns the names of the repositories upstream, or of those in the cache if the upstream
+    /// does not answer.
     pub fn names(self: &Arc<Self>) -> Vec<String> {
         match self.form() {
             Ok(UpstreamLayout::Store) => return vec![ONLY.to_owned()],
@@ -144,8 +144,8 @@ impl Upstream {
         }
     }
 
-    /// Adds repositories that are in the cache but not listed upstream. They are still
-    /// served, as if upstream were away. Returns true if there are none.
+    /// Adds repositories that are in the cache but not listed upstream. The server still serves
+    /// them, as if upstream did not answer. Returns true if it added none.
     fn with_kept(&self, mut names: Vec<String>) -> (Vec<String>, bool) {
         let there = names.len();
         let kept = self.cache.names().into_iter().filter(|kept| !names.contains(kept));
@@ -156,8 +156,8 @@ impl Upstream {
         (names, is_all)
     }
 
-    /// Returns since when the list, or all data, may be out of date; `None` if it is
-    /// current.
+    /// Returns the outage because of which the list, or all data, may be out of date; `None` if
+    /// they are current.
     pub fn outage(&self) -> Option<UpstreamOutage> {
         let of_names = || {
             let state = self.names.state.lock();

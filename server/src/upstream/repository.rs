@@ -1,10 +1,10 @@
 //! One store of an upstream, and the local store that caches it.
 //!
-//! A client that reads refs sees them as they were upstream after its request came. While
-//! the upstream is away, it sees the last known state. What a client sends is passed on
-//! upstream step by step: a pack once it is verified; its index once everything it refers
-//! to was found; a ref by compare-and-swap upstream, and only then in the cache. So the steps of a
-//! push may go through different servers.
+//! A client that reads refs sees the state upstream after its request arrived. During an outage of
+//! the upstream, it sees the last known state. The server passes a push on upstream step by step: a
+//! pack once it is verified; its index once everything that it refers to was found; a ref by
+//! compare-and-swap upstream, and only then in the cache. So the steps of a push may go through
+//! different servers.
 //!
 //! A pack that is cached but not yet published upstream has a marker in `cache/pending/`, or
 //! was added just now. The next request that publishes packs publishes it, too.
@@ -65,20 +65,20 @@ use crate::{
     ref_log,
 };
 
-/// Most outlines of packs that are in memory at once.
+/// Maximum number of pack outlines in memory at once.
 const OUTLINES: usize = 64;
 
-/// File in `cache/` of the local store: the fingerprint of its refs when they last matched
-/// those upstream. If they have another fingerprint now, some of them were lost.
+/// File in `cache/` of the local store: the fingerprint of its refs when they last matched those
+/// upstream. If the refs have another fingerprint now, some of them were lost.
 const FOLLOWED: &str = "followed";
 
 /// Folders beside the local store, with what is known of the store upstream.
 const MIRRORS: [&str; 2] = ["mirror", "asking"];
 
-/// How many commits are remembered as complete upstream.
+/// Maximum number of commits that are remembered as complete upstream.
 const VERIFIED: usize = 64;
 
-/// How old the known state may be for requests that do not read refs.
+/// Maximum age of the known state for requests that do not read refs.
 const AGE: Duration = Duration::from_secs(1);
 
 /// The refs of the store upstream.
@@ -96,11 +96,11 @@ struct UpstreamRefs {
 pub struct UpstreamRepository {
     upstream: Arc<Upstream>,
     repo: Arc<Repo>,
-    /// Used to read refs, which does not need the lock on `push_state`.
+    /// Reads refs without the lock on `push_state`.
     ref_reader: RemoteStore,
     push_state: Mutex<PushState>,
-    /// Counts the refs that this server moves, twice each: before and after. An answer
-    /// from before is out of date.
+    /// Grows by one before and after each move of a ref by this server. An answer to a query that
+    /// began before such a change is out of date.
     moves: AtomicU64,
     ref_queries: SharedQueries,
     fresh: Staleness,
@@ -117,39 +117,39 @@ pub struct UpstreamRepository {
     /// Packs that must not be published: they are gone upstream, or the push that brought
     /// them failed.
     unpublishable: Mutex<HashSet<PackId>>,
-    /// How many threads are adding packs to the local store.
+    /// Number of threads that are adding packs to the local store.
     adopting: Arc<AtomicUsize>,
     /// Packs whose cached copy is damaged.
     damaged: Arc<DamagedPacks>,
-    /// How many packs upstream has, at least. The cache has each of them, as a stub or whole.
+    /// Minimum number of packs upstream. The cache has each of them, as a stub or whole.
     upstream_pack_count: AtomicUsize,
 }
 
-/// What changes. The lock on it is held while refs are moved.
+/// The mutable state. Its lock is held while refs are moved.
 #[derive(Debug)]
 struct PushState {
     remote: RemoteStore,
     known: Option<UpstreamRefs>,
-    /// Commits verified as complete since upstream lost packs, the newest first. `None`: no
-    /// loss was seen.
+    /// Commits verified as complete since upstream lost packs, the newest first; `None` if no loss
+    /// was seen.
     verified_since_loss: Option<Vec<CommitId>>,
-    /// True if packs that are gone upstream are still cached, because others were being added.
+    /// True if packs that are gone upstream are still cached, because other packs were being added.
     keeps_lost: bool,
 }
 
 /// What happened to the cached packs that are gone upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PackSync {
-    /// They were removed.
+    /// The lost packs were removed.
     LostRemoved,
-    /// They stay until the packs that are being added have their markers.
+    /// The lost packs stay until the packs that are being added have their markers.
     LostKept,
 }
 
 /// How recent the known state must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// Read from upstream after the request came.
+    /// Read from upstream after the request arrived.
     Now,
     /// At most a second old.
     Lately,
@@ -182,7 +182,7 @@ impl UpstreamRepository {
         let kept = Self::open_kept(upstream, name);
         let kept = kept.and_then(|kept| kept.check_settings(name).map(|()| kept));
         kept.or_else(|problem| match problem.code {
-            // Nothing is removed for lack of room, nor while upstream cannot replace it.
+            // Remove nothing because the disk is full, or while upstream cannot replace it.
             Code::Full | Code::NoRepository => Err(problem),
             _ if upstream.config(name).is_err() => Err(problem),
             _ => {
@@ -235,7 +235,7 @@ impl UpstreamRepository {
         Self::open_kept(upstream, name)
     }
 
-    /// Opens the local store that exists.
+    /// Opens the existing local store.
     fn open_kept(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
         let store = upstream.cache.of(name).join("store");
         let [remote, asking] = MIRRORS.map(|mirror| upstream.remote(name, mirror));
@@ -302,7 +302,7 @@ impl UpstreamRepository {
         MIRRORS.into_iter().map(beside)
     }
 
-    /// Returns true if nothing else holds it, such as a thread that still asks the
+    /// Returns true if only the caller holds the repository, and no thread still queries the
     /// upstream.
     pub fn is_idle(this: &Arc<Self>) -> bool {
         Arc::strong_count(this) == 1
@@ -337,7 +337,7 @@ impl UpstreamRepository {
     }
 
     /// Copies the state from upstream. If that fails, the cache stays as it is, and is [reported as
-    /// old](Self::outage).
+    /// outdated](Self::outage).
     pub fn catch_up(self: &Arc<Self>, freshness: Freshness) {
         self.mend();
         if freshness == Freshness::Lately && self.ref_queries.is_younger(AGE) {
@@ -361,14 +361,14 @@ impl UpstreamRepository {
         }
     }
 
-    /// Returns since when the cached state may differ from that upstream; `None` if it is
+    /// Returns the outage because of which the cached state may be outdated; `None` if it is
     /// current.
     pub fn outage(&self) -> Option<UpstreamOutage> {
         self.fresh.outage()
     }
 
-    /// Checks that the cached refs matched those upstream at some time. Otherwise nothing can
-    /// be said about them, not even that there are none.
+    /// Checks that the cached refs matched those upstream at some time. Otherwise the server knows
+    /// nothing about the refs, not even that there are none.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
@@ -419,7 +419,7 @@ impl UpstreamRepository {
         Ok(has_packs && is_mirror_intact && self.fingerprint().ok() == followed)
     }
 
-    /// Gives up the local store: the next request makes it anew.
+    /// Discards the local store: the next request creates it again.
     pub fn discard(&self) {
         tracing::warn!(store = %self.repo.dir().display(), "the cache is incomplete and is rebuilt");
         // Without its settings file the store is never opened again.
@@ -474,14 +474,14 @@ impl UpstreamRepository {
         let mut found = self.read_refs()?;
         let mut moving = self.push_state.lock();
         if self.moves.load(Ordering::SeqCst) != moves {
-            // Read them again under the lock, without which no ref is moved.
+            // Read the refs again under the lock, since this server moves no ref while it is held.
             found = self.read_refs()?;
         }
         let is_known = moving.known.as_ref() == Some(&found);
         if is_known && self.is_intact(&moving)? {
             return Ok(());
         }
-        // A store that looks empty may be storage that cannot be seen: check before packs are
+        // A store that looks empty may be storage that is not reachable: check before packs are
         // removed from the cache.
         if found.refs.is_empty() && !self.store().packs().is_empty() {
             self.wait(self.ref_reader.must_exist())?;
@@ -517,19 +517,18 @@ impl UpstreamRepository {
         Ok(())
     }
 
-    /// Reads the list of packs upstream. Discards the cache if its own copy of that list is damaged.
+    /// Reads the list of packs upstream. Discards the cache if its own copy of the list is damaged.
     fn refresh(&self, moving: &mut PushState) -> Result<(), HttpProblem> {
         let before = self.there(moving);
         self.wait(moving.remote.refresh())?;
-        // Packs whose outlines the cache has lost must not be taken for packs that upstream has
-        // lost.
+        // Packs whose outlines the cache has lost must not count as packs that upstream has lost.
         if !moving.remote.mirror().is_intact() {
             self.discard();
             return Err(unavailable());
         }
         if self.upstream_is_unchecked() && !before.is_subset(&self.there(moving)) {
             moving.verified_since_loss = Some(Vec::new());
-            // If it cannot be written, a restarted server takes upstream for complete.
+            // If the marker cannot be written, a restarted server takes upstream for complete.
             let _ = fs_err::write(self.loss_path(), "");
         }
         let learnt =
@@ -570,8 +569,8 @@ impl UpstreamRepository {
         Ok(if is_quiet { PackSync::LostRemoved } else { PackSync::LostKept })
     }
 
-    /// Moves the cached refs to their commits upstream. Returns whether that was possible for
-    /// all of them.
+    /// Moves the cached refs to their commits upstream. Returns true if that was possible for all
+    /// of them.
     fn sync_refs(&self, known: &UpstreamRefs) -> Result<bool, RemoteError> {
         let UpstreamRefs { refs, damaged, head } = known;
         let mut is_all = true;
@@ -622,13 +621,13 @@ impl UpstreamRepository {
         Ok(is_all)
     }
 
-    /// Moves a ref from the expected commit, upstream and then in the cache. `None`
-    /// deletes it, or expects that it does not exist.
+    /// Moves a ref, first upstream and then in the cache. `new: None` deletes the ref. The
+    /// expectation `At(None)` means that the ref does not exist.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when the ref is at another commit, [`Code::Rejected`] when there
-    /// is no such commit, [`Code::Unavailable`]. An error before the compare-and-swap
-    /// upstream has moved nothing.
+    /// [`Code::Conflict`] when the ref is not as expected, [`Code::Rejected`] when there is no such
+    /// commit, [`Code::NameConflict`] when another ref excludes the name, [`Code::Unavailable`]. An
+    /// error before the compare-and-swap upstream has moved nothing.
     pub fn swap(
         &self,
         name: &RefName,
@@ -683,7 +682,7 @@ impl UpstreamRepository {
             Err(RemoteError::Raced { theirs, .. }) => return Err(conflict_at(name, theirs)),
             Err(error) => return Err(self.to_problem(error)),
         }
-        // The ref has moved upstream, so the client is told that from here on, whatever fails.
+        // The ref has moved upstream. From here on, report success, whatever fails.
         if is_first {
             // Clones begin with the first branch. A snap server sets that itself.
             if let Err(problem) = self.wait(moving.remote.begin_head(name)) {
@@ -712,7 +711,7 @@ impl UpstreamRepository {
         moving: &mut PushState,
         new: &CommitId,
     ) -> Result<(), HttpProblem> {
-        // Not in the local store, which may have packs that were not sent upstream yet.
+        // Look upstream: the local store may have packs that were not sent yet.
         let is_there = |moving: &PushState| moving.remote.mirror().has(&new.object());
         if !is_there(moving)? {
             self.refresh(moving)?;
@@ -722,7 +721,7 @@ impl UpstreamRepository {
             return Err(HttpProblem::new(Code::Rejected, format!("commit {new} does not exist")));
         }
         self.store().commit(new)?;
-        // The whole commit is read only after upstream has lost packs.
+        // Read the whole commit only after upstream has lost packs.
         if let Some(verified) = &mut moving.verified_since_loss {
             if moving.keeps_lost {
                 let why = "upstream has lost packs while others are being added";
@@ -747,7 +746,7 @@ impl UpstreamRepository {
         !self.ref_reader.client().maintains_index()
     }
 
-    /// Returns the path of a marker: upstream has lost packs since the cache was made.
+    /// Returns the path of the marker for a loss of packs upstream since the cache was created.
     fn loss_path(&self) -> PathBuf {
         self.repo.dir().join("cache").join("upstream-lost-packs")
     }

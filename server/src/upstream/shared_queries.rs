@@ -98,7 +98,7 @@ mod tests {
         thread::scope(|scope| {
             let first = ask(scope, &shared, &begun);
             let first_query = queries.recv().unwrap();
-            // They come while the first query is in progress, so none of them shares it.
+            // These callers come while the first query is in progress, so none of them shares it.
             let others: Vec<_> = (0..31).map(|_| ask(scope, &shared, &begun)).collect();
             // A guard, and a handle for each caller.
             while shared.queries.member_count(&()) < 33 {

@@ -7,7 +7,7 @@ use crate::{access::principal::Grant, settings::Mapping};
 /// Longest name in logs, in characters.
 const NAME_CHARS: usize = 96;
 
-/// Claims that hold several words, by convention.
+/// Claims that by convention hold several values, separated by spaces.
 const WORDS: [&str; 2] = ["scope", "scp"];
 
 /// Returns the rights that the mappings give to some claims.
@@ -53,9 +53,9 @@ fn is(claim: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Returns the name of the client with these claims, for logs. The prefix sets it apart
-/// from tokens of the token file. If characters had to be replaced, a hash sets it apart
-/// from others.
+/// Returns the name of the client with these claims, for logs. The prefix `oidc:` sets it apart
+/// from tokens of the token file. If the name is shortened or characters are replaced, a hash keeps
+/// it distinct.
 pub(super) fn name(claims: &Map<String, Value>, name_claim: &str) -> String {
     let name = [name_claim, "sub"].into_iter().find_map(|name| match claim(claims, name) {
         Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),

@@ -25,10 +25,10 @@ const FRESH: Duration = Duration::from_secs(3600);
 /// How long keys are used while the issuer does not answer.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How many fetches are allowed at once.
+/// Number of fetches that are allowed in a burst.
 const BURST: u32 = 5;
 
-/// How often a fetch is allowed after that.
+/// Interval between fetches after a burst.
 const EVERY: Duration = Duration::from_secs(12);
 
 /// How long a request waits for newer keys while older ones can be used.
@@ -51,7 +51,7 @@ pub(super) struct KeyCache {
 struct KeyCacheInner {
     source: KeySource,
     state: Mutex<KeyCacheState>,
-    /// Held during a fetch: there is one at a time.
+    /// Held during a fetch, so that only one runs at a time.
     asking: tokio::sync::Mutex<()>,
     clock: Clock,
 }
@@ -63,9 +63,9 @@ struct KeyCacheState {
     answered: Option<Instant>,
     /// True if the last fetch failed.
     is_failing: bool,
-    /// The state of the rate limit (GCRA): the time until which past fetches use up a rate
-    /// of one every [`EVERY`]. It may lie at most `BURST - 1` intervals ahead for another
-    /// fetch.
+    /// State of the rate limit (GCRA): the time up to which past fetches use up the rate of one
+    /// fetch every [`EVERY`]. A fetch is allowed while this time lies at most `BURST - 1` intervals
+    /// ahead.
     rate_limited_until: Instant,
 }
 
@@ -90,7 +90,7 @@ impl KeyCache {
         let (known, is_failing) = self.known();
         match known {
             Some(known) if self.age(&known) < FRESH => return Ok(known),
-            // The issuer is known not to answer: fetch in the background, and do not wait.
+            // The last fetch failed: fetch in the background, and do not wait.
             Some(known) if is_failing => {
                 if self.inner.asking.try_lock().is_ok() && self.wait().is_zero() {
                     self.fetch_in_background();
@@ -106,8 +106,8 @@ impl KeyCache {
     /// Returns keys that are newer than `known`, if there are any.
     ///
     /// # Errors
-    /// [`KeysUnavailable`] when that is unknown: the issuer did not answer, or the rate limit forbids
-    /// a fetch.
+    /// [`KeysUnavailable`] if the issuer does not answer or the rate limit forbids a fetch, so
+    /// newer keys may exist.
     pub(super) async fn refresh_after(
         &self,
         known: &Arc<Published>,
@@ -178,13 +178,13 @@ impl KeyCacheState {
         self.rate_limited_until.saturating_duration_since(now + saved)
     }
 
-    /// Returns true if a fetch has ended since then, with keys or without.
+    /// Returns true if a fetch, successful or not, has ended since `began`.
     fn is_answered(&self, began: Instant) -> bool {
         self.answered.is_some_and(|at| at >= began)
     }
 
-    /// Counts a fetch, for a caller that needs newer keys than at `began`. Returns false if
-    /// one has ended since, or if the rate limit forbids it.
+    /// Counts a fetch for a caller that needs keys newer than `began`. Returns false if a fetch has
+    /// ended since `began`, or if the rate limit forbids another.
     fn try_take(&mut self, began: Instant, now: Instant) -> bool {
         let may = !self.is_answered(began) && self.wait(now).is_zero();
         if may {
@@ -292,7 +292,8 @@ mod tests {
         for asked in 1..50 {
             clock.advance(Duration::from_millis(1));
             let newer = keys.refresh_after(&known).await;
-            // Above the rate limit no newer keys are fetched, so the token may be valid.
+            // Above the rate limit nothing is fetched: newer keys may exist, so the token may be
+            // valid.
             assert_eq!(newer.is_ok(), asked < BURST as usize, "{asked}");
             match newer {
                 Ok(newer) => known = newer,

@@ -46,7 +46,7 @@ pub(super) struct Issuer {
     clock: Clock,
 }
 
-/// What a token says before it is verified.
+/// Unverified claims of a token.
 #[derive(Deserialize)]
 struct TokenHeader {
     iss: String,
@@ -66,8 +66,7 @@ pub(super) fn is_jwt(text: &str) -> bool {
         && text.bytes().all(plain)
 }
 
-/// Returns when a JWT says that it expires, in seconds since 1970. The signature is **not**
-/// checked.
+/// Returns the `exp` claim of a JWT, in seconds since 1970. The signature is **not** checked.
 pub(super) fn expires(token: &str) -> Option<i64> {
     insecure_decode_claims::<Expires>(token).ok().map(|claims| claims.exp as i64)
 }
@@ -82,7 +81,7 @@ impl Issuer {
     /// Identifies the client that has this token; `None` if the token is not valid.
     ///
     /// # Errors
-    /// [`KeysUnavailable`] when that is unknown, because the issuer's keys cannot be fetched now.
+    /// [`KeysUnavailable`] when the issuer's keys cannot be fetched now.
     pub(super) async fn who(&self, token: &str) -> Result<Option<Principal>, KeysUnavailable> {
         // A token that can never be valid must not cause a fetch.
         let Some((key_id, algorithm)) = self.unverified(token) else { return Ok(None) };
@@ -119,8 +118,8 @@ impl Issuer {
         Ok(Some(who))
     }
 
-    /// Returns the key and the algorithm that a token names; `None` if it cannot be a token
-    /// of this issuer. Unverified, so it only selects the key.
+    /// Returns the key and the algorithm that a token names; `None` if it cannot be a token of this
+    /// issuer. The result is unverified and only selects the key.
     fn unverified(&self, token: &str) -> Option<(Option<String>, Algorithm)> {
         let unverified = insecure_decode::<TokenHeader>(token).and_then(|unverified| {
             // `crit` names extensions that a verifier must understand. None are supported.
@@ -133,8 +132,8 @@ impl Issuer {
         unverified.inspect_err(refused).ok()
     }
 
-    /// Verifies that a token is signed by the issuer with that key, is meant for this
-    /// server, and is valid now. Returns its claims.
+    /// Verifies that the issuer signed the token with this key, that the token is meant for this
+    /// server, and that it is valid now. Returns its claims.
     fn claims(&self, token: &str, key: &IssuerKey) -> Result<Map<String, Value>, Error> {
         let mut validation = Validation::new(key.algorithm);
         validation.leeway = LEEWAY_SECS;

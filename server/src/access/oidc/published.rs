@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::access::principal::Principal;
 
-/// Most keys that are taken from a response.
+/// Maximum number of keys that are taken from a response.
 const MOST: usize = 64;
 
-/// How many verified tokens are remembered, so that they are not verified again.
+/// Maximum number of verified tokens that are remembered, so that they are not verified again.
 const REMEMBERED: usize = 1024;
 
 /// Allowed lengths of an RSA modulus in bytes: shorter ones are not safe, longer ones are
@@ -35,22 +35,22 @@ pub(super) struct IssuerKey {
 pub(super) struct Published {
     keys: Vec<IssuerKey>,
     fetched: Instant,
-    /// The verified tokens: by the hash of a token, its client and when it expires.
+    /// Clients and expiry times (seconds since 1970) of verified tokens, by the hash of the token.
     good: Mutex<HashMap<blake3::Hash, (Principal, i64)>>,
 }
 
-/// The key that a token names.
+/// The result of a lookup of the key that a token names.
 #[derive(Debug)]
 pub(super) enum KeyLookup<'p> {
     Key(&'p IssuerKey),
-    /// No key is known that matches; the issuer may have newer ones.
+    /// No known key matches; the issuer may have newer keys.
     Unknown,
     /// The token names no single key, or a key for another algorithm.
     Unfit,
 }
 
 impl Published {
-    /// Keeps those of the keys that can be used.
+    /// Keeps the first [`MOST`] usable keys.
     pub(super) fn new(keys: Vec<Value>, fetched: Instant) -> Self {
         let keys = keys.into_iter().filter_map(usable).take(MOST).collect();
         Self { keys, fetched, good: Mutex::default() }
@@ -101,8 +101,8 @@ impl Published {
     }
 }
 
-/// Returns a key if it can verify signatures and is of a safe kind. Its algorithm follows
-/// from the key, never from what a token says.
+/// Returns a key if it can verify signatures and is of a safe kind. The algorithm comes from the
+/// key, never from a token.
 fn usable(value: Value) -> Option<IssuerKey> {
     let jwk: Jwk = serde_json::from_value(value).ok()?;
     if jwk.common.public_key_use.as_ref().is_some_and(|what| *what != PublicKeyUse::Signature) {
@@ -117,15 +117,15 @@ fn usable(value: Value) -> Option<IssuerKey> {
     Some(IssuerKey { id: jwk.common.key_id, algorithm, key })
 }
 
-/// Returns true if a key has the length of its kind. A shorter one is not safe, and must
-/// not reach the code that verifies signatures.
+/// Returns true if a key has the right length for its algorithm. Only such a key may reach the code
+/// that verifies signatures.
 fn has_length(key: &DecodingKey, algorithm: Algorithm) -> bool {
     match (key.kind(), algorithm) {
         (DecodingKeyKind::RsaModulusExponent { n, .. }, _) => {
             let zeros = n.iter().take_while(|byte| **byte == 0).count();
             RSA_BYTES.contains(&(n.len() - zeros))
         }
-        // A byte that says that the point is uncompressed, and both coordinates.
+        // An uncompressed point: a marker byte and both coordinates.
         (DecodingKeyKind::SecretOrDer(bytes), Algorithm::ES256) => bytes.len() == 1 + 2 * 32,
         (DecodingKeyKind::SecretOrDer(bytes), Algorithm::ES384) => bytes.len() == 1 + 2 * 48,
         (DecodingKeyKind::SecretOrDer(bytes), Algorithm::EdDSA) => bytes.len() == 32,

@@ -1,7 +1,7 @@
 //! Verification of token signatures with `ring`, which TLS uses as well.
 //!
-//! `jsonwebtoken` calls a provider that is set once for the process. This one verifies and never
-//! signs: the server issues no JWTs.
+//! `jsonwebtoken` calls a provider that is set once for the process. This provider verifies and
+//! never signs: the server issues no JWTs.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, DecodingKeyKind, EncodingKey,
@@ -23,7 +23,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     verifier_factory: |algorithm, key| {
         Ok(Box::new(RingVerifier { algorithm: *algorithm, key: key.clone() }))
     },
-    // Only conversions of keys into JWKs use them, and the server makes none.
+    // `jsonwebtoken` uses them only to convert keys into JWKs, which the server never does.
     key_utils: KeyUtils::new_unimplemented(),
 };
 

@@ -68,7 +68,7 @@ struct KeySet {
 
 impl KeySource {
     pub(super) fn new(issuer: &str, clock: Clock) -> Self {
-        // Fails if there is a default already, which is as good.
+        // An error means that a default provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // The keys are trusted because of the URL that they come from, so no redirects.
         let mut builder = Client::builder().redirect(Policy::none());

@@ -1,8 +1,8 @@
 //! Frames of packs upstream, for the local store.
 //!
-//! Fetched frames take room in the cache. A read waits as long as anything is received at
-//! all. If nothing is received for too long, it fails, and then only a few reads may wait
-//! until something is received again.
+//! Fetched frames take room in the cache. A read waits as long as any data arrives from the
+//! upstream. If no data arrives for too long, the read fails. From then on only a few reads may
+//! wait, until data arrives again.
 
 use std::{
     collections::BTreeSet,
@@ -32,10 +32,10 @@ use crate::{
     },
 };
 
-/// For this long after a failed read, no read waits.
+/// Time after a failed read during which no other read waits.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many reads may wait after a failed one, until something is received.
+/// Maximum number of waiting reads after a failed one, until data arrives.
 const PROBES: usize = 16;
 
 /// The source of the frames that stubs lack.
@@ -51,7 +51,7 @@ pub(super) struct UpstreamFrames {
 /// Packs whose copy in the cache was found damaged.
 #[derive(Debug)]
 pub(super) struct DamagedPacks {
-    /// Folder with a marker for each pack that may not be upstream yet.
+    /// Folder with a marker for each pack that is possibly not upstream yet.
     pub(super) pending: PathBuf,
     packs: Mutex<BTreeSet<PackId>>,
 }
@@ -130,10 +130,10 @@ fn gone() -> RemoteFrameError {
     RemoteFrameError { kind: ErrorKind::Unavailable, source: Box::new(unavailable()) }
 }
 
-/// Notices whether anything is received while reads wait.
+/// Detects whether any data arrives while reads wait.
 #[derive(Debug)]
 pub(super) struct ProgressWatch {
-    /// Its counter grows with what is received.
+    /// The client whose progress counter grows when data arrives.
     client: Client,
     patience: Duration,
     state: Mutex<ProgressState>,
@@ -142,21 +142,20 @@ pub(super) struct ProgressWatch {
 
 #[derive(Debug)]
 struct ProgressState {
-    /// How many reads wait.
+    /// Number of waiting reads.
     waiting: usize,
-    /// Last value of the client's counter.
+    /// Value of the client's counter at the last look.
     progress: u64,
-    /// When the counter was last seen to have grown.
+    /// When a look last found that the counter had grown.
     last_progress: Option<Instant>,
-    /// Since when reads wait and nothing was received.
+    /// Start of the present stall: when data last arrived, or when the first read began to wait.
     stalled_since: Instant,
-    /// When a read last failed, if nothing was received since.
+    /// When a read last failed; `None` if data has arrived since.
     gave_up_at: Option<Instant>,
 }
 
 impl ProgressWatch {
-    /// Watches what `client` receives. A read fails if nothing at all is received for
-    /// `patience`.
+    /// Watches what `client` receives. A read fails if no data arrives for `patience`.
     pub(super) fn new(client: Client, patience: Duration, clock: Clock) -> Self {
         let state = ProgressState::new(client.traffic().progress(), clock.now());
         Self { client, patience, state: Mutex::new(state), clock }
@@ -168,15 +167,15 @@ impl ProgressWatch {
         Arc::new(move || watch.clock.elapsed(watch.look().stalled_since) >= watch.patience)
     }
 
-    /// Locks the state, and updates it with what was received.
+    /// Locks the state, and updates it from the client's counter.
     fn look(&self) -> MutexGuard<'_, ProgressState> {
         let mut state = self.state.lock();
         state.observe(self.client.traffic().progress(), self.clock.now());
         state
     }
 
-    /// Counts a read that is about to wait; `None` if it would wait in vain. If something
-    /// was received just now, it may wait even though other requests failed.
+    /// Counts a read that is about to wait; `None` if it would wait in vain. If data arrived within
+    /// `patience`, the read may wait even though other requests failed (`is_given_up`).
     fn begin(&self, is_given_up: bool) -> Option<ReadGuard<'_>> {
         let mut state = self.look();
         let now = self.clock.now();
@@ -220,7 +219,7 @@ struct ReadGuard<'w> {
 }
 
 impl ReadGuard<'_> {
-    /// Records that the read failed, because nothing was received in time.
+    /// Records that the read failed because no data arrived in time.
     fn give_up(self) {
         self.watch.look().gave_up_at = Some(self.watch.clock.now());
     }

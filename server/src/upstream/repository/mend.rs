@@ -1,10 +1,10 @@
-//! Repair of a damaged cache. The damaged copy is removed, and its content is read from
-//! upstream.
+//! Repair of a damaged cache: the server removes the damaged copy, and reads its content from
+//! upstream again.
 //!
-//! A frame that does not match its checksum is read from upstream at once, and its pack is
-//! recorded. Before the next request, a stub replaces that pack. If something else in the
-//! cache is damaged, everything that is cached of the repository is discarded, and the next
-//! request makes it anew.
+//! The store reads a frame that does not match its checksum from upstream at once, and its pack is
+//! recorded. Before the next request, a stub replaces that pack. If anything else in the cache is
+//! damaged, the server discards all that is cached of the repository, and the next request caches
+//! it again.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -37,8 +37,8 @@ impl UpstreamRepository {
         self.damaged.note(*id);
     }
 
-    /// Replaces the copies of damaged packs with stubs. Returns whether any was replaced.
-    /// Failures are ignored: the next request tries again.
+    /// Replaces the copies of damaged packs with stubs. Returns true if any was replaced. Failures
+    /// are ignored: the next request tries again.
     pub fn mend(&self) -> bool {
         let mut damaged = self.damaged.take();
         let unreadable = self.store().unreadable_packs();
@@ -50,8 +50,7 @@ impl UpstreamRepository {
                 if is_of_cache(&error) {
                     self.discard();
                 }
-                // Otherwise the disk may be full, and nothing is discarded for lack of
-                // room.
+                // Otherwise the disk may be full. Discard nothing for lack of room.
                 damaged.iter().for_each(|id| self.note_damage(id));
                 false
             })
@@ -68,8 +67,7 @@ impl UpstreamRepository {
         for id in damaged {
             let is_dropped = match there.outline(id) {
                 Ok(outline) => self.store().renew_stub(&outline, &|| true)?,
-                // The pack is not published, so no client counts on it. Its client sends it
-                // again.
+                // The pack is not published, so no client relies on it. Its client sends it again.
                 Err(StoreError::Gone { .. }) => self.remove_pending(id)?,
                 Err(error) => return Err(error.into()),
             };

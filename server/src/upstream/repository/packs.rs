@@ -28,10 +28,10 @@ use crate::{
     },
 };
 
-/// Bytes of a pack that are read with one request.
+/// Maximum number of bytes of a pack that are read with one request.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// How often a pack is fetched if it is evicted again at once.
+/// Maximum number of fetches of a pack that is evicted again at once.
 const FETCHES: usize = 4;
 
 impl UpstreamRepository {
@@ -55,8 +55,8 @@ impl UpstreamRepository {
         }
     }
 
-    /// Like [`refresh_packs`](Self::refresh_packs), for requests that read. Callers at the same time share
-    /// one query, and none waits for long.
+    /// Like [`refresh_packs`](Self::refresh_packs), for requests that read. Concurrent callers
+    /// share one query, and none waits for long.
     pub fn refresh_packs_shared(self: &Arc<Self>) {
         let look = |repository: &Self| repository.refresh_packs().is_ok();
         let is_fresh =
@@ -78,8 +78,7 @@ impl UpstreamRepository {
         if self.upstream.contact.is_backing_off() {
             return Err(unavailable());
         }
-        // A bucket keeps whatever bytes it first gets under that name, so check them
-        // before.
+        // A bucket keeps the first bytes that it gets under a name, so check them before.
         if *hash_of(path)?.as_bytes() != *id.as_bytes() {
             return Err(self.lost(id, path));
         }
@@ -154,7 +153,7 @@ impl UpstreamRepository {
     }
 
     /// Removes the markers of packs that were not added. A cached pack keeps its marker: another
-    /// request may have added it, and relies on its being published.
+    /// request may have added the pack, and relies on its publication.
     pub fn forget_pending(&self, packs: &[PackId]) {
         let here = self.whole_packs();
         for id in packs.iter().filter(|id| !here.contains(id)) {
@@ -201,17 +200,17 @@ impl UpstreamRepository {
         Ok(done)
     }
 
-    /// Publishes all cached packs that upstream does not know. When this
-    /// returns, they are part of the store upstream.
+    /// Publishes all cached packs that upstream lacks. On return, they are part of the store
+    /// upstream.
     ///
     /// # Errors
-    /// [`Code::Unavailable`]; then the next call publishes them.
+    /// [`Code::Unavailable`]; then the next call publishes the packs.
     pub fn publish(&self) -> Result<(), HttpProblem> {
         self.send_pending()?;
         self.publish_with(&self.push_state.lock())
     }
 
-    /// Sends pending packs without holding the lock, because that may take long.
+    /// Sends pending packs without holding the lock, because sending may take long.
     pub(super) fn send_pending(&self) -> Result<(), HttpProblem> {
         let there = self.there(&self.push_state.lock());
         let pending = self.pending(&self.marked(), &there);
@@ -311,8 +310,8 @@ impl UpstreamRepository {
         }
     }
 
-    /// Returns true if the disk has room for the missing part of a pack, after others were
-    /// evicted.
+    /// Evicts other packs until the disk has room for the missing part of a pack. Returns true if
+    /// there is room.
     fn has_room(&self, id: &PackId) -> bool {
         let meta = fs_err::metadata(self.store().pack_path(id));
         let absent = meta.map_or(0, |meta| meta.len().saturating_sub(meta.blocks() * 512));
@@ -332,7 +331,7 @@ impl UpstreamRepository {
         let fetching = self.fetching.lead(*id);
         let is_partial = self.store().is_partial(id);
         let fetched = match is_partial {
-            // A pack that does not fit is not fetched.
+            // Do not fetch a pack that does not fit.
             true if !self.has_room(id) => Ok(()),
             true => self.store().fetch_pack(id, ChunkListCheck::Later),
             // Another thread has completed or removed the file: look again.
@@ -343,7 +342,8 @@ impl UpstreamRepository {
         match fetched {
             Err(StoreError::Absent { .. } | StoreError::Gone { .. }) => Ok(None),
             Err(error) if error.is_full() => Ok(None),
-            // The fetched bytes are damaged, so they are fetched anew.
+            // The fetched bytes are damaged: drop the copy, so that the next request fetches it
+            // again.
             Err(error) if error.damaged_pack().is_some() => {
                 self.note_damage(id);
                 self.mend();

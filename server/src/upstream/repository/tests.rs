@@ -22,7 +22,7 @@ fn a_pack_published_by_another_request_is_listed() {
     bring(b"brought");
     let id = repository.store().packs()[0];
     repository.remember_pending(&[id]).unwrap();
-    // Another request that tried to add it has failed.
+    // Another request that tried to add the pack has failed.
     repository.forget_pending(&[id]);
     repository.publish().unwrap();
     repository.refresh_packs().unwrap();
