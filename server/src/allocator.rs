@@ -10,11 +10,7 @@
 
 #![cfg_attr(
     target_env = "gnu",
-    expect(
-        unsafe_code,
-        reason = "mallopt; see the module
-# documentation"
-    )
+    expect(unsafe_code, reason = "mallopt; see the module documentation")
 )]
 
 /// Allocations of at least this size are mapped separately. Pieces of responses are shorter: they

@@ -425,6 +425,35 @@ fn a_renamed_file_and_a_renamed_folder_are_followed() {
 }
 
 #[test]
+fn each_child_of_a_commit_may_follow_another_name() {
+    let scratch = Scratch::new();
+    let tree = |files: &[(&str, &str)]| {
+        for name in ["old", "new", "other"] {
+            let _ = fs_err::remove_file(scratch.source().join(name));
+        }
+        files.iter().for_each(|(name, content)| scratch.write(name, content));
+        tree_of(&scratch.repo(), scratch.commit().id.unwrap())
+    };
+    let [first, rewritten, kept, both] = [
+        &[("old", "x")][..],
+        &[("new", "y")],
+        &[("old", "x"), ("other", "z")],
+        &[("new", "x"), ("other", "z")],
+    ]
+    .map(tree);
+    let repo = scratch.repo();
+    let first = commit(&repo, first, &[], 1);
+    for (at_rewrite, at_other) in [(2, 3), (3, 2)] {
+        let rewrite = commit(&repo, rewritten, &[first], at_rewrite);
+        let other = commit(&repo, kept, &[first], at_other);
+        let merge = commit(&repo, both, &[rewrite, other], 4);
+        let steps = steps(&repo, &[merge], &[b"new"], FollowRenames::Follow).unwrap();
+        let ids: Vec<CommitId> = steps.iter().map(|step| step.id).collect();
+        assert_eq!(ids, [merge, rewrite, first]);
+    }
+}
+
+#[test]
 fn the_sizes_added_by_commits_sum_to_the_stored_size() {
     let scratch = Scratch::new();
     let mut rng = Rng::new(7);

@@ -171,7 +171,7 @@ impl PathLog<'_> {
                 false => self.look_at(seen.paths.clone(), *parent, parent_commit.tree)?,
             };
             if is_same_tree || old.entries == seen.entries {
-                self.known.insert(*parent, old);
+                self.remember(*parent, old);
                 self.history.follow(&[*parent])?;
                 return Ok(None);
             }
@@ -186,11 +186,26 @@ impl PathLog<'_> {
                     self.follow_renames(&seen, &mut moved, commit.tree, parent, tree, old)?
                 }
             };
-            self.known.insert(parent, old);
+            self.remember(parent, old);
         }
         self.history.follow(self.options.parents.of(&commit))?;
         let paths = seen.paths;
         Ok(is_changed.then_some(PathChange { id, commit, paths, moved }))
+    }
+
+    /// Stores the state of a queued commit. Adds to the state that another child has stored:
+    /// children may know a path by different names.
+    fn remember(&mut self, id: CommitId, state: PathState) {
+        let Some(known) = self.known.get_mut(&id) else {
+            self.known.insert(id, state);
+            return;
+        };
+        for (path, entry) in state.paths.into_iter().zip(state.entries) {
+            if !known.paths.contains(&path) {
+                known.paths.push(path);
+                known.entries.push(entry);
+            }
+        }
     }
 
     fn look_at(

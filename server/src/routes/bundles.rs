@@ -172,11 +172,11 @@ pub(super) async fn without(
     let mut memory = body.into_memory();
     let (commits, objects) = (sent.have.0, sent.have_objects.0);
     memory.shrink((commits.len() + objects.len()) * size_of::<ObjectId>() * SET);
-    if commits.len() > limits::PREREQUISITES || objects.len() > most {
-        return Err(HttpProblem::new(
-            Code::TooLarge,
-            format!("a request may list at most {most} ids"),
-        ));
+    for (count, most) in [(commits.len(), limits::PREREQUISITES), (objects.len(), most)] {
+        if count > most {
+            let why = format!("a request may list at most {most} ids");
+            return Err(HttpProblem::new(Code::TooLarge, why));
+        }
     }
     let objects = objects.into_iter().collect();
     let ready = lay_out(server, target, ClientObjects { commits, objects }, memory).await?;

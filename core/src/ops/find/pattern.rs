@@ -130,12 +130,20 @@ fn is_plain(text: &[u8]) -> bool {
     !text.iter().any(|b| b"*?[{\\".contains(b))
 }
 
-/// Returns the maximum level of nested braces. Counts escaped braces and braces in brackets, too,
-/// so the result may differ from the real level.
+/// Returns the maximum level of nested braces. Braces in brackets and escaped braces do not count.
 fn brace_levels(text: &str) -> usize {
     let (mut level, mut most) = (0_usize, 0);
-    for byte in text.bytes() {
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
         match byte {
+            b'\\' => drop(bytes.next()),
+            b'[' => {
+                // The first character in brackets may be `]`.
+                if let Some(b'!' | b'^') = bytes.next() {
+                    bytes.next();
+                }
+                bytes.by_ref().find(|byte| *byte == b']');
+            }
             b'{' => level += 1,
             b'}' => level = level.saturating_sub(1),
             _ => {}
@@ -272,9 +280,17 @@ mod tests {
                 assert!(error.to_string().len() < 300, "the message is short");
             }
         }
-        // Closing braces in brackets do not close a level.
-        let hidden = "{[}]".repeat(300) + "z" + &"}".repeat(300);
-        assert!(NamePattern::new(hidden.as_bytes(), Case::Exact).is_err());
+        // Braces that are escaped or in brackets neither open nor close a level.
+        for literal in ["[}]", "[!}]", "[]}]", "[^]}]", "\\}"] {
+            let nested =
+                |levels: usize| format!("{{{literal}").repeat(levels) + &"}".repeat(levels);
+            let is_valid =
+                |levels| NamePattern::new(nested(levels).as_bytes(), Case::Exact).is_ok();
+            assert!(is_valid(limits::PATTERN_BRACES), "{literal}");
+            assert!(!is_valid(limits::PATTERN_BRACES + 1), "{literal}");
+        }
+        let escaped = "\\{[{]".repeat(limits::PATTERN_BRACES + 1);
+        assert!(NamePattern::new(escaped.as_bytes(), Case::Exact).is_ok());
     }
 
     #[test]

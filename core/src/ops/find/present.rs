@@ -353,8 +353,7 @@ impl<'a> LiveMatches<'a> {
     /// subfolders that the folder had before, and the unchanged leaves.
     #[expect(
         clippy::type_complexity,
-        reason = "two lists and a set, which the caller
-    # destructures"
+        reason = "two lists and a set, which the caller destructures"
     )]
     fn keep(
         &mut self,
