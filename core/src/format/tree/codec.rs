@@ -40,9 +40,8 @@ impl Node {
 
     /// Decodes a node.
     ///
-    /// Checked: version, names, order, owner table, counts, and that no bytes are left.
-    /// **Not** checked: that `bytes` hash to the expected id, and that the totals are
-    /// true.
+    /// Checked: version, names, order, owner table, counts and trailing bytes. **Not** checked: the
+    /// hash of `bytes`, and the totals.
     ///
     /// # Errors
     /// [`FormatError`] names the rule and the offset.
@@ -262,7 +261,7 @@ impl Totals {
 }
 
 impl Metadata {
-    /// Encodes the metadata, including the owner, as in the root of a commit.
+    /// Encodes the metadata with the owner itself instead of an index, as in the root of a commit.
     pub(crate) fn encode(&self, w: &mut WireWriter) {
         self.encode_with(w, |w, owner| owner.encode(w));
     }
