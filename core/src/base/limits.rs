@@ -77,13 +77,14 @@ pub const FRAME_RAW_BYTES: usize = 16 << 20;
 /// Length of a stored frame: zstd's worst case for [`FRAME_RAW_BYTES`].
 pub const FRAME_STORED_BYTES: usize = FRAME_RAW_BYTES + (FRAME_RAW_BYTES >> 8) + 1024;
 
-/// Size at which a frame of small contents is closed; see `docs/decisions/0002`.
+/// Maximum raw size of a frame with several small contents; see `docs/decisions/0002`.
 pub const SMALL_FRAME_BYTES: usize = 2 << 20;
 
-/// Size up to which chunks of a large file share a frame.
+/// Maximum raw size of a frame with several chunks of a large file.
 pub const LARGE_FRAME_BYTES: usize = 4 << 20;
 
-/// Size at which a metadata frame is closed. A reader of one tree decompresses about this much.
+/// Maximum raw size of a metadata frame with several objects. A larger object has a frame of its
+/// own.
 pub const META_FRAME_BYTES: usize = 256 << 10;
 
 /// Size up to which a file is stored as one blob. Larger files are cut into chunks.
