@@ -15,7 +15,7 @@ use std::{
 
 use parking_lot::RwLock;
 
-/// Approximate memory of an entry beside its key and value, in bytes.
+/// Approximate memory of an entry in addition to its key and value, in bytes.
 const OVERHEAD_BYTES: usize = 64;
 
 /// The limits of a cache.
@@ -28,7 +28,7 @@ pub struct CacheLimits {
 }
 
 impl CacheLimits {
-    /// Limits an entry to an eighth of the total, so that it leaves room for others.
+    /// Limits each entry to an eighth of the total, to leave room for other entries.
     pub const fn of_small_entries(total_bytes: usize) -> Self {
         Self { total_bytes, entry_bytes: total_bytes / 8 }
     }

@@ -1,9 +1,9 @@
 //! Typed ids: a BLAKE3-256 digest whose type says what it names.
 //!
-//! There is no conversion between two kinds of id, so passing a tree id where a commit
-//! id is expected does not compile. The store finds objects by [`ObjectId`], which is
-//! the digest without its kind. [`Id::object`] converts a typed id to it. The way back
-//! must be explicit: [`Id::from_object`].
+//! There is no conversion between two kinds of id, so passing a tree id where a commit id is
+//! expected does not compile. The store finds objects by [`ObjectId`], which is the digest without
+//! its kind. [`Id::object`] converts a typed id to an [`ObjectId`], and [`Id::from_object`]
+//! converts back.
 //!
 //! Text form: 64 lower-case hex digits; `{id:.12}` prints the first twelve.
 //! Stored form: the 32 digest bytes.

@@ -80,7 +80,7 @@ pub const FRAME_STORED_BYTES: usize = FRAME_RAW_BYTES + (FRAME_RAW_BYTES >> 8) +
 /// Maximum raw size of a frame with several small contents; see `docs/decisions/0002`.
 pub const SMALL_FRAME_BYTES: usize = 2 << 20;
 
-/// Maximum raw size of a frame with several chunks of a large file.
+/// Raw size at which a frame with chunks of a large file is full.
 pub const LARGE_FRAME_BYTES: usize = 4 << 20;
 
 /// Maximum raw size of a metadata frame with several objects. A larger object has a frame of its
@@ -101,7 +101,7 @@ pub const UNSIZED_FILE_TIME: Duration = Duration::from_secs(1);
 /// Number of frames in one pack.
 pub const PACK_FRAMES: usize = 1 << 20;
 
-/// Number of objects in one pack. The footer of a full pack is 37 MiB.
+/// Number of objects in one pack. The object table of a full pack is 37 MiB.
 pub const PACK_OBJECTS: usize = 1 << 20;
 
 /// Number of damaged objects of one pack that the shadow table lists individually: 128 KiB of ids.
@@ -130,7 +130,7 @@ pub const PREREQUISITES: usize = 1 << 18;
 /// is read in place. The index of a larger bundle goes to a scratch folder.
 pub const BUNDLE_INDEX_OBJECTS: u64 = 1 << 18;
 
-/// Length of a pack in a bundle. Writers make packs of less than an eighth of this.
+/// Length of a pack in a bundle. Writers close packs below an eighth of this limit.
 pub const PACK_BYTES: u64 = 1 << 30;
 
 /// Stored size of the frames at which a pack is closed. A push of 1 GiB then takes tens of

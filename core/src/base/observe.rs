@@ -43,10 +43,11 @@ pub enum Phase {
 pub enum Note<'a> {
     /// A file or folder could not be read and was skipped.
     Skipped { path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
-    /// A file changed during both attempts to read it. The last version read is kept.
+    /// A file changed during both attempts to read it. The commit keeps the version that it read
+    /// last.
     Changing { path: &'a Path },
-    /// The extended attributes (and ACLs) of an entry could not be read. It is stored
-    /// without them.
+    /// The extended attributes (and ACLs) of an entry could not be read. The commit stores the
+    /// entry without them.
     AttributesUnread { path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
     /// The index was missing or damaged, and was rebuilt.
     Reindexed { packs: usize, damaged: bool },
@@ -79,7 +80,7 @@ pub enum Note<'a> {
     BaseUnknown { tip: &'a CommitId },
     /// The file of a branch was missing, and was rebuilt from the branch's log.
     BranchRecreated { branch: &'a str, at: &'a CommitId },
-    /// The last commit of the branch was made from other source folders than this one.
+    /// The source folders of the branch's last commit differ from those of the new commit.
     SourcesDiffer { branch: &'a str, sources: &'a str },
     /// A restore could not create or replace an entry; `noun` is its kind, such as "fifo".
     NotCreated { noun: &'static str, path: &'a Path, error: &'a (dyn std::error::Error + 'static) },

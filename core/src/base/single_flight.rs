@@ -8,7 +8,7 @@ use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Runs work once for all threads that want it at the same time. Clones share the flights.
+/// Runs work once for all threads that want the work at the same time. Clones share the flights.
 ///
 /// A flight ends with a value of type `V`, or without one. While a flight is in progress, its
 /// leader and its followers share a state of type `S`.
@@ -30,7 +30,7 @@ struct FlightSeries<V, S> {
     begun: u64,
     /// Number of flights that ended: `begun`, or one less while a flight is in progress.
     ended: u64,
-    /// The value of the last flight that ended with one, and the number of that flight.
+    /// The value of the last flight that ended with a value, and the number of that flight.
     value: Option<(u64, V)>,
     /// The state of the flight in progress.
     state: Option<S>,
@@ -222,7 +222,8 @@ impl<K: Eq + Hash, V: Clone, S> FollowerHandle<K, V, S> {
 }
 
 impl<K: Eq + Hash, V: Clone> FollowerHandle<K, V> {
-    /// Waits until the flight ends, then leads the next flight, or follows it if it has begun.
+    /// Waits until the flight ends. Then leads the next flight, or follows the next flight if it
+    /// has begun.
     fn follow_next(mut self, next_wait: impl FnMut() -> Option<Duration>) -> Option<Flight<K, V>> {
         let number = self.member.number + 1;
         let is_leader = self.at_end(next_wait, |series| {

@@ -31,8 +31,8 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// Returns the time since the system was started. On Linux and Android it includes the
-/// time during which the system was suspended.
+/// Returns the time since the system was started. On Linux and Android, includes the time in
+/// suspend.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = rustix::time::ClockId::Boottime;

@@ -52,8 +52,8 @@ pub struct Commit {
     pub tree: TreeId,
     /// The parents. The first parent is the previous commit of the branch.
     pub parents: Vec<CommitId>,
-    /// The time of the commit, from the clock or from the user. It may be before a
-    /// parent's time: only the parents define the order.
+    /// Time of the commit, from the clock or from the user. May be earlier than the time of a
+    /// parent: only the parent ids define the order.
     pub time: Time,
     pub author: String,
     /// Name of the machine.
@@ -66,7 +66,7 @@ pub struct Commit {
     pub root: Option<Metadata>,
     /// Totals of everything below the root.
     pub totals: Totals,
-    /// Which files the commit could have contained.
+    /// The files that the commit could have contained.
     pub selection: Selection,
 }
 

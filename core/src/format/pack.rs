@@ -44,7 +44,7 @@
 //! 1. The stored lengths add up to the space between header and footer.
 //! 2. The lengths of the objects of each frame add up to its raw length.
 //! 3. Data frames hold only blobs and come before the metadata frames.
-//! 4. Counts and lengths are within [`limits`], before they allocate memory.
+//! 4. Counts and lengths are within [`limits`]. Readers check this before they allocate memory.
 //!
 //! The checksums detect and locate accidental damage. Only an object's id proves its content. This
 //! module decodes and encodes bytes; it opens no files.
@@ -83,7 +83,7 @@ pub const OBJECT_ENTRY_BYTES: usize = 37;
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
-    /// A content, a chunk of one, or a part of a long chunk list.
+    /// A content, a chunk of a content, or a part of a long chunk list.
     Blob,
     /// The list of chunks that make up a content.
     ChunkList,

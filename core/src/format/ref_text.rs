@@ -40,7 +40,7 @@ pub const FIRST_EPOCH: u64 = 0;
 pub struct Nonce([u8; 16]);
 
 impl Nonce {
-    /// Generates a nonce. It is unique, but **not** secret.
+    /// Generates a unique nonce, which is **not** secret.
     pub fn random() -> Self {
         let random = || u128::from(RandomState::new().hash_one(std::process::id()));
         Self((random() << 64 | random()).to_be_bytes())
@@ -149,8 +149,7 @@ impl RefText {
         }
     }
 
-    /// Parses an ETag. An ETag that is only a commit has no nonce; servers sent this
-    /// form before refs had three lines.
+    /// Parses an ETag. An ETag that is only a commit has no nonce; older servers send this form.
     ///
     /// # Errors
     /// [`FormatError::Invalid`].

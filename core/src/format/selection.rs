@@ -1,8 +1,8 @@
-//! The selection of a commit: which files it could have contained.
+//! The selection of a commit: the files that the commit could have contained.
 //!
-//! A restore uses the selection to distinguish files that did not exist at the time of the commit
-//! from files that the commit left out. The next commit detects by the selection that its own
-//! sources differ. Only commits of version 2 have a selection.
+//! By the selection, a restore distinguishes files that the commit left out from files that did not
+//! exist. The next commit detects by the selection that its own sources differ. Only commits of
+//! version 2 have a selection.
 //!
 //! | field       | form                  | meaning                                   |
 //! |-------------|-----------------------|-------------------------------------------|
@@ -73,7 +73,7 @@ pub struct FolderMarker {
     pub header: Box<[u8]>,
 }
 
-/// Which files a commit could have contained.
+/// The files that a commit could have contained.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Rule sets, each of which excludes paths. No rule set is empty or occurs twice.

@@ -1,4 +1,4 @@
-//! The catalog: which packs a store has, and which segments index them.
+//! The catalog: the packs of a store, and the segments that index the packs.
 //!
 //! A catalog lists the pack folders and opens the segments in `index/`. It reads and indexes any
 //! pack that no segment covers, so `index/` may be deleted or damaged at any time. It rebuilds an
@@ -178,7 +178,8 @@ impl PackSlot {
     }
 }
 
-/// The packs and segments of a store at one moment. A clone shares its parts, so it is cheap.
+/// The packs and segments of a store at one moment. A clone is cheap, since it shares packs and
+/// segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalog {
     /// All packs, by number. A number stays valid as long as the store is open, so a removed pack
@@ -500,7 +501,7 @@ impl Catalog {
         self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
     }
 
-    /// Merges segments until each is more than twice as large as all smaller ones
+    /// Merges segments until each segment is more than twice as large as all smaller segments
     /// together. Returns the files that are no longer needed.
     pub(super) fn merge_segments(
         &mut self,

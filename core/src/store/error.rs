@@ -27,7 +27,7 @@ pub enum StoreError {
     #[error("object {id} is a {}, not a {}", found.noun(), wanted.noun())]
     WrongKind { id: ObjectId, wanted: ObjectKind, found: ObjectKind },
 
-    /// The bytes of `wanted` hash to `actual`: they were damaged in storage.
+    /// The bytes of `wanted` hash to `actual`: the stored object is damaged.
     #[error("object {wanted} in pack {pack:.12} is damaged: its content hashes to {actual:.12}")]
     Damaged { pack: PackId, wanted: ObjectId, actual: ObjectId },
 

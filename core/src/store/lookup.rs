@@ -107,8 +107,8 @@ impl Store {
         })
     }
 
-    /// Returns the unshadowed copies of all objects of a frame in other packs. Returns `None` if no
-    /// other pack has one of the objects, or if the frame does not exist.
+    /// Returns the unshadowed copies of all objects of a frame in other packs. Returns `None` if
+    /// any of the objects is in this pack only, or if the frame does not exist.
     ///
     /// # Errors
     /// [`StoreError`] when the pack or the index cannot be read.

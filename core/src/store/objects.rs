@@ -338,7 +338,7 @@ impl Store {
     /// Returns an open pack, and opens it if necessary.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the pack was merged into another one.
+    /// [`StoreError::Gone`] when the pack was merged into another pack.
     pub fn pack(&self, number: u32) -> Result<Arc<PackFile>, StoreError> {
         let catalog = self.catalog();
         let slot = catalog.packs.get(number as usize).expect("a place has a pack of this store");
@@ -350,8 +350,8 @@ impl Store {
             return Ok(Arc::clone(pack));
         }
         let pack = match slot.open(self.fetcher.as_ref()) {
-            // Another process has completed the pack: it is in `objects/` now, and
-            // keeps its number.
+            // Another process has completed the pack, which is now in `objects/` and keeps its
+            // number.
             Err(StoreError::Gone { .. }) if slot.completeness == Completeness::Partial => {
                 drop(open);
                 self.refresh()?;
@@ -394,8 +394,8 @@ impl Store {
     /// objects of the frame against their ids.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the pack was merged into another one: call
-    /// [`Store::refresh`] and look the object up again.
+    /// [`StoreError::Gone`] when the pack was merged into another pack. The caller should
+    /// [refresh](Store::refresh) and look up the object again.
     pub fn frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
         self.read_frame(place, &mut |pack, frame| pack.raw(frame)).map(Arc::new)
     }
@@ -495,10 +495,10 @@ impl Store {
         self.places(id)?.iter().find_map(other).ok_or(error)
     }
 
-    /// Makes later lookups avoid the frame that `error` reports as damaged on a remote, or all
-    /// absent frames of the pack that it reports as lost. Shadows those objects of the frames that
-    /// other packs hold as well, for this open store only. First adds missing stubs of these other
-    /// packs. Returns true if any object has another copy.
+    /// Makes later lookups avoid bad frames of a remote: the frame that `error` reports as damaged,
+    /// or all absent frames of a pack that `error` reports as lost. Shadows those objects of the
+    /// frames that other packs hold as well, for this open store only. First adds missing stubs of
+    /// these other packs. Returns true if any object has another copy.
     pub fn route_around_damage(&self, error: &StoreError) -> bool {
         let Some(fetcher) = &self.fetcher else { return false };
         match error {

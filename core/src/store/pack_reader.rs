@@ -292,7 +292,7 @@ impl PackFile {
         StoreError::Absent { pack: self.id, offset_bytes: frame.offset }
     }
 
-    /// Reads a frame into `stored`. Returns true if it matches its checksum.
+    /// Reads a frame into `stored`. Returns true if the bytes match the checksum.
     pub(super) fn read_and_verify(
         &self,
         frame: &Frame,

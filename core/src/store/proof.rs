@@ -1,16 +1,17 @@
-//! Proofs: which packs of a store this machine has hashed.
+//! Proofs: the record of the packs that this machine has hashed.
 //!
 //! A pack from another machine can have objects whose bytes do not match their ids, and chunk lists
 //! that do not match their contents. Readers hash the objects that they read. A writer skips a
 //! stored object without reading it, so it may rely only on *proven* packs. This machine has
-//! written a proven pack, or has received and hashed it, or `verify --data` has hashed it, each
-//! time with the contents behind its chunk lists. The wrong objects of a proven pack are
+//! written a proven pack, has received and hashed it, or has hashed it in `verify --data`. The
+//! hashes include the contents behind its chunk lists. The wrong objects of a proven pack are
 //! [shadowed](super::shadow).
 //!
 //! In any other pack, for example of a copied store:
 //!
-//! - A writer treats an object as stored after this process has hashed the object
-//!   ([`Store::is_stored`]) or all objects of the pack ([`Store::hash_unproven_packs`]).
+//! - A writer treats an object as stored after this open store has hashed the object
+//!   ([`Store::is_stored`]), or this machine all objects of the pack
+//!   ([`Store::hash_unproven_packs`]).
 //! - A writer never treats a chunk list as stored. Hashing its content may take terabytes of reads,
 //!   and a new list takes 36 bytes for each chunk.
 //!

@@ -1,10 +1,10 @@
 //! Received packs, kept outside the store until all of them are verified.
 //!
 //! A receiver writes packs to a new folder under `tmp/` and checks every object against its id. The
-//! receiving operation then checks that the packs are complete. Only then the store adopts the
-//! packs. A pack moves into `objects/` unchanged. If the store already has some of its objects, the
-//! other objects are copied into a new pack instead. A refused, interrupted or killed reception
-//! leaves the store unchanged. A later writer sweeps a leftover folder.
+//! receiving operation then checks that the packs are complete. Only then does the target store
+//! adopt the packs. A pack moves into `objects/` unchanged. If the store already has some of its
+//! objects, the other objects are copied into a new pack instead. A refused, interrupted or killed
+//! reception leaves the store unchanged. A later writer sweeps a leftover folder.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -304,7 +304,7 @@ impl<'s> ReceivedPacks<'s> {
     /// Returns true if a [located](Self::locate) object can be read without a fetch.
     ///
     /// # Errors
-    /// [`StoreError`] when its pack cannot be read.
+    /// [`StoreError`] if the pack of the object cannot be read.
     pub fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
         match (self.locate_received(id)?, self.target.locate(id)?) {
             (None, Some(place)) => self.target.is_here(&place),
@@ -317,7 +317,7 @@ impl<'s> ReceivedPacks<'s> {
     /// refers to, so no fetch is needed.
     ///
     /// # Errors
-    /// [`StoreError`] when its pack cannot be read.
+    /// [`StoreError`] if the pack of the object cannot be read.
     pub fn should_descend(&self, place: &ObjectLocation) -> Result<bool, StoreError> {
         Ok(place.kind != ObjectKind::Blob && self.target.is_here(place)?)
     }

@@ -11,9 +11,9 @@
 //! | 44     | 4     | length, u32                                       |
 //!
 //! The metadata of the table is the list of packs, 32 bytes each. A segment has every object of
-//! each listed pack. An object in several of these packs has a record for each pack, so that
-//! lookups still find the object after one pack is removed. The records of removed packs are dead;
-//! the next merge drops them.
+//! each listed pack. An object in several of these packs has a record for each pack: lookups still
+//! find the object after the removal of one pack. The records of removed packs are dead; the next
+//! merge drops them.
 
 use std::{
     collections::{BinaryHeap, HashMap},
@@ -278,7 +278,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Returns a record by its number; `None` after the last one.
+    /// Returns a record by its number, or `None` after the last record.
     fn record(&self, index: u64) -> Result<Option<&[u8]>, TableError> {
         match &self.source {
             SegmentRecords::File(table) if index < table.records() => table.record(index).map(Some),

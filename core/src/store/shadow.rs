@@ -75,7 +75,7 @@ impl Shadows {
             Ok(bytes) => bytes,
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound => return Ok(Self::default()),
-                // snap never writes such a table, so it is damaged.
+                // snap never writes such a table, so the table is damaged.
                 io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
                     return Ok(Self { is_unknown: true, checksum: 1, ..Self::default() });
                 }
@@ -321,7 +321,7 @@ impl Catalog {
         self.shadows = Arc::new(self.shadows.without_damage(id));
         self.healed.push(*id);
         if let Some(slot) = self.slot(id) {
-            // The open file is the damaged one.
+            // Close the open file, which is the damaged copy.
             *slot.open.lock() = None;
         }
     }

@@ -704,7 +704,7 @@ pub(super) mod tests {
             if shape.fault.is_none() {
                 prop_assert_eq!(sorted.as_ref().map(Vec::len), Some(shape.names.len()));
             }
-            // A search finds the same names, and none that are out of order.
+            // A search finds the same names, in the right order.
             let mut cursor = TreeCursor::new(tree, Prefetch::Nothing);
             let mut after = Vec::new();
             let mut read = cursor.seek(&trees, from.as_bytes());

@@ -314,11 +314,11 @@ mod tests {
     fn packs_that_another_process_merges_are_not_reported_lost() {
         let scratch = tempfile::tempdir().unwrap();
         let early = with_small_packs(scratch.path());
-        // Opened before the merge; the list is read after it.
+        // The store is opened before the merge, and reads the list after the merge.
         merge_elsewhere(scratch.path());
         assert_eq!(early.cache_trust(), CacheTrust::Holds);
 
-        // The list is read before the merge, the packs are listed after it.
+        // The store reads the list before the merge, and lists the packs after the merge.
         let scratch = tempfile::tempdir().unwrap();
         let early = with_small_packs(scratch.path());
         let reads = Cell::new(0);

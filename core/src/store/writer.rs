@@ -268,7 +268,7 @@ impl<'s> ObjectWriter<'s> {
     /// Returns true if the content was added.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_blob(&self, lane: usize, id: BlobId, bytes: &[u8]) -> Result<bool, StoreError> {
         let object =
             PackedObject { id: id.object(), kind: ObjectKind::Blob, bytes: bytes.len() as u32 };
@@ -290,7 +290,7 @@ impl<'s> ObjectWriter<'s> {
     /// never request the chunk.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_chunks(
         &self,
         raw: &[u8],
@@ -347,7 +347,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds an encoded tree, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_tree(&self, id: TreeId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::Tree, id.object(), bytes)
     }
@@ -355,7 +355,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds an encoded commit, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_commit(&self, id: CommitId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::Commit, id.object(), bytes)
     }
@@ -363,7 +363,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds the chunk list of a content, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_chunk_list(&self, id: BlobId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::ChunkList, id.object(), bytes)
     }
@@ -371,7 +371,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds a part of a long chunk list, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_chunk_list_part(&self, bytes: &[u8]) -> Result<BlobId, StoreError> {
         let id = BlobId::of(bytes);
         self.add_metadata(ObjectKind::Blob, id.object(), bytes)?;

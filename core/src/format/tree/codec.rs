@@ -63,8 +63,8 @@ impl Node {
 fn encode_leaf(totals: &Totals, entries: &[Entry]) -> Vec<u8> {
     let mut owners: Vec<&Arc<Owner>> = Vec::new();
     for owner in entries.iter().filter_map(|e| e.metadata.owner.as_ref()) {
-        // Consecutive entries usually have the same owner, so compare with the last one
-        // first.
+        // Consecutive entries usually have the same owner, so first compare with the last added
+        // owner.
         if owners.last().is_none_or(|last| !Arc::ptr_eq(last, owner)) && !owners.contains(&owner) {
             owners.push(owner);
         }

@@ -9,10 +9,10 @@
 //!    entry's name, as a little-endian number, are a multiple of 4,096.
 //!
 //! The encoder groups the children into inner nodes in the same way, level by level, until one node
-//! is left. It closes an inner node at [`limits::TREE_NODE_ENTRIES`] − 1 children, and after at
-//! least 64 children if the first four bytes of the last child's id are a multiple of 256. A last
-//! child that would be alone in a node joins the previous node. The split depends only on the
-//! entries, so it is canonical. An insertion changes only the split points near it.
+//! is left. It closes an inner node at [`limits::TREE_NODE_ENTRIES`] − 1 children. From 64 children
+//! on, it also closes the node if the first four bytes of the last child's id are a multiple of
+//! 256. A last child that would be alone in a node joins the previous node. The split depends only
+//! on the entries, so it is canonical. An insertion changes only the split points near it.
 
 use std::mem;
 
