@@ -12,7 +12,7 @@ pub enum ErrorKind {
     NotFound,
     /// An object with this name already exists, or another process changed the object meanwhile.
     Exists,
-    /// Stored bytes break their format, or differ from their hash.
+    /// Stored bytes break their format, or do not match their id or checksum.
     Damaged,
     /// Another process holds a lock.
     Locked,

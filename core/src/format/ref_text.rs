@@ -79,12 +79,12 @@ pub struct RefText {
 }
 
 impl RefText {
-    /// Makes the content of a new write. `None` deletes the ref.
+    /// Creates the content for a write, with a new nonce. `None` deletes the ref.
     pub fn new(commit: Option<CommitId>) -> Self {
         Self { nonce: Some(Nonce::random()), ..Self::without_nonce(commit) }
     }
 
-    /// Makes the content of a local ref of store version 1.
+    /// Creates the content of a local ref of store version 1.
     pub fn without_nonce(commit: Option<CommitId>) -> Self {
         Self { commit, nonce: None, epoch: FIRST_EPOCH, has_more: false }
     }

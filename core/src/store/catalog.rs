@@ -1,9 +1,9 @@
 //! The catalog: the packs of a store, and the segments that index the packs.
 //!
 //! A catalog lists the pack folders and opens the segments in `index/`. It reads and indexes any
-//! pack that no segment covers, so `index/` may be deleted or damaged at any time. It rebuilds an
-//! index that [another machine made](crate::disk::made_here), unless the store is read-only. A
-//! change of the catalog copies it, so a reader keeps the version that it has.
+//! pack that no segment covers, so `index/` may be deleted or damaged at any time. It rebuilds the
+//! index of a [copied](crate::disk::made_here) store, unless the store is read-only. A change of
+//! the catalog copies it, so a reader keeps the version that it has.
 //!
 //! A pack is in `objects/` or, if some of its frames may be on a remote, in `partial/`; most stores
 //! have no `partial/`. If a pack is in both folders, readers use the whole pack, and the next
@@ -213,11 +213,12 @@ pub(super) struct Catalog {
 /// The result of an index repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexRepair {
-    /// Number of packs that were indexed again.
+    /// Number of packs that were indexed again, without packs of the last seconds.
     pub packs: usize,
     /// True if an index existed and was damaged.
     pub damaged: bool,
-    /// True if another machine made the index. `packs` does not count the packs of such an index.
+    /// True if the index came with a copied store. `packs` does not count the packs of such an
+    /// index.
     replaced: bool,
 }
 
@@ -364,8 +365,8 @@ impl Catalog {
         self.sort_segments();
     }
 
-    /// Opens the segments. If another machine may have made them, returns them instead of adding
-    /// them to the catalog.
+    /// Opens the segments. If the index is [foreign](is_foreign), returns the segments instead of
+    /// adding them to the catalog.
     fn open_segments(
         &mut self,
         layout: &StorePaths,
@@ -525,7 +526,7 @@ impl Catalog {
     }
 }
 
-/// Removes the segments of another machine, and marks the index as made here.
+/// Removes the segments of a foreign index, and marks the index as made here.
 fn replace_foreign(layout: &StorePaths, disk: &Disk, foreign: &[Segment]) -> Result<(), PathError> {
     foreign.iter().filter_map(Segment::path).try_for_each(|path| disk.remove(path))?;
     mark_made_here(&layout.index, disk, &layout.tmp)
@@ -553,9 +554,9 @@ fn is_fresh(path: &Path) -> bool {
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < FRESH))
 }
 
-/// Returns true if another machine may have made an index. Such an index may name objects that no
-/// pack has. Trusts the index of another user's store, since that user could remove packs as well.
-/// Also trusts an index on a read-only disk, where no commit can rely on it.
+/// Returns true if an index is foreign: it may have come with a copied or extracted store, and may
+/// name objects that no pack has. Trusts the index of another user's store, since that user could
+/// remove packs as well. Also trusts an index on a read-only disk, where no commit can rely on it.
 fn is_foreign(index: &Path) -> bool {
     let user = rustix::process::geteuid();
     let is_own = |meta: Metadata| user.is_root() || meta.uid() == user.as_raw();

@@ -5,11 +5,11 @@
 //! once for each of the five classes below the size limit of merges. No class keeps more than seven
 //! packs.
 //!
-//! A merge checks every object against its id. It copies full frames unchanged, and puts the
-//! objects of small frames into larger frames. It reports and shadows a damaged pack, leaves it in
-//! place and goes on with the other packs. The new pack is proven if all old packs were. Partial
-//! and shadowed packs are never merged. The new pack is durable and indexed before the old packs
-//! are removed. A reader that misses a pack lists the packs again.
+//! A merge checks every object except chunk lists against its id. It copies full frames unchanged,
+//! and puts the objects of small frames into larger frames. It reports and shadows a damaged pack,
+//! leaves it in place and goes on with the other packs. The new pack is proven if all old packs
+//! were. Partial and shadowed packs are never merged. The new pack is durable and indexed before
+//! the old packs are removed. A reader that misses a pack lists the packs again.
 
 use crate::{
     base::{

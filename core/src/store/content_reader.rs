@@ -435,12 +435,12 @@ impl ContentReader<'_> {
     /// several threads. Decompresses each frame once, and only as far as necessary. Reads the
     /// contents of a damaged frame one by one, from any copy.
     ///
-    /// `begin` returns the state for a run of contents, or `None` to end the batch early. Each
-    /// frame calls `begin` once more before the read. The number that `visit` gets is the position
-    /// in the batch.
+    /// `begin` returns the state for a run of contents, or `None` to end the batch early.
+    /// `read_batch` also calls `begin` before it reads a frame. The number that `visit` gets is the
+    /// position in the batch.
     ///
-    /// Keeps the last `carry_over` frames of the batch in the cache of the store, because the next
-    /// batch may begin in these frames.
+    /// Keeps the frames of the last contents of the batch, at most `carry_over` frames, in the
+    /// cache of the store, because the next batch may begin in these frames.
     pub fn read_batch<S, R: Send>(
         &self,
         batch: &[FileContent],

@@ -426,8 +426,7 @@ impl Store {
         let catalog = self.catalog();
         let slot = catalog.packs.get(place.pack as usize);
         match read() {
-            // The open file is damaged or was merged, and another process has put a new file in its
-            // place.
+            // The open file is damaged, and another process has put a new file in its place.
             Err(_) if slot.is_some_and(|slot| slot.close_replaced()) => read(),
             frame => frame,
         }

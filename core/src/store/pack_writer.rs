@@ -113,7 +113,7 @@ impl PackWriter {
         self.objects.len()
     }
 
-    /// Returns true if the pack has reached a target size and should be sealed.
+    /// Returns true if the pack has reached one of its limits and must be sealed.
     pub(super) fn is_full(&self) -> bool {
         self.end >= limits::PACK_TARGET_BYTES
             || self.raw_bytes >= limits::PACK_RAW_TARGET_BYTES

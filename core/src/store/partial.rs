@@ -49,8 +49,9 @@ const READ_BYTES: u64 = 1 << 20;
 /// batch are read and checked while the previous batch is hashed.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// Compression ratio above which a frame counts by its raw size in a batch, so that a batch is
-/// never long. Other jobs of the thread pool run between two batches.
+/// Compression ratio above which a frame counts more than its stored bytes in a batch: its raw
+/// bytes divided by this ratio. This keeps batches short, and other jobs of the thread pool run
+/// between two batches.
 const USUAL_RATIO: u32 = 4;
 
 impl Store {
@@ -88,8 +89,8 @@ impl Store {
     }
 
     /// Removes from the store in `dir` all stubs for which `keep` returns false, and all unreadable
-    /// stubs, which the caller can create again. Call this function before any process opens the
-    /// store.
+    /// stubs, which the caller can create again. Call this function before opening the store, while
+    /// no other process needs the removed stubs.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the stubs cannot be listed or removed.

@@ -484,7 +484,8 @@ impl PackFile {
         Ok(())
     }
 
-    /// Checks the checksum of a frame, and its objects except chunk lists against their ids.
+    /// Verifies the checksum of a frame, and checks its objects except chunk lists against their
+    /// ids.
     ///
     /// # Errors
     /// [`StoreError`] with what is wrong.

@@ -72,8 +72,8 @@ impl ObjectWriter<'_> {
         damage(error).map_or(Ok(()), |(pack, part)| self.shadow(pack, part))
     }
 
-    /// Shadows the cause of an unreadable chunk list: the damaged objects, or a list that breaks
-    /// its format. Hashing cannot detect such a list, because its id is the hash of the content.
+    /// Shadows the cause of an unreadable chunk list: the damaged objects, or the list itself if it
+    /// is wrong. Hashing cannot detect such a list, because its id is the hash of the content.
     fn shadow_list(&self, id: &ObjectId, error: &StoreError) -> Result<(), StoreError> {
         if damage(error).is_some() {
             return self.shadow_damage(error);

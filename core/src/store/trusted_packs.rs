@@ -44,7 +44,7 @@ const UNCERTAIN: u64 = 0;
 pub enum CacheTrust {
     /// Yes: all packs that the cache relies on exist, and the shadow table is unchanged.
     Holds,
-    /// No: there is no list of packs, or the shadow table has changed.
+    /// No: there is no valid list of packs, or the shadow table has changed.
     Unknown,
     /// No: packs that the cache relies on are gone. `first` is one of them.
     Lost { packs: usize, first: PackId },
