@@ -57,8 +57,8 @@ impl Store {
         })
     }
 
-    /// Returns true if the object is a blob and the store [has only a list](Store::has_only_list) of
-    /// that id.
+    /// Returns true if the object is a blob, but the store [has only a list](Store::has_only_list)
+    /// of that id.
     ///
     /// # Errors
     /// As [`Store::locate`].
