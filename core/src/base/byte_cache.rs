@@ -1,11 +1,11 @@
 //! An in-memory cache with a limit in bytes.
 //!
-//! Eviction is Corbató's clock algorithm. A hit marks its entry. To make room, the hand
-//! goes round the entries, clears marks, and evicts entries that have none. A hit writes
-//! only an atomic mark, under a read lock, so readers do not wait for each other.
+//! Eviction is Corbató's clock algorithm. A hit marks its entry. To make room, the clock hand goes
+//! round the entries, clears marks, and evicts entries without a mark. A hit writes only an atomic
+//! mark, under a read lock, so readers do not wait for each other.
 //!
-//! The crate `quick_cache` rejects an entry above its limit, and once it is full it evicts
-//! new entries first, so it cannot keep a large frame that was just read.
+//! The crate `quick_cache` rejects an entry above its limit, and once it is full it evicts new
+//! entries first, so it would drop a large frame that was just read.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -15,20 +15,20 @@ use std::{
 
 use parking_lot::RwLock;
 
-/// Approximate memory of an entry beside its key and value, in bytes.
+/// Approximate memory of an entry in addition to its key and value, in bytes.
 const OVERHEAD_BYTES: usize = 64;
 
 /// The limits of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimits {
-    /// Memory of all entries. The newest entry stays even if it alone exceeds this.
+    /// Memory of all entries. The newest entry stays even if it alone exceeds this limit.
     pub total_bytes: usize,
     /// Memory of one entry. A larger one is not stored.
     pub entry_bytes: usize,
 }
 
 impl CacheLimits {
-    /// Limits an entry to an eighth of the total, so that it leaves room for others.
+    /// Limits each entry to an eighth of the total, to leave room for other entries.
     pub const fn of_small_entries(total_bytes: usize) -> Self {
         Self { total_bytes, entry_bytes: total_bytes / 8 }
     }
@@ -44,10 +44,10 @@ pub struct ByteCache<K, V> {
 
 #[derive(Debug)]
 struct Slots<K, V> {
-    /// Index of the slot, by the hash of its key, so that a key is stored once.
+    /// Index of the slot, by the hash of its key. The key itself is stored only in the slot.
     slot_by_hash: HashMap<u64, usize>,
     slots: Vec<Option<CacheSlot<K, V>>>,
-    /// Indices of empty slots, which are used again.
+    /// Indices of empty slots, for reuse.
     free: Vec<usize>,
     /// Index of the slot that the clock hand is at.
     hand: usize,
@@ -84,12 +84,13 @@ impl<K: Eq + Hash, V: Clone> ByteCache<K, V> {
         self.slots.read().find(self.hasher.hash_one(key), key).is_some()
     }
 
-    /// Stores a value that takes `bytes` together with its key, and replaces an older one.
+    /// Stores a value, which takes `bytes` together with its key, and replaces the key's older
+    /// value.
     pub fn insert(&self, key: K, value: V, bytes: usize) {
         let bytes = bytes.saturating_add(OVERHEAD_BYTES);
         let hash = self.hasher.hash_one(&key);
         let mut slots = self.slots.write();
-        // Another key with the same hash is replaced, too. It is only cached.
+        // This also evicts another key with the same hash, which costs only a cache miss.
         slots.remove_hash(hash);
         if bytes <= self.limits.entry_bytes {
             slots.make_room(self.limits.total_bytes.saturating_sub(bytes));
@@ -141,8 +142,8 @@ impl<K, V> Slots<K, V> {
         }
     }
 
-    /// Evicts entries until at most `most_bytes` are in use. The write lock is held, so no
-    /// hit sets a mark meanwhile, and the hand evicts something within two rounds.
+    /// Evicts entries until at most `most_bytes` are in use. The caller holds the write lock, so no
+    /// hit sets a mark meanwhile, and the hand evicts an entry within two rounds.
     fn make_room(&mut self, most_bytes: usize) {
         while self.bytes > most_bytes {
             let spared = self.slots[self.hand]
@@ -160,7 +161,7 @@ impl<K, V> Slots<K, V> {
 mod tests {
     use super::*;
 
-    /// The memory of an entry whose value takes 100 bytes.
+    /// Memory of an entry whose value takes 100 bytes.
     const ENTRY_BYTES: usize = 100 + OVERHEAD_BYTES;
 
     fn cache(total_bytes: usize, entry_bytes: usize) -> ByteCache<u32, u32> {

@@ -1,9 +1,9 @@
 //! Typed ids: a BLAKE3-256 digest whose type says what it names.
 //!
-//! There is no conversion between two kinds of id, so passing a tree id where a commit
-//! id is expected does not compile. The store finds objects by [`ObjectId`], which is
-//! the digest without its kind. [`Id::object`] converts a typed id to it. The way back
-//! must be explicit: [`Id::from_object`].
+//! There is no conversion between two kinds of id, so passing a tree id where a commit id is
+//! expected does not compile. The store finds objects by [`ObjectId`], which is the digest without
+//! its kind. [`Id::object`] converts a typed id to an [`ObjectId`], and [`Id::from_object`]
+//! converts back.
 //!
 //! Text form: 64 lower-case hex digits; `{id:.12}` prints the first twelve.
 //! Stored form: the 32 digest bytes.
@@ -58,7 +58,7 @@ named!(Commit, CommitId, "commit", "Names one encoded commit.");
 named!(Pack, PackId, "pack", "Names a pack file by the hash of its bytes.");
 
 impl<K> Id<K> {
-    /// Wraps a digest that came from a hasher or from storage.
+    /// Wraps a digest from a hasher or from storage.
     pub const fn from_bytes(digest: [u8; 32]) -> Self {
         Self { digest, names: PhantomData }
     }
@@ -73,8 +73,8 @@ impl<K> Id<K> {
         Id::from_bytes(self.digest)
     }
 
-    /// Converts an object's id to the id of a `K`. **Not** checked: that the object is
-    /// one; its bytes are checked when they are read.
+    /// Converts an object's id to the id of a `K`. Does **not** check that the object is a `K`: the
+    /// reader of its bytes does.
     pub const fn from_object(id: ObjectId) -> Self {
         Self::from_bytes(id.digest)
     }
@@ -144,10 +144,10 @@ pub struct IdPrefix {
 }
 
 impl IdPrefix {
-    /// Minimum number of digits. Shorter text is not taken for an id.
+    /// Minimum number of digits. Shorter text is not treated as an id.
     pub const MIN_DIGITS: usize = 4;
 
-    /// Parses 4 to 64 hex digits. Returns `None` when `text` is anything else.
+    /// Parses 4 to 64 hex digits in either case. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.to_ascii_lowercase();
         let fits = (Self::MIN_DIGITS..=64).contains(&digits.len());

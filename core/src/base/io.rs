@@ -9,14 +9,16 @@ use rustix::io::Errno;
 
 use crate::base::kind::ErrorKind;
 
-/// Returns true if an I/O error concerns one path, so that work on other paths can go on: a missing
-/// permission, an immutable file, a mount point, a dead file server behind a mount, a name that the
-/// file system does not support. Returns false if other paths would fail as well, or if going on
-/// does harm: a full disk or quota, a failing, removed or read-only disk, or a process without
-/// memory or file descriptors. An error that is not from a system call counts as one of those.
+/// Returns true if an I/O error concerns one path, so that work on other paths can go on. Examples
+/// are a missing permission, an immutable file, a mount point, a dead file server behind a mount,
+/// and a name that the file system does not support.
 ///
-/// A read-only mount below a writable target also says `EROFS`. A caller that can look at the
-/// target decides that case itself.
+/// Returns false if other paths would fail as well, or if going on would do harm. Examples are a
+/// full disk or quota, a failing, removed or read-only disk, and a process without memory or file
+/// descriptors. Of the errors that no system call returned, only `AlreadyExists` concerns one path.
+///
+/// A read-only mount below a writable target also fails with `EROFS`. A caller that can inspect the
+/// target must handle that case itself.
 pub fn is_of_one_path(error: &io::Error) -> bool {
     let of_all = [
         Errno::NOSPC,
@@ -51,14 +53,14 @@ pub fn if_exists<T>(read: io::Result<T>) -> io::Result<Option<T>> {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct PathError {
-    /// A verb for the message, such as "read".
+    /// Verb for the message, such as "read".
     pub action: &'static str,
     pub path: PathBuf,
     pub source: io::Error,
 }
 
 impl PathError {
-    /// Returns what the caller can do about it.
+    /// Returns what the caller can do about the error.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::of_io(&self.source)
     }

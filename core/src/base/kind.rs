@@ -1,4 +1,4 @@
-//! The kinds of errors, the same for all layers: what a caller can do about an error.
+//! Error kinds, shared by all layers: what a caller can do about an error.
 //!
 //! Retries, exit codes and HTTP statuses depend on the kind alone.
 
@@ -10,9 +10,9 @@ use std::io;
 pub enum ErrorKind {
     /// The object does not exist.
     NotFound,
-    /// An object with this name already exists, or has changed meanwhile.
+    /// An object with this name already exists, or another process changed the object meanwhile.
     Exists,
-    /// Stored bytes are not what they should be.
+    /// Stored bytes break their format, or do not match their id or checksum.
     Damaged,
     /// Another process holds a lock.
     Locked,
@@ -29,8 +29,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the kind of an I/O error. It is never [`ErrorKind::Invalid`]: that the system refuses
-    /// an operation says nothing about the user's request.
+    /// Returns the kind of an I/O error. Never returns [`ErrorKind::Invalid`]: a system call can
+    /// fail although the user's request is valid.
     pub fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound,

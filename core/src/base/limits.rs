@@ -1,5 +1,5 @@
-//! All limits, each with its reason. A length from outside is compared with its limit
-//! before memory is allocated for it.
+//! All limits, each with its reason. Decoders compare a length with its limit before they allocate
+//! memory for it.
 
 use std::time::Duration;
 
@@ -9,29 +9,28 @@ pub const NAME_BYTES: usize = 255;
 /// Length of a symlink target: `PATH_MAX` on Linux.
 pub const SYMLINK_BYTES: usize = 4096;
 
-/// Extended attributes of one entry, together: 16 times the limit of ext4 and XFS for
-/// one value.
+/// Total size of the extended attributes of one entry: 16 times the limit of ext4 and XFS for one
+/// value.
 pub const XATTR_TOTAL_BYTES: usize = 1 << 20;
 
 /// Number of extended attributes of one entry.
 pub const XATTRS: usize = 4096;
 
-/// Levels of folders in a tree: `PATH_MAX / 2`. A deeper path cannot be passed to a
-/// system call.
+/// Levels of folders in a tree: `PATH_MAX / 2`. System calls refuse a deeper path.
 pub const DEPTH: usize = 2048;
 
-/// Distinct owners in one tree node: at most one for each entry.
+/// Number of distinct owners in one tree node: at most one for each entry.
 pub const OWNERS: usize = TREE_NODE_ENTRIES;
 
-/// Entries of one tree node; a larger directory is split. A full node with 255-byte
-/// names and without xattrs is about 5 MiB.
+/// Number of entries of one tree node. A larger directory is split into several nodes. A full node
+/// with 255-byte names and without xattrs is about 5 MiB.
 pub const TREE_NODE_ENTRIES: usize = 16_384;
 
 /// Length of an encoded tree node. An entry takes at most 1.01 MiB, and a node is
 /// closed when it holds more than [`TREE_NODE_TARGET_BYTES`].
 pub const TREE_NODE_BYTES: usize = 8 << 20;
 
-/// Size from which on a tree node is closed even without a boundary name.
+/// Size at which a tree node is closed even without a boundary name.
 pub const TREE_NODE_TARGET_BYTES: usize = 2 << 20;
 
 /// Levels of nodes above the leaves of one split directory. Two levels already hold
@@ -41,8 +40,8 @@ pub const TREE_NODE_LEVELS: u8 = 4;
 /// Length of an encoded commit, including its message and labels.
 pub const COMMIT_BYTES: usize = 1 << 20;
 
-/// Extended attributes of the root folder, together. They are part of the commit and
-/// must leave room for its message and labels.
+/// Total size of the root folder's extended attributes. The commit contains them and must have room
+/// for its message and labels.
 pub const ROOT_XATTR_BYTES: usize = COMMIT_BYTES / 4;
 
 /// Number of parents of a commit.
@@ -51,11 +50,11 @@ pub const PARENTS: usize = 256;
 /// Number of labels of a commit.
 pub const LABELS: usize = 1024;
 
-/// Number of different rule sets of a commit: one for each set of ignore options that
-/// was used since the last complete commit.
+/// Number of distinct rule sets of a commit: one for each set of ignore options in use since the
+/// last complete commit.
 pub const RULE_SETS: usize = 64;
 
-/// Patterns of one rule set. The rest of the commit must also fit in [`COMMIT_BYTES`].
+/// Number of patterns of one rule set. The rest of the commit must also fit in [`COMMIT_BYTES`].
 pub const PATTERNS: usize = 16_384;
 
 /// Number of source paths that a commit records.
@@ -68,62 +67,60 @@ pub const FIND_BYTES: usize = 96 << 20;
 /// Number of unread paths that a commit records: more than a user would read through.
 pub const UNREAD_PATHS: usize = 1024;
 
-/// Total length of these paths: an eighth of [`COMMIT_BYTES`], so that they never make
-/// a commit too large to store.
+/// Total length of the unread paths of a commit: an eighth of [`COMMIT_BYTES`], so that they never
+/// make a commit too large to store.
 pub const UNREAD_BYTES: usize = COMMIT_BYTES / 8;
 
-/// Length of a frame before compression. This bounds the memory that a reader allocates
-/// for the length field of a frame.
+/// Length of a frame before compression. A reader allocates at most this much memory for one frame.
 pub const FRAME_RAW_BYTES: usize = 16 << 20;
 
 /// Length of a stored frame: zstd's worst case for [`FRAME_RAW_BYTES`].
 pub const FRAME_STORED_BYTES: usize = FRAME_RAW_BYTES + (FRAME_RAW_BYTES >> 8) + 1024;
 
-/// Size at which a frame of small contents is closed; see `docs/decisions/0002`.
+/// Maximum raw size of a frame with several small contents; see `docs/decisions/0002`.
 pub const SMALL_FRAME_BYTES: usize = 2 << 20;
 
-/// Size up to which chunks of a large file share a frame.
+/// Raw size at which a frame with chunks of a large file is full.
 pub const LARGE_FRAME_BYTES: usize = 4 << 20;
 
-/// Size at which a metadata frame is closed. Reading one tree decompresses at most this
-/// much.
+/// Maximum raw size of a metadata frame with several objects. A larger object has a frame of its
+/// own.
 pub const META_FRAME_BYTES: usize = 256 << 10;
 
 /// Size up to which a file is stored as one blob. Larger files are cut into chunks.
 pub const WHOLE_FILE_BYTES: u64 = 1 << 20;
 
-/// Number of bytes up to which a file is read that reports a size of 0, as files under `/proc` do.
-/// Some of them are endless.
+/// Number of bytes that are read from a file that reports a size of 0. Files under `/proc` report
+/// 0, and some of them are endless.
 pub const UNSIZED_FILE_BYTES: usize = 1 << 20;
 
-/// Time that such a file has to deliver all of its bytes. Some files of the kernel, such as
-/// `trace_pipe`, deliver bytes only when something happens.
+/// Time to read all bytes of a file that reports a size of 0. A read of some kernel files, such as
+/// `trace_pipe`, blocks until the kernel has an event.
 pub const UNSIZED_FILE_TIME: Duration = Duration::from_secs(1);
 
 /// Number of frames in one pack.
 pub const PACK_FRAMES: usize = 1 << 20;
 
-/// Number of objects in one pack. The footer of a full pack is 37 MiB.
+/// Number of objects in one pack. The object table of a full pack is 37 MiB.
 pub const PACK_OBJECTS: usize = 1 << 20;
 
-/// Number of damaged objects of one pack that the shadow table lists individually: 128
-/// KiB of ids. If there are more, the whole pack is shadowed.
+/// Number of damaged objects of one pack that the shadow table lists individually: 128 KiB of ids.
+/// Beyond this, the store shadows the whole pack.
 pub const SHADOW_OBJECTS: usize = 1 << 12;
 
 /// Length of a store's shadow table: room for more than 500 packs that each list
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;
 
-/// Length of the file with the times of pack checks: a line of at most 150 bytes for
-/// each of 450,000 packs. A rolling check reads any further packs every time.
+/// Length of the file with the times of pack checks: a line of at most 150 bytes for each of
+/// 450,000 packs. A rolling check reads packs without a line every time.
 pub const CHECK_LOG_BYTES: u64 = 64 << 20;
 
 /// Length of the header extension of a pack, which holds a bundle's commit and
 /// prerequisites.
 pub const PACK_EXTENSION_BYTES: usize = 16 << 20;
 
-/// Number of packs in one bundle: 16 TiB of full packs. A reader keeps 16 bytes for
-/// each.
+/// Number of packs in one bundle: 16 TiB of full packs. A reader keeps 16 bytes for each pack.
 pub const BUNDLE_PACKS: usize = 1 << 18;
 
 /// Number of prerequisites of a bundle: half of what fits in [`PACK_EXTENSION_BYTES`].
@@ -133,24 +130,23 @@ pub const PREREQUISITES: usize = 1 << 18;
 /// is read in place. The index of a larger bundle goes to a scratch folder.
 pub const BUNDLE_INDEX_OBJECTS: u64 = 1 << 18;
 
-/// Length of a pack in a bundle. Writers make packs of less than an eighth of this.
+/// Length of a pack in a bundle. Writers close packs below an eighth of this limit.
 pub const PACK_BYTES: u64 = 1 << 30;
 
-/// Size of its frames at which a pack is closed. A push of 1 GiB then takes tens of
-/// requests, and merging one pack is still quick.
+/// Stored size of the frames at which a pack is closed. A push of 1 GiB then takes tens of
+/// requests, and a merge of one pack is still quick.
 pub const PACK_TARGET_BYTES: u64 = 64 << 20;
 
-/// Raw size of its frames at which a pack is closed, however well they compress. A pack
-/// reaches [`PACK_TARGET_BYTES`] first unless its frames shrink to less than 1/256.
+/// Raw size of the frames at which a pack is closed, however well they compress. A pack reaches
+/// [`PACK_TARGET_BYTES`] first unless its frames shrink to less than 1/256.
 pub const PACK_RAW_TARGET_BYTES: u64 = 16 << 30;
 
-/// Raw size of a received pack: four times what a writer makes. Decompressing it takes
-/// one core about a minute, however short the pack is. Without this limit, zstd could
-/// make terabytes out of 100 MB.
+/// Raw size of a received pack: four times that of a full pack from a writer. One core decompresses
+/// this much in about a minute. Without this limit, 100 MB of zstd data could expand to terabytes.
 pub const PACK_RAW_BYTES: u64 = 64 << 30;
 
-/// Metadata frames that wait in memory for the end of their pack. Beyond this, the pack
-/// is closed early.
+/// Size of the metadata frames that wait in memory for the end of their pack. Beyond this, the
+/// writer closes the pack early.
 pub const PENDING_META_BYTES: usize = 12 << 20;
 
 /// Number of objects that wait in memory for the end of their pack.
@@ -160,7 +156,7 @@ pub const PENDING_OBJECTS: usize = 1 << 18;
 /// frame.
 pub const CHUNK_BYTES: usize = 8 << 20;
 
-/// Entries of a chunk list, or of one part of a long list. One part is 590 KB.
+/// Number of entries of a chunk list, or of one part of a long list. One part is 590 KB.
 pub const CHUNK_LIST_ENTRIES: usize = 16_384;
 
 /// Number of parts of a chunk list. 1,024 parts of 16,384 chunks of 1 MiB are 16 TiB,
@@ -168,24 +164,24 @@ pub const CHUNK_LIST_ENTRIES: usize = 16_384;
 /// reader of one part at a time 600 KB.
 pub const CHUNK_LIST_PARTS: usize = 1024;
 
-/// Minimum cost of one chunk when the work of checking a list is estimated. Finding and
-/// reading a chunk takes about as long as hashing this many bytes.
+/// Minimum cost of one chunk in the estimated work of a list check. A lookup and a read of one
+/// chunk take about as long as hashing this many bytes.
 pub const CHUNK_WORK_BYTES: u64 = 64 << 10;
 
-/// Number of records of one table file (an index segment or the stat cache).
+/// Number of records of one table file, such as an index segment or the stat cache.
 pub const TABLE_RECORDS: u64 = 1 << 32;
 
 /// Length of the metadata of a table: 16,384 pack ids are 512 KiB.
 pub const TABLE_META_BYTES: usize = 16 << 20;
 
-/// Length of a ref file: an id, a nonce, an epoch, and about 200 former tips, which a
-/// later version may store there; or one name.
+/// Length of a ref file: an id, a nonce and an epoch, or one name. Leaves room for about 200 former
+/// tips, which a later version may store there.
 pub const REF_BYTES: usize = 16 << 10;
 
 /// Length of a branch or tag name.
 pub const REF_NAME_BYTES: usize = 200;
 
-/// Length of the part at the end of a ref log that is read: about 200,000 changes.
+/// Number of bytes that are read from the end of a ref log: about 200,000 changes.
 pub const REF_LOG_BYTES: u64 = 64 << 20;
 
 /// Length of the list of packs that the stat cache relies on: room for more than
@@ -202,10 +198,10 @@ pub const SCOPE_BYTES: u64 = 4 << 20;
 /// Length of the store's configuration file.
 pub const CONFIG_BYTES: u64 = 1 << 20;
 
-/// Length of one index file of a remote store. A push writes at most a few MiB, unless
-/// a single pack has more index data. One pack has at most [`PACK_EXTENSION_BYTES`], 24
-/// bytes for each of [`PACK_FRAMES`] and 37 bytes for each of [`PACK_OBJECTS`],
-/// together 77 MiB. Smaller index files that are merged with it add at most 8 MiB.
+/// Length of one index file of a remote store. A push writes at most a few MiB, unless a single
+/// pack has more index data. The index data of one pack is at most 77 MiB:
+/// [`PACK_EXTENSION_BYTES`], 24 bytes for each of [`PACK_FRAMES`] and 37 bytes for each of
+/// [`PACK_OBJECTS`]. A merge with smaller index files adds at most 8 MiB.
 pub const REMOTE_INDEX_BYTES: u64 = 96 << 20;
 
 /// Length of a service's reply that is not an object, such as one page of a listing.
@@ -213,31 +209,32 @@ pub const REMOTE_INDEX_BYTES: u64 = 96 << 20;
 /// files.
 pub const REPLY_BYTES: u64 = 64 << 20;
 
-/// Number of remote objects listed under one prefix. A million packs of 64 MiB are 64 TiB, and what
-/// snap keeps about them takes 130 MiB. A longer listing is treated as endless.
+/// Number of remote objects listed under one prefix. A million packs of 64 MiB are 64 TiB, and
+/// their records in memory take 130 MiB. A longer listing is treated as endless.
 pub const LISTED_OBJECTS: usize = 1 << 20;
 
-/// Length of an ignore file. A larger file is not an ignore file. A matcher for a file of this
-/// length with plain names takes 0.6 s and 130 MiB.
+/// Length of an ignore file. A larger file is not an ignore file. Building a matcher for a file of
+/// this length with plain names takes 0.6 s and 130 MiB.
 pub const IGNORE_FILE_BYTES: u64 = 1 << 20;
 
 /// Length of a pattern of an ignore file, an option or a search: `PATH_MAX` on Linux. A
 /// longer pattern without wildcards matches no path.
 pub const PATTERN_BYTES: usize = 4096;
 
-/// Wildcards of one pattern: runs of `*`, and each `?`, `[` and `{`. The cost of reading
-/// a pattern is its length times the number of its brackets.
+/// Number of wildcards of one pattern: runs of `*`, and each `?`, `[` and `{`. Parsing a pattern
+/// takes time in proportion to its length times its number of brackets.
 pub const PATTERN_WILDCARDS: usize = 256;
 
-/// Wildcards of all patterns of one ignore file. The `globset` crate compiles a pattern such as
-/// `folder/*.x` on its own, in 0.12 ms and 12 KiB. At the limit, this takes 1 s and 100 MiB.
+/// Number of wildcards of all patterns of one ignore file. The `globset` crate compiles a pattern
+/// such as `folder/*.x` on its own, which takes 0.12 ms and 12 KiB. At the limit, all patterns take
+/// 1 s and 100 MiB.
 pub const IGNORE_FILE_WILDCARDS: usize = 1 << 13;
 
 /// Levels of nested braces in the pattern of a search. The `globset` crate recurses on
 /// each level, and the regular expressions that it builds support 250 levels.
 pub const PATTERN_BRACES: usize = 16;
 
-/// Size of the cache of decompressed frames. It serves trees and chunk lists; a restore
+/// Size of the cache of decompressed frames. The cache serves trees and chunk lists; a restore
 /// reads each data frame only once.
 pub const FRAME_CACHE_BYTES: usize = 16 << 20;
 
@@ -250,26 +247,25 @@ pub const MERGE_RETRIES: usize = 16;
 /// Number of retries of a ref update that lost a race.
 pub const REF_RETRIES: usize = 64;
 
-/// Number of files that a comparison considers for rename detection. More files than
-/// this appear as removed and added; no user reads through that many.
+/// Number of files that a comparison considers for rename detection. Above the limit, renamed files
+/// appear as removed and added; no user reads through that many.
 pub const RENAME_CANDIDATES: usize = 50_000;
 
-/// Memory for these files and for the changes that wait for them.
+/// Memory for the files that rename detection considers, and for the changes that wait for its
+/// result.
 pub const RENAME_BYTES: usize = 48 << 20;
 
-/// Number of pairs of folders for which `stats` keeps the sums of differences: about 12
-/// MiB.
+/// Number of pairs of folders for which `stats` caches the sums of differences: about 12 MiB.
 pub const COMPARED_FOLDERS: usize = 1 << 16;
 
-/// Number of folder results by which a comparison may run ahead of its output: about
-/// 400 bytes each.
+/// Number of folder results that a comparison may compute ahead of its output: about 400 bytes
+/// each.
 pub const DIFF_AHEAD: usize = 1 << 14;
 
-/// Length up to which the differences in a file are shown: both sides are held in
-/// memory.
+/// Maximum length of a file whose differences are shown: both versions are held in memory.
 pub const DIFF_FILE_BYTES: u64 = 8 << 20;
 
-/// Time for comparing two files line by line. Contents of [`DIFF_FILE_BYTES`] with few
-/// changes take less than a second. Without this limit, two such files with few distinct
-/// lines would take minutes.
+/// Time limit for a comparison of two files line by line. Contents of [`DIFF_FILE_BYTES`] with few
+/// changes take less than a second. Without this limit, two such files with few distinct lines
+/// would take minutes.
 pub const DIFF_FILE_TIME: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
 //! Names of directory entries that cannot lead out of their folder.
 //!
-//! An [`EntryName`] is one component of a path: 1 to 255 bytes, no `/`, no NUL, not `.`
-//! and not `..`. It need not be UTF-8. A name that comes from storage becomes an
-//! `EntryName` before it is used.
+//! An [`EntryName`] is one component of a path: 1 to 255 bytes, no `/`, no NUL, not `.` and not
+//! `..`. It need not be UTF-8. Code that reads a name from storage converts it to an `EntryName`
+//! before any use.
 
 use std::{borrow::Borrow, ffi::OsStr, fmt, os::unix::ffi::OsStrExt};
 
@@ -13,10 +13,10 @@ use crate::base::limits;
 pub struct EntryName(Box<[u8]>);
 
 impl EntryName {
-    /// Checks `bytes` and makes a name of them.
+    /// Checks `bytes` and converts them to a name.
     ///
     /// # Errors
-    /// [`NameError`] says which rule they break.
+    /// Fails with the rule that the bytes break.
     pub fn new(bytes: &[u8]) -> Result<Self, NameError> {
         check(bytes)?;
         Ok(Self(bytes.into()))
@@ -33,7 +33,7 @@ impl EntryName {
     }
 }
 
-/// Maps with names as keys can be searched for bytes.
+/// Allows a lookup by bytes in a map whose keys are names.
 impl Borrow<[u8]> for EntryName {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
@@ -43,7 +43,7 @@ impl Borrow<[u8]> for EntryName {
 /// Checks one path component.
 ///
 /// # Errors
-/// [`NameError`] says which rule it breaks.
+/// Fails with the rule that the component breaks.
 pub fn check(bytes: &[u8]) -> Result<(), NameError> {
     match bytes {
         b"" => Err(NameError::Empty),
@@ -58,19 +58,19 @@ pub fn check(bytes: &[u8]) -> Result<(), NameError> {
 /// Why bytes are not a valid entry name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// It is empty.
+    /// The name is empty.
     #[error("an entry name is empty")]
     Empty,
-    /// It is `.` or `..`.
+    /// The name is `.` or `..`.
     #[error("an entry name is `.` or `..`")]
     Dots,
-    /// It contains `/`.
+    /// The name contains `/`.
     #[error("an entry name contains a slash")]
     Slash,
-    /// It contains NUL.
+    /// The name contains NUL.
     #[error("an entry name contains a NUL byte")]
     Nul,
-    /// It is longer than [`limits::NAME_BYTES`].
+    /// The name is longer than [`limits::NAME_BYTES`].
     #[error("an entry name has {bytes} bytes; the limit is 255")]
     TooLong { bytes: usize },
 }

@@ -5,7 +5,7 @@ use std::fmt;
 /// Displays a number of bytes, such as `1.2 MiB`.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteCount(
-    /// The number of bytes.
+    /// Number of bytes.
     pub u64,
 );
 
@@ -17,7 +17,7 @@ impl fmt::Display for ByteCount {
         }
         let mut size = self.0 as f64 / 1024.0;
         let mut unit = 0;
-        // 1,023.95 KiB or more would be rounded to 1024.0, so the next unit is used.
+        // 1,023.95 KiB or more would be rounded to 1024.0, so go on to the next unit.
         while size >= 1023.95 && unit + 1 < UNITS.len() {
             size /= 1024.0;
             unit += 1;

@@ -1,6 +1,6 @@
 //! The observer: how an operation reports progress, notes and cancellation.
 //!
-//! One trait that is passed down, no globals. Core never prints.
+//! Callers pass one trait object down; there are no globals. Core never prints.
 
 use std::{path::Path, time::Duration};
 
@@ -12,9 +12,8 @@ use crate::base::id::{CommitId, PackId};
 pub enum Phase {
     /// Index packs; counts packs.
     Index,
-    /// Read the files to commit, or prove them unchanged; counts bytes. The total is
-    /// taken from the previous commit, so it may be exceeded. For a first commit, the
-    /// total follows later.
+    /// Read the files to commit, or prove them unchanged; counts bytes. The total is the size of
+    /// the previous commit, so a commit may exceed it. A first commit reports its total later.
     Commit,
     /// Merge small packs; counts bytes.
     Compact,
@@ -26,7 +25,7 @@ pub enum Phase {
     Restore,
     /// Write an archive for other tools; counts bytes of contents.
     Export,
-    /// Check that all referenced objects exist; counts trees.
+    /// Check the existence of all referenced objects; counts trees.
     Structure,
     /// Read and hash packs; counts bytes.
     Data,
@@ -44,26 +43,27 @@ pub enum Phase {
 pub enum Note<'a> {
     /// A file or folder could not be read and was skipped.
     Skipped { path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
-    /// A file changed during both attempts to read it. The last version read is kept.
+    /// A file changed during both attempts to read it. The commit keeps the version that it read
+    /// last.
     Changing { path: &'a Path },
-    /// The extended attributes (and ACLs) of an entry could not be read. It is stored
-    /// without them.
+    /// The extended attributes (and ACLs) of an entry could not be read. The commit stores the
+    /// entry without them.
     AttributesUnread { path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
     /// The index was missing or damaged, and was rebuilt.
     Reindexed { packs: usize, damaged: bool },
     /// The footer of a pack cannot be read, so the objects in it cannot be found.
     PackUnreadable { error: &'a (dyn std::error::Error + 'static) },
-    /// The service of a remote ignores conditional writes. Refs there are claimed
-    /// before they are updated.
+    /// The service of a remote ignores conditional writes. A client claims a ref there before it
+    /// updates the ref.
     ConditionsIgnored { location: &'a str },
-    /// A pack of a remote is lost or damaged. Nothing that was fetched needs it.
+    /// A pack of a remote is lost or damaged. The fetched commits do not need the pack.
     UnneededPackUnread { error: &'a (dyn std::error::Error + 'static) },
-    /// A received chunk list is not that of its content. Nothing relies on it.
+    /// A received chunk list does not match its content. The store ignores the list.
     WrongChunkList { error: &'a (dyn std::error::Error + 'static) },
-    /// A pack is incomplete, so nothing in it counts as stored.
+    /// A pack is incomplete, so none of its objects counts as stored.
     PackTruncated { error: &'a (dyn std::error::Error + 'static) },
-    /// Packs that earlier commits relied on are gone; `first` is one of them. All files are read
-    /// again.
+    /// Packs that earlier commits relied on are gone; `first` is one of them. The commit reads all
+    /// files again.
     PacksLost { packs: usize, first: PackId },
     /// The parent commit is dated in the future: the clock is or was wrong.
     ParentInFuture { ahead_secs: i64 },
@@ -75,17 +75,17 @@ pub enum Note<'a> {
     /// Other commands held packs in place for too long. Damaged packs were not moved to
     /// `quarantine/`.
     QuarantineDelayed { store: &'a Path },
-    /// The store does not know which commit the project's files come from. The tip of
-    /// the branch is used instead.
+    /// The store does not know which commit the project's files come from, and uses the tip of the
+    /// branch.
     BaseUnknown { tip: &'a CommitId },
     /// The file of a branch was missing, and was rebuilt from the branch's log.
     BranchRecreated { branch: &'a str, at: &'a CommitId },
-    /// The last commit of the branch was made from other source folders than this one.
+    /// The source folders of the branch's last commit differ from those of the new commit.
     SourcesDiffer { branch: &'a str, sources: &'a str },
     /// A restore could not create or replace an entry; `noun` is its kind, such as "fifo".
     NotCreated { noun: &'static str, path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
-    /// A restore could not apply an attribute. Reported once for each kind of attribute (such as
-    /// "owner"), with the first entry that was affected.
+    /// A restore could not apply an attribute, such as "owner". The restore reports each kind of
+    /// attribute once, with the first affected entry.
     NotApplied { what: &'static str, path: &'a Path, error: &'a (dyn std::error::Error + 'static) },
     /// A restore keeps something that the snapshot does not contain.
     Kept { path: &'a Path, why: &'a str },
@@ -95,15 +95,13 @@ pub enum Note<'a> {
     RenameDetectionSkipped { limit: usize },
     /// Another process is updating a ref of a remote, or was killed during an update.
     RefClaimedElsewhere { name: &'a str, location: &'a str, patience_secs: u64 },
-    /// Tidying up after a finished commit failed. No data is lost.
+    /// The cleanup after a finished commit failed. No data is lost.
     TidyFailed { error: &'a (dyn std::error::Error + 'static) },
 }
 
-/// Receives the reports of an operation. All methods may be called from several threads
-/// at once.
+/// Receives the reports of an operation. Several threads may call the methods at once.
 pub trait Observer: Sync {
-    /// Reports that a phase begins. `total` is in the unit of the phase, if it is
-    /// known.
+    /// Reports that a phase begins. `total` is in the unit of the phase, or `None` if unknown.
     fn phase(&self, phase: Phase, total: Option<u64>) {
         let _ = (phase, total);
     }
@@ -114,7 +112,7 @@ pub trait Observer: Sync {
         None
     }
 
-    /// Reports the total of the current phase, which was not known when it began.
+    /// Reports the total of the current phase, which was unknown when the phase began.
     fn total(&self, total: u64) {
         let _ = total;
     }
@@ -135,12 +133,12 @@ pub trait Observer: Sync {
     }
 }
 
-// An inherent method: a generic method of the trait would rule out `dyn Observer`.
+// This is an inherent method because a trait with a generic method cannot be a `dyn Observer`.
 impl dyn Observer + '_ {
-    /// Returns `interrupted` as an error if the user asked to stop.
+    /// Fails if the user asked to stop.
     ///
     /// # Errors
-    /// `interrupted`.
+    /// Fails with `interrupted`.
     pub fn check<E>(&self, interrupted: E) -> Result<(), E> {
         if self.cancelled() { Err(interrupted) } else { Ok(()) }
     }

@@ -1,18 +1,17 @@
 //! Single flight: threads that want the same work at the same time run it once.
 //!
-//! The first thread that wants a key leads a flight, and the others follow it: they wait
-//! for its value. A guard marks the leader, so a flight also ends when its thread panics;
-//! then it has no value. The table forgets a key as soon as no thread holds a guard or a
-//! handle of it.
+//! The first thread that joins a key leads a flight. The other threads follow the flight and wait
+//! for its value. The leader holds a guard, so a panic of the leader also ends the flight, without
+//! a value. The table forgets a key as soon as no thread holds a guard or a handle of that key.
 
 use std::{collections::HashMap, hash::Hash, sync::Arc, time::Duration};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Runs work once for all threads that want it at the same time. Clones share the flights.
+/// Runs work once for all threads that want the work at the same time. Clones share the flights.
 ///
-/// A flight has a value of type `V` when it ends. While it is in progress, its leader and its
-/// followers share a state of type `S`.
+/// A flight ends with a value of type `V`, or without one. While a flight is in progress, its
+/// leader and its followers share a state of type `S`.
 #[derive(Debug)]
 pub struct SingleFlight<K, V, S = ()> {
     table: Arc<FlightTable<K, V, S>>,
@@ -31,7 +30,7 @@ struct FlightSeries<V, S> {
     begun: u64,
     /// Number of flights that ended: `begun`, or one less while a flight is in progress.
     ended: u64,
-    /// The value of the last flight that ended with one, and the number of that flight.
+    /// The value of the last flight that ended with a value, and the number of that flight.
     value: Option<(u64, V)>,
     /// The state of the flight in progress.
     state: Option<S>,
@@ -39,7 +38,7 @@ struct FlightSeries<V, S> {
     members: usize,
 }
 
-/// The part of a thread in a flight.
+/// Role of a thread in a flight.
 #[derive(Debug)]
 pub enum Flight<K: Eq + Hash, V, S = ()> {
     /// The thread does the work.
@@ -71,12 +70,11 @@ struct Member<K: Eq + Hash, V, S> {
 }
 
 impl<K: Clone + Eq + Hash, V, S: Clone> SingleFlight<K, V, S> {
-    /// Leads a flight whose state is new, or follows the one in progress. Returns the state of
-    /// the flight, too.
+    /// Leads a flight with a new state, or follows the flight in progress. Also returns the state.
     pub fn join_with_state(&self, key: K, new_state: impl FnOnce() -> S) -> (Flight<K, V, S>, S) {
         let mut keys = self.table.keys.lock();
         let series = keys.entry(key.clone()).or_default();
-        // First, since it may panic.
+        // Call `new_state` before the series changes, since it may panic.
         let state = series.state.get_or_insert_with(new_state).clone();
         series.members += 1;
         let is_leader = !series.is_in_progress();
@@ -87,14 +85,14 @@ impl<K: Clone + Eq + Hash, V, S: Clone> SingleFlight<K, V, S> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
-    /// Leads a flight, or follows the one in progress.
+    /// Leads a flight, or follows the flight in progress.
     pub fn join(&self, key: K) -> Flight<K, V> {
         self.join_with_state(key, || ()).0
     }
 
-    /// Like [`join`](Self::join), but never follows a flight that began before the call: it
-    /// waits until that flight ends. Returns `None` if it gives up, as
-    /// [`FollowerHandle::wait`] does.
+    /// Like [`join`](Self::join), but never follows a flight that began before the call: first
+    /// waits until that flight ends. Gives up and returns `None` if `next_wait` does; see
+    /// [`FollowerHandle::wait`].
     pub fn join_next(
         &self,
         key: K,
@@ -106,7 +104,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Leads a flight. Waits as long as other threads lead one.
+    /// Leads a flight. First waits until no other thread leads a flight of this key.
     pub fn lead(&self, key: K) -> LeaderGuard<K, V> {
         loop {
             match self.join(key.clone()) {
@@ -166,7 +164,7 @@ impl<K: Clone + Eq + Hash, V, S> LeaderGuard<K, V, S> {
         self.value = Some(value);
     }
 
-    /// Returns a handle of this flight, for a thread that hands the guard to another one.
+    /// Returns a handle of this flight. For a thread that passes the guard to another thread.
     pub fn follow(&self) -> FollowerHandle<K, V, S> {
         let Member { flights, key, number } = &self.member;
         self.member.series(&mut flights.table.keys.lock()).members += 1;
@@ -190,12 +188,12 @@ impl<K: Eq + Hash, V, S> Drop for LeaderGuard<K, V, S> {
 }
 
 impl<K: Eq + Hash, V: Clone, S> FollowerHandle<K, V, S> {
-    /// Waits until the flight ends. Returns its value, or that of a later flight; `None` if
-    /// none of them has one.
+    /// Waits until the flight ends. Returns its value or the value of a later flight, or `None` if
+    /// no such flight has a value.
     ///
-    /// `next_wait` is called before each wait. It returns how long to wait until the next
-    /// call, or `None` to give up; then this returns `None`, too. The table is locked
-    /// meanwhile, so it must not join a flight.
+    /// Before each wait, `wait` calls `next_wait` for the time until the next call. If `next_wait`
+    /// returns `None`, `wait` gives up and returns `None`. The call holds the lock of the table, so
+    /// `next_wait` must not join a flight.
     pub fn wait(&self, next_wait: impl FnMut() -> Option<Duration>) -> Option<V> {
         let number = self.member.number;
         self.at_end(next_wait, |series| {
@@ -204,7 +202,8 @@ impl<K: Eq + Hash, V: Clone, S> FollowerHandle<K, V, S> {
         })?
     }
 
-    /// Waits for the flight, and uses the series under the same lock.
+    /// Waits until the flight ends, and calls `act` on its series without releasing the lock. Gives
+    /// up and returns `None` if `next_wait` does.
     fn at_end<T>(
         &self,
         mut next_wait: impl FnMut() -> Option<Duration>,
@@ -223,7 +222,8 @@ impl<K: Eq + Hash, V: Clone, S> FollowerHandle<K, V, S> {
 }
 
 impl<K: Eq + Hash, V: Clone> FollowerHandle<K, V> {
-    /// Waits for the flight, then leads the one after it, or follows that if it has begun.
+    /// Waits until the flight ends. Then leads the next flight, or follows the next flight if it
+    /// has begun.
     fn follow_next(mut self, next_wait: impl FnMut() -> Option<Duration>) -> Option<Flight<K, V>> {
         let number = self.member.number + 1;
         let is_leader = self.at_end(next_wait, |series| {
@@ -244,7 +244,7 @@ impl<K: Eq + Hash, V, S> Member<K, V, S> {
         }
     }
 
-    /// Returns the flights of the key.
+    /// Returns the flights of this member's key.
     fn series<'t>(
         &self,
         keys: &'t mut HashMap<K, FlightSeries<V, S>>,
@@ -293,7 +293,7 @@ mod tests {
         Some(Duration::MAX)
     }
 
-    /// Joins the next flight in a thread. Returns its value, and if the thread has led it.
+    /// Joins the next flight in a thread. Returns its value, and true if the thread led it.
     fn join_next<'scope>(
         scope: &'scope Scope<'scope, '_>,
         flights: &'scope Flights,

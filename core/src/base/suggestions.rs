@@ -6,7 +6,7 @@ const MOST: usize = 3;
 /// Returns the names that are similar to `text`, most similar first.
 pub fn similar_names<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Vec<String> {
     let near = names.map(|name| (distance(text, name), name));
-    // A longer name may contain more typos: one more for every four bytes.
+    // Allow one typo, and one more for every four bytes of the name.
     let mut near: Vec<_> = near.filter(|(far, name)| *far <= 1 + name.len() / 4).collect();
     near.sort_unstable();
     near.dedup();

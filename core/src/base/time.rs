@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::base::number::count;
 
-/// A day and a time of that day in UTC. Uses the Gregorian calendar for all dates, also
-/// for those before its introduction.
+/// A day and a time of that day in UTC. All dates are in the Gregorian calendar, even those before
+/// its introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
-    /// The year. The year before 1 is 0.
+    /// Year. The year before 1 is 0.
     pub year: i64,
     /// Month, from 1.
     pub month: u8,
@@ -22,7 +22,7 @@ pub struct Civil {
     pub second: u8,
 }
 
-/// A point in time in nanoseconds. Before 1970, `secs` is negative.
+/// A point in time with nanosecond precision. Before 1970, `secs` is negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Seconds since 1970-01-01T00:00:00Z, rounded down.
@@ -31,8 +31,8 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// Returns the time since the system was started. On Linux and Android it includes the
-/// time during which the system was suspended.
+/// Returns the time since the system was started. On Linux and Android, includes the time in
+/// suspend.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = rustix::time::ClockId::Boottime;
@@ -114,7 +114,7 @@ impl Time {
         format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{nanos}Z")
     }
 
-    /// Returns the time from this one until `now`, in words, such as `2 hours ago`.
+    /// Returns the age of this time at `now` in words, such as `2 hours ago`.
     pub fn ago(self, now: Self) -> String {
         const UNITS: [(i64, &str); 6] = [
             (365 * 86_400, "year"),

@@ -1,4 +1,4 @@
-//! Access control lists in the form of Linux, as stored in the extended attributes
+//! POSIX access control lists, as Linux stores them in the extended attributes
 //! `system.posix_acl_access` and `system.posix_acl_default`.
 //!
 //! | field   | form | meaning                                          |
@@ -10,7 +10,7 @@
 
 use crate::format::tree::Metadata;
 
-/// The attribute with the permissions of an entry.
+/// The attribute with the access control list of an entry.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 
 /// The attribute of a folder with the access control list that new entries inherit.
@@ -29,7 +29,7 @@ pub enum Subject {
     OwningGroup,
     /// The group with this id.
     Group(u32),
-    /// The upper bound for named users, named groups and the group of the file.
+    /// Upper bound for the permissions of named users, named groups and the group of the file.
     Mask,
     /// All other users.
     Others,
@@ -39,11 +39,11 @@ pub enum Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub subject: Subject,
-    /// Permissions as three bits of a mode.
+    /// Permissions: three bits, as in a mode.
     pub bits: u16,
 }
 
-/// Decodes the value of an attribute. Returns `None` when it is not a valid list.
+/// Decodes the value of an attribute. Returns `None` if the value is not a valid list.
 pub fn decode(value: &[u8]) -> Option<Vec<Rule>> {
     let (version, entries) = value.split_first_chunk()?;
     if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {
@@ -67,13 +67,12 @@ fn rule(&[tag, tag_high, may, may_high, number @ ..]: &[u8; 8]) -> Option<Rule> 
 }
 
 impl Metadata {
-    /// Returns a mode that grants no additional rights when the access control list is
-    /// lost.
+    /// Returns a mode that grants no additional rights to an entry without its access control list.
     ///
-    /// If there is a list, the group bits of the mode are the mask of the list. The
-    /// mask is the upper bound for all named users and groups. Without the list, these
-    /// bits would be the rights of the owning group. So the result has the rights that
-    /// the list grants to that group, or none if the list is invalid.
+    /// The group bits of an entry with a list are the mask of the list, the upper bound for all
+    /// named users and groups. Without the list, the group bits are the rights of the owning group.
+    /// So the group bits of the result are the rights that the list grants to that group, or none
+    /// if the list is invalid.
     pub fn mode_without_acl(&self) -> u16 {
         let Some(list) = self.xattrs.iter().find(|xattr| *xattr.name == *ACCESS) else {
             return self.mode;

@@ -17,10 +17,10 @@
 //! |         | …     | the pack, as it lies in a store                        |
 //! | end     | 8     | 0, u64                                                 |
 //!
-//! Integers are little-endian. Each pack is preceded by its length. A reader of a file
-//! can skip it, and a reader of a pipe can read front to back. Readers check that:
+//! Integers are little-endian. The length before each pack lets a reader of a file skip the pack,
+//! and a reader of a pipe find its end. Readers check that:
 //!
-//! 1. The numbers of objects and bytes match the packs, and no object is there twice.
+//! 1. The numbers of objects and bytes match the packs, and no object occurs twice.
 //! 2. Every object that the commit refers to is in the packs, or belongs to a
 //!    prerequisite. A bundle without prerequisites is complete.
 //! 3. Nothing follows the end.
@@ -48,9 +48,9 @@ pub struct BundleHead {
     pub commit: CommitId,
     /// Number of objects in all packs.
     pub objects: u64,
-    /// Length of these objects before compression, in bytes.
+    /// Total length of these objects before compression, in bytes.
     pub raw_bytes: u64,
-    /// Commits that the receiver must have, with everything that they refer to.
+    /// Commits that the receiver must have, together with all objects that they refer to.
     /// Ascending.
     pub prerequisites: Vec<CommitId>,
 }
@@ -118,7 +118,7 @@ impl BundleHead {
 /// the head.
 ///
 /// # Errors
-/// [`FormatError`] when the file is not a bundle, is newer, or its extension is too
+/// [`FormatError`] if the file is not a bundle or has a newer version, or if its extension is too
 /// long.
 pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
     match pack::decode_start(bytes) {

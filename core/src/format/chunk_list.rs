@@ -1,7 +1,7 @@
 //! Chunk lists: the lists of chunks of large contents.
 //!
-//! A chunk list is stored under **the id of the whole content**, not under its own
-//! hash. A reader verifies it by hashing the content of all chunks.
+//! The id of a chunk list is **the id of the whole content**, not the hash of the list. A reader
+//! verifies a list by hashing the bytes of all chunks.
 //!
 //! | field   | form            | meaning                                       |
 //! |---------|-----------------|-----------------------------------------------|
@@ -11,14 +11,11 @@
 //! | count   | varint          | chunks (direct) or parts                      |
 //! | entries | 32 + varint each| id of a blob and its length                   |
 //!
-//! In the direct form, an entry is a chunk: its blob id and its length, at least 1. A
-//! list of more than [`limits::CHUNK_LIST_ENTRIES`] chunks has the form in parts. The
-//! encoded entries are split after every [`limits::CHUNK_LIST_ENTRIES`] entries. Each
-//! part is stored as a blob in the metadata frames, and the list has the ids and
-//! lengths of these blobs.
+//! In the direct form, an entry is a chunk: its blob id and its length, at least 1. A list of more
+//! than [`limits::CHUNK_LIST_ENTRIES`] chunks is split into parts of that many entries. Each part
+//! is a blob in the metadata frames, and the list has the ids and lengths of these blobs.
 //!
-//! Where a content is cut is not part of its identity: the same content may have
-//! different lists.
+//! Chunk boundaries are not part of a content's identity: equal contents may have different lists.
 
 use crate::{
     base::{id::BlobId, limits},
@@ -32,7 +29,7 @@ pub const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobRef {
     pub id: BlobId,
-    /// Its length in bytes, at least 1.
+    /// Length of the blob in bytes, at least 1.
     pub bytes: u32,
 }
 
@@ -72,8 +69,8 @@ impl ChunkList {
 
     /// Decodes a list.
     ///
-    /// Checked: version, form, counts, and that direct chunks add up to the total.
-    /// **Not** checked: that the blobs exist and have these lengths.
+    /// Checked: version, form, counts, and that direct chunks add up to the total. **Not** checked:
+    /// the existence and the lengths of the blobs.
     ///
     /// # Errors
     /// [`FormatError`] names the rule and the offset.
@@ -108,8 +105,8 @@ pub struct EncodedChunkList {
     pub parts: Vec<Vec<u8>>,
 }
 
-/// Encodes the list of a content of `total_bytes` that was cut into `chunks`. Returns
-/// `None` when there are more chunks than a list can name.
+/// Encodes the list of a content of `total_bytes` that consists of `chunks`. Returns `None` if
+/// there are more chunks than a list can name.
 pub fn encode_content(total_bytes: u64, chunks: &[BlobRef]) -> Option<EncodedChunkList> {
     if chunks.len() <= limits::CHUNK_LIST_ENTRIES {
         let list = ChunkList { total_bytes, pieces: ChunkListEntries::Chunks(chunks.to_vec()) };

@@ -19,10 +19,10 @@
 //! | bytes    | varint                 | sum of the sizes of the files            |
 //! | selection | see [`selection`](crate::format::selection) | version 2 only: which files it could have contained |
 //!
-//! A commit with an empty selection has version 1, so it has only one form and older
-//! programs can read it. A version 2 commit with an empty selection is refused. A text
-//! is a varint length and UTF-8. The metadata of the root has the form of a tree
-//! entry's metadata, see [`tree`](crate::format::tree).
+//! A commit with an empty selection has version 1, so older programs can read it. Decoders refuse a
+//! version 2 commit with an empty selection, so each commit has only one form. A text is a varint
+//! length and UTF-8. The metadata of the root has the form of a tree entry's metadata, see
+//! [`tree`](crate::format::tree).
 
 use std::collections::BTreeMap;
 
@@ -50,10 +50,10 @@ const VERSION_WITHOUT_SELECTION: u8 = 1;
 pub struct Commit {
     /// Id of the root tree.
     pub tree: TreeId,
-    /// The parents. The first one continues the line of history.
+    /// The parents. The first parent is the previous commit of the branch.
     pub parents: Vec<CommitId>,
-    /// The time of the commit, from the clock or from the user. It may be before a
-    /// parent's time: only the parents define the order.
+    /// Time of the commit, from the clock or from the user. May be earlier than the time of a
+    /// parent: only the parent ids define the order.
     pub time: Time,
     pub author: String,
     /// Name of the machine.
@@ -62,11 +62,11 @@ pub struct Commit {
     pub message: String,
     /// Labels: keys and values.
     pub labels: BTreeMap<String, String>,
-    /// The root folder's own metadata, if a single folder was committed.
+    /// Metadata of the root folder, if a single folder was committed.
     pub root: Option<Metadata>,
     /// Totals of everything below the root.
     pub totals: Totals,
-    /// Which files the commit could have contained.
+    /// The files that the commit could have contained.
     pub selection: Selection,
 }
 
@@ -103,7 +103,7 @@ impl Commit {
 
     /// Decodes a commit.
     ///
-    /// **Not** checked: that `bytes` hash to the expected id.
+    /// Does **not** compare the hash of `bytes` with the expected id.
     ///
     /// # Errors
     /// [`FormatError`] names the rule and the offset.

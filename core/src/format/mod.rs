@@ -1,9 +1,8 @@
 //! Layer 2: bytes ⇄ values. No I/O.
 //!
-//! Encodings are canonical (one byte form for one value) and decoders refuse
-//! everything else: overlong integers, wrong order, trailing bytes, lengths
-//! beyond [`limits`](crate::base::limits). Golden bytes of each are in
-//! `fixtures/golden/`.
+//! Encodings are canonical (one byte form for one value) and decoders refuse everything else:
+//! overlong integers, wrong order, trailing bytes, lengths beyond [`limits`](crate::base::limits).
+//! `fixtures/golden/` has golden bytes of each encoding.
 
 pub mod acl;
 pub mod bundle;

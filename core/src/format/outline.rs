@@ -1,7 +1,7 @@
-//! Outlines: everything in a pack except its frames.
+//! Outlines: the header and the footer of a pack, without its frames.
 //!
-//! A remote store keeps its index in files of outlines. A reader of such a file can
-//! locate each object without a request for each pack.
+//! The index of a remote store consists of files of outlines. A reader of such a file can locate
+//! each object without a request for each pack.
 //!
 //! | part    | bytes | field                                            |
 //! |---------|-------|--------------------------------------------------|
@@ -16,12 +16,12 @@
 //! |         | h     | header and extension                             |
 //! |         | f     | footer and trailer                               |
 //!
-//! Integers are little-endian. Ids strictly increase, so a set of packs has only one
-//! encoding. The file is named by the BLAKE3 of its bytes, so it needs no checksum.
-//! Header and footer have their own.
+//! Integers are little-endian. Ids strictly increase, so a set of packs has only one encoding. The
+//! name of a file is the BLAKE3 of its bytes, so the file needs no checksum. The header and the
+//! footer of each pack have their own checksums.
 //!
-//! Outlines that must be published together may be in several files, the *parts* of a
-//! *group*. The file of the group lists them:
+//! Outlines that must be published together may be in several files, the *parts* of a *group*. The
+//! file of the group lists its parts:
 //!
 //! | part    | bytes | field                                            |
 //! |---------|-------|--------------------------------------------------|
@@ -69,7 +69,7 @@ impl PackOutline {
         (self.id.as_bytes().len() + 16 + self.head.len() + self.tail.len()) as u64
     }
 
-    /// Decodes and checks all tables, as a reader of the pack does.
+    /// Decodes both tables, with the same checks as a reader of the pack.
     ///
     /// # Errors
     /// [`FormatError`] names the rule that the outline breaks.
@@ -134,7 +134,7 @@ pub fn decode_group(bytes: &[u8]) -> Result<Vec<Name>, FormatError> {
     Ok(parts)
 }
 
-/// Encodes a file of outlines. **Not** checked: that their ids increase.
+/// Encodes a file of outlines. Does **not** check that their ids increase.
 pub fn encode(outlines: &[PackOutline]) -> Vec<u8> {
     let mut w = header(MAGIC, outlines.len());
     for outline in outlines {
@@ -148,7 +148,7 @@ pub fn encode(outlines: &[PackOutline]) -> Vec<u8> {
     w.finish()
 }
 
-/// Decodes a file of outlines. Their tables are **not** decoded.
+/// Decodes a file of outlines, but **not** the tables of the outlines.
 ///
 /// # Errors
 /// [`FormatError`] names the rule that the file breaks.

@@ -1,8 +1,7 @@
 //! Pack files: many objects in one immutable file.
 //!
-//! A pack is written once and named by the BLAKE3 hash of its bytes. It never changes
-//! afterwards. Readers start at its end: they read the trailer, then the footer before
-//! it.
+//! The name of a pack is the BLAKE3 hash of its bytes, and a written pack never changes. A reader
+//! starts at the end of the file with the trailer, and then reads the footer before the trailer.
 //!
 //! | part      | offset          | bytes      | field                            |
 //! |-----------|-----------------|------------|----------------------------------|
@@ -38,18 +37,17 @@
 //! | 14     | 2     | 0                                                      |
 //! | 16     | 8     | XXH3-64 of the stored bytes                            |
 //!
-//! Integers are little-endian. Offsets are not stored. Frames follow each other without
-//! gaps from the header to the footer, and so do the objects in a frame's raw bytes. So
-//! nothing can overlap. A pack may come from anywhere, so readers check that:
+//! Integers are little-endian. Frames follow each other without gaps from the header to the footer,
+//! and so do the objects in the raw bytes of a frame. So a pack stores lengths but no offsets, and
+//! nothing can overlap. A pack may come from an untrusted source, so readers check that:
 //!
 //! 1. The stored lengths add up to the space between header and footer.
 //! 2. The lengths of the objects of each frame add up to its raw length.
 //! 3. Data frames hold only blobs and come before the metadata frames.
-//! 4. Counts and lengths are within [`limits`]. This is checked before memory is
-//!    allocated for them.
+//! 4. Counts and lengths are within [`limits`]. Readers check this before they allocate memory.
 //!
-//! The checksums detect accidental damage and locate it. Only an object's id proves its
-//! content. This module decodes and encodes bytes; it opens no files.
+//! The checksums detect and locate accidental damage. Only an object's id proves its content. This
+//! module decodes and encodes bytes; it opens no files.
 
 use twox_hash::XxHash3_64;
 
@@ -79,13 +77,13 @@ pub const TRAILER_BYTES: usize = 48;
 /// Length of one frame table entry.
 pub const FRAME_ENTRY_BYTES: usize = 24;
 
-/// Length of one object's data in the footer.
+/// Length of the id, the length and the kind of one object in the footer.
 pub const OBJECT_ENTRY_BYTES: usize = 37;
 
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
-    /// A content, a chunk of one, or a part of a long chunk list.
+    /// A content, a chunk of a content, or a part of a long chunk list.
     Blob,
     /// The list of chunks that make up a content.
     ChunkList,
@@ -174,9 +172,8 @@ impl Frame {
         stored.len() == self.stored_bytes as usize && checksum(stored) == self.checksum
     }
 
-    /// Returns a sort key for the order of the frames in the pack. The offset alone is
-    /// ambiguous: an empty frame, as of an empty file, has the same offset as the next
-    /// frame.
+    /// Returns a sort key for the order of the frames in the pack. The offset alone is ambiguous:
+    /// an empty frame (of an empty file) has the same offset as the next frame.
     pub fn position(&self) -> (u64, u64) {
         let range = self.range();
         (range.start, range.end)
@@ -188,7 +185,7 @@ impl Frame {
 pub struct PackedObject {
     pub id: ObjectId,
     pub kind: ObjectKind,
-    /// Its length in bytes.
+    /// Length of the object in bytes.
     pub bytes: u32,
 }
 
@@ -208,8 +205,8 @@ pub fn encode_header() -> [u8; HEADER_BYTES] {
 /// Decodes a header and returns the length of its extension.
 ///
 /// # Errors
-/// [`FormatError`] when the file is not a pack, is a bundle, is newer, has unknown
-/// flags, or its extension is too long.
+/// [`FormatError`] if the file is not a pack, is a bundle, or has a newer version or unknown flags,
+/// or if its extension is too long.
 pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
     match decode_start(bytes)? {
         (0, extension) => Ok(extension),

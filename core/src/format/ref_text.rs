@@ -1,5 +1,4 @@
-//! The text of a ref: the commit of a branch or a tag, and the identity of the last
-//! write.
+//! The text of a ref: the commit of a branch or a tag, and a nonce that identifies the last write.
 //!
 //! Local stores, folders, buckets and servers use the same form. Lines end with `\n`:
 //!
@@ -11,15 +10,14 @@
 //! | 4 …  | reserved: tips that the ref had before. Each line begins with the |
 //! |      | id of a commit; after a space more may follow                     |
 //!
-//! Refs of store version 1 are shorter and still accepted. A local ref has only line 1,
-//! with or without its `\n`; a ref of a remote has lines 1 and 2. Their epoch is 0. The
-//! encoder writes three lines.
+//! Decoders also accept the shorter refs of store version 1, whose epoch is 0. Such a local ref has
+//! only line 1, with or without its `\n`; such a ref of a remote has lines 1 and 2.
 //!
-//! The epoch protects against deletions: garbage collection increases it and writes it into each
-//! ref before it deletes anything. This version has no garbage collection, so it does not know
-//! which objects are about to be deleted. It reads every ref, but does not
-//! [overwrite](RefText::is_writable) a ref whose epoch is not 0 or that has a line 4: the new value
-//! might refer to objects that are about to be deleted, and the former tips would be lost.
+//! Garbage collection increases the epoch and writes it into each ref before it deletes objects.
+//! This version has no garbage collection, so it does not know which objects are about to be
+//! deleted. It reads every ref, but does not [overwrite](RefText::is_writable) a ref whose epoch is
+//! not 0 or that has a line 4. The new value might refer to objects that are about to be deleted,
+//! and the former tips would be lost.
 
 use std::{
     fmt,
@@ -42,7 +40,7 @@ pub const FIRST_EPOCH: u64 = 0;
 pub struct Nonce([u8; 16]);
 
 impl Nonce {
-    /// Generates a nonce. It is unique, but **not** secret.
+    /// Generates a unique nonce, which is **not** secret.
     pub fn random() -> Self {
         let random = || u128::from(RandomState::new().hash_one(std::process::id()));
         Self((random() << 64 | random()).to_be_bytes())
@@ -81,12 +79,12 @@ pub struct RefText {
 }
 
 impl RefText {
-    /// Makes the content of a new write. `None` deletes the ref.
+    /// Creates the content for a write, with a new nonce. `None` deletes the ref.
     pub fn new(commit: Option<CommitId>) -> Self {
         Self { nonce: Some(Nonce::random()), ..Self::without_nonce(commit) }
     }
 
-    /// Makes the content of a local ref of store version 1.
+    /// Creates the content of a local ref of store version 1.
     pub fn without_nonce(commit: Option<CommitId>) -> Self {
         Self { commit, nonce: None, epoch: FIRST_EPOCH, has_more: false }
     }
@@ -96,8 +94,7 @@ impl RefText {
         self.epoch == FIRST_EPOCH && !self.has_more
     }
 
-    /// Encodes three lines, or one line if there is no nonce. Lines after the third are
-    /// lost.
+    /// Encodes three lines, or one line if there is no nonce. Does not encode further lines.
     pub fn encode(&self) -> String {
         let Self { nonce, epoch, .. } = self;
         let commit = self.line();
@@ -134,7 +131,7 @@ impl RefText {
         read.epoch = number.ok_or_else(|| wrong("epoch of a ref", at))?;
         read.has_more = !rest.is_empty();
         let at = at + epoch.len() + 1;
-        // Text in any other form is damaged, and a push may overwrite it.
+        // Refuse lines in any other form: the ref is damaged, and a push may overwrite it.
         let is_whole = rest.is_empty() || rest.ends_with('\n');
         match is_whole && rest.lines().all(is_former_tip) {
             true => Ok(read),
@@ -152,8 +149,7 @@ impl RefText {
         }
     }
 
-    /// Parses an ETag. An ETag that is only a commit has no nonce; servers sent this
-    /// form before refs had three lines.
+    /// Parses an ETag. An ETag that is only a commit has no nonce; older servers send this form.
     ///
     /// # Errors
     /// [`FormatError::Invalid`].

@@ -1,8 +1,8 @@
-//! The selection of a commit: which files it could have contained.
+//! The selection of a commit: the files that the commit could have contained.
 //!
-//! A restore uses it to distinguish files that did not exist at the time of the commit
-//! from files that the commit left out. The next commit uses it to detect that its
-//! sources differ. It is part of a version 2 commit.
+//! By the selection, a restore distinguishes files that the commit left out from files that did not
+//! exist. The next commit detects by the selection that its own sources differ. Only commits of
+//! version 2 have a selection.
 //!
 //! | field       | form                  | meaning                                   |
 //! |-------------|-----------------------|-------------------------------------------|
@@ -21,15 +21,14 @@
 //! | more patterns | as patterns         | with flag 16: not empty, ignore the case of ASCII letters |
 //! | markers     | varint count, each name and header as bytes | with flag 32: not empty; see [`FolderMarker`] |
 //!
-//! A rule set that excludes nothing is not stored. A commit that updates only some
-//! paths keeps the rule sets of its parent in addition to its own. A path is left out
-//! of the commit if any of them excludes it. Ignore files in the folders are part of
-//! the tree and not stored here.
+//! A selection has no rule set that excludes nothing. A commit that updates only some paths keeps
+//! the rule sets of its parent in addition to its own. The commit leaves out a path if any of its
+//! rule sets excludes the path. Ignore files are part of the tree and not stored here.
 //!
 //! Sources are absolute paths, or names of streams, which do not start with `/`. Unread paths are
 //! relative to the root of the snapshot, and each includes everything below it. If *more unread* is
-//! 1, every path that sorts after the last recorded one may have been unread, too. All other paths
-//! were read unless they are recorded.
+//! 1, any path that sorts after the last recorded unread path may have been unread, too. The commit
+//! read all other paths.
 
 use std::collections::BTreeSet;
 
@@ -47,23 +46,22 @@ const MARKERS: u8 = 32;
 const ALL_FLAGS: u8 =
     GITIGNORE | CACHE_FOLDERS | ONE_FILE_SYSTEM | SIZE_LIMIT | IGNORE_CASE | MARKERS;
 
-/// The options that decide which files are left out of a snapshot.
+/// The options that decide which files a snapshot leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoreOptions {
     /// Patterns in gitignore syntax, relative to the root.
     pub patterns: Vec<String>,
     /// Further patterns, which ignore the case of ASCII letters.
     pub ignore_case_patterns: Vec<String>,
-    /// Folders with any of these markers contain only the markers.
+    /// Of a folder with any of these markers, a snapshot contains only the markers.
     pub markers: Vec<FolderMarker>,
-    /// True if `.gitignore` files are used, too.
+    /// True to apply `.gitignore` files, too.
     pub gitignore: bool,
-    /// True if the contents of folders with a `CACHEDIR.TAG` are left out, except the
-    /// tag.
+    /// True to leave out the contents of folders with a `CACHEDIR.TAG`, except the tag.
     pub cache_folders: bool,
-    /// Size in bytes beyond which files are left out.
+    /// Maximum size in bytes. Larger files are left out.
     pub larger_than_bytes: Option<u64>,
-    /// True if folders on other file systems are not entered.
+    /// True to leave out the contents of folders on other file systems.
     pub one_file_system: bool,
 }
 
@@ -71,18 +69,17 @@ pub struct IgnoreOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderMarker {
     pub name: EntryName,
-    /// The first bytes of the file. If empty, an entry of any kind marks the folder.
+    /// Required first bytes of the file. If empty, an entry of any kind marks the folder.
     pub header: Box<[u8]>,
 }
 
-/// Which files a commit could have contained.
+/// The files that a commit could have contained.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Rule sets, each of which excludes paths. Without any, nothing is excluded. No
-    /// rule set is empty or occurs twice.
+    /// Rule sets, each of which excludes paths. No rule set is empty or occurs twice.
     pub rules: Vec<IgnoreOptions>,
-    /// Absolute paths that were committed, and names of streams, sorted. Empty if the
-    /// project folder itself was committed.
+    /// Committed absolute paths and names of streams, sorted. Empty if the project folder itself
+    /// was committed.
     pub sources: Vec<Box<[u8]>>,
     /// Paths below the root that could not be read.
     pub unread: UnreadPaths,
@@ -100,8 +97,8 @@ pub struct UnreadPaths {
 }
 
 impl UnreadPaths {
-    /// Adds a path. When there are too many, drops the last ones by name and sets
-    /// [`Self::has_more`]. So every dropped path sorts after the last recorded one.
+    /// Adds a path. Above the limits, drops the last paths by name, and then [`Self::has_more`]
+    /// returns true. So every dropped path sorts after the last recorded one.
     pub fn insert(&mut self, path: &[u8]) {
         if self.may_be_dropped(path) || !self.paths.insert(path.into()) {
             return;
@@ -149,7 +146,7 @@ impl UnreadPaths {
 }
 
 impl Selection {
-    /// Returns true if everything below one project folder was selected and read.
+    /// Returns true if the commit selected and read everything below one project folder.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -334,8 +331,7 @@ mod tests {
         assert_eq!(Selection::decode(&mut WireReader::new(&w.finish())), Ok(selection));
     }
 
-    /// Every inserted path is covered, in whatever order paths are inserted and lists
-    /// are merged.
+    /// Every inserted path is covered, for any order of insertions and merges.
     #[test]
     fn dropped_unread_paths_are_covered() {
         let paths: Vec<Vec<u8>> = (0..400_usize)

@@ -1,4 +1,4 @@
-//! The shadow table: objects that are in packs but must not be relied on.
+//! The shadow table: the objects in packs that must not be relied on.
 //!
 //! | part    | offset   | bytes | field                                            |
 //! |---------|----------|-------|--------------------------------------------------|
@@ -15,9 +15,9 @@
 //! | 33           | 4      | number of objects n, u32; 0 means the whole pack   |
 //! | 37           | 32 × n | ids of the objects, strictly increasing            |
 //!
-//! Integers are little-endian. A pack has at most one entry for each reason. Magic,
-//! version and checksum have these offsets in every version. So a damaged table cannot
-//! be mistaken for a newer one.
+//! Integers are little-endian. A pack has at most one entry for each reason. Magic, version and
+//! checksum have these offsets in every version, so that a reader can tell a damaged table from a
+//! newer one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,9 +41,9 @@ pub const VERSION: u16 = 1;
 /// Why an object must not be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// No kept commit refers to it. It may be deleted.
+    /// No kept commit refers to the object. Garbage collection may delete it.
     Dead,
-    /// Its bytes are wrong or unreadable.
+    /// The bytes of the object are wrong or unreadable.
     Damaged,
 }
 
@@ -119,9 +119,9 @@ impl ShadowTable {
         self.entries.range(range).map(|((_, reason), part)| (*reason, part))
     }
 
-    /// Adds objects of a pack to the shadowed ones. If there are too many damaged
-    /// objects, the whole pack is shadowed. This does not apply to dead objects,
-    /// because a pack that is dead as a whole may be deleted.
+    /// Shadows objects of a pack. Above [`limits::SHADOW_OBJECTS`] damaged objects, shadows the
+    /// whole pack. Dead objects have no such limit, because garbage collection may delete a pack
+    /// that is dead as a whole.
     pub fn add(&mut self, pack: PackId, reason: Reason, part: ShadowedPart) {
         let added = match (self.entries.remove(&(pack, reason)), part) {
             (Some(ShadowedPart::Whole), _) | (_, ShadowedPart::Whole) => ShadowedPart::Whole,
@@ -143,7 +143,7 @@ impl ShadowTable {
         self.entries.insert((pack, reason), added);
     }
 
-    /// Removes the entry of a pack with this reason. Returns true if there was one.
+    /// Removes the entry of a pack with this reason. Returns true if the entry existed.
     pub fn remove(&mut self, pack: &PackId, reason: Reason) -> bool {
         self.entries.remove(&(*pack, reason)).is_some()
     }
@@ -151,7 +151,7 @@ impl ShadowTable {
     /// Encodes the table.
     ///
     /// # Errors
-    /// [`FormatError::Limit`] when the table would be too long to be read again.
+    /// [`FormatError::Limit`] if the table is longer than decoders accept.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let mut w = WireWriter::new();
         w.raw(MAGIC);

@@ -1,8 +1,8 @@
 //! Tables: sorted records of fixed length, read through a memory map.
 //!
-//! The index segments and the stat cache are tables. Both are derived data, so a
-//! damaged table is deleted and rebuilt. To detect damage, each block has a checksum,
-//! which is verified when the block is first read.
+//! The index segments and the stat cache are tables. Both are derived data, so their owners delete
+//! and rebuild a damaged table. Each block has a checksum, which readers verify when they first
+//! read the block.
 //!
 //! | part   | offset         | bytes       | field                             |
 //! |--------|----------------|-------------|-----------------------------------|
@@ -20,9 +20,8 @@
 //! | fences | 4096 (1 + b)   | 8 × b       | first 8 key bytes of each block's first record |
 //! | meta   | 4096 + 4104 b  | m           | metadata, depends on the purpose  |
 //!
-//! Keys are compared as bytes and never decrease. In tables of some purposes, several
-//! records may have the same key. Integers of the table itself are little-endian. A
-//! fence is stored in the form of the key.
+//! Keys are compared as bytes and never decrease. In tables of some purposes, several records may
+//! have the same key. Integers in the header are little-endian; fences are plain key bytes.
 
 use crate::{
     base::limits,
@@ -49,9 +48,11 @@ pub const BLOCK_SUM_BYTES: usize = 8;
 pub enum TablePurpose {
     /// From object ids to places. Code 1.
     Index,
-    /// From inodes to content ids. Code 4; code 2 was used for records that trusted birth times.
+    /// From inodes to content ids. Code 4; earlier versions used code 2 for records that trusted
+    /// birth times.
     StatFiles,
-    /// From inodes to tree ids. Code 5; code 3 was used for trees made with those records.
+    /// From inodes to tree ids. Code 5; earlier versions used code 3 for trees that they made from
+    /// records of code 2.
     StatFolders,
 }
 

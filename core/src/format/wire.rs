@@ -13,7 +13,7 @@ use crate::base::{kind::ErrorKind, name::NameError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The bytes end in the middle of the field that begins at `at`.
+    /// The bytes end within the field that begins at `at`.
     #[error("{what} is truncated at byte {at}")]
     Truncated { what: &'static str, at: usize },
     /// Bytes remain after the value, which ends at `at`.
@@ -22,7 +22,7 @@ pub enum FormatError {
     /// The magic number is wrong.
     #[error("not a {what}: wrong magic number")]
     Magic { what: &'static str },
-    /// The data was written by a newer version.
+    /// A newer version wrote the data.
     #[error("{what} has format version {found}; this snap reads up to {known}")]
     Newer { what: &'static str, found: u32, known: u32 },
     /// A length or count exceeds its limit.
@@ -31,7 +31,7 @@ pub enum FormatError {
     /// A field has a value that no writer produces.
     #[error("invalid {what} at byte {at}")]
     Invalid { what: &'static str, at: usize },
-    /// Items are not in strictly increasing order; the first such item is at `at`.
+    /// Items are not in strictly increasing order; the first item out of order is at `at`.
     #[error("{what} are out of order at byte {at}")]
     Order { what: &'static str, at: usize },
     /// A checksum does not match.
@@ -43,17 +43,17 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// Returns what the caller can do about it.
+    /// Returns what the caller can do about the error.
     pub fn kind(&self) -> ErrorKind {
         if let Self::Newer { .. } = self { ErrorKind::Unsupported } else { ErrorKind::Damaged }
     }
 
-    /// Refuses a length or count above its limit.
+    /// Fails if a length or count exceeds its limit.
     pub fn check_limit(what: &'static str, claimed: u64, limit: u64) -> Result<(), Self> {
         if claimed > limit { Err(Self::Limit { what, claimed, limit }) } else { Ok(()) }
     }
 
-    /// Refuses every version but one.
+    /// Fails if the version differs from the known one.
     pub fn check_version(
         what: &'static str,
         found: impl Into<u32>,
@@ -219,7 +219,7 @@ impl<'a> WireReader<'a> {
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                // A last byte of zero adds nothing, so the form is not the shortest.
+                // A zero last byte adds no bits, so a shorter form exists.
                 if byte == 0 && shift > 0 {
                     break;
                 }
@@ -260,7 +260,7 @@ impl<'a> WireReader<'a> {
         std::str::from_utf8(bytes).map_err(|_| FormatError::Invalid { what, at })
     }
 
-    /// Ends reading. No bytes may be left.
+    /// Ends reading. Fails if bytes are left.
     pub fn finish(self) -> Result<(), FormatError> {
         match self.remaining() {
             0 => Ok(()),

@@ -1,7 +1,7 @@
 //! Bundle files: written front to back, and read from a pipe or from a seekable file.
 //!
-//! The byte format is in [`format::bundle`](crate::format::bundle). The contents of the
-//! packs are not examined here.
+//! For the byte format see [`format::bundle`](crate::format::bundle). This module does not examine
+//! the contents of the packs.
 
 use std::{
     io::{self, Read, Seek, SeekFrom, Write},
@@ -23,7 +23,7 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Bytes copied at a time.
+/// Number of bytes that are copied at a time.
 const COPY_BYTES: usize = 256 << 10;
 
 /// Why a bundle could not be read or written.
@@ -39,7 +39,7 @@ pub enum BundleError {
     /// The bundle ends too early.
     #[error("the bundle is truncated at byte {at}")]
     Cut { at: u64 },
-    /// There are bytes behind the end of the bundle.
+    /// Bytes follow the end marker of the bundle.
     #[error("the bundle has extra bytes after its end, from byte {at} on")]
     Trailing { at: u64 },
     /// The length field of a pack has an impossible value.
@@ -55,7 +55,7 @@ pub enum BundleError {
     /// content".
     #[error("the bundle has {found} {what} instead of {claimed}")]
     Totals { what: &'static str, claimed: u64, found: u64 },
-    /// An object is in the bundle twice.
+    /// The bundle has an object twice.
     #[error("object {id} is in the bundle twice")]
     Duplicate { id: ObjectId },
     /// The bundle has objects that its commit does not refer to.
@@ -81,7 +81,7 @@ pub enum BundleError {
     Store(#[from] StoreError),
 }
 
-/// Formats a list of commits: the first one, and how many more there are.
+/// Formats a list of commits: the id of the first commit, and the number of the others.
 fn prerequisites(ids: &[CommitId]) -> String {
     match ids {
         [] => "others".to_owned(),
@@ -91,7 +91,7 @@ fn prerequisites(ids: &[CommitId]) -> String {
 }
 
 impl BundleError {
-    /// Returns what the caller can do about it.
+    /// Returns what the caller can do about the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Head(source) => source.kind(),
@@ -160,8 +160,8 @@ impl<W: Write> BundleWriter<W> {
     /// length of each piece; an error of `step` stops the copy.
     ///
     /// # Errors
-    /// [`StoreError::PackHash`] when the bytes do not hash to the pack's name. The
-    /// bundle is unusable then.
+    /// [`StoreError::PackHash`] if the bytes do not hash to the pack's name. Then the bundle is
+    /// unusable.
     pub fn copy_pack(
         &mut self,
         store: &Store,
@@ -248,8 +248,8 @@ impl<R: Read> BundleReader<R> {
         self.at
     }
 
-    /// Returns the length of the next pack, or `None` at the end of the bundle. The
-    /// caller must then read that pack completely.
+    /// Returns the length of the next pack, or `None` at the end of the bundle. The caller must
+    /// read the whole pack before the next call.
     ///
     /// # Errors
     /// [`BundleError`] when the next bytes are neither a pack nor the end marker.
@@ -328,9 +328,9 @@ fn check_length(bytes: u64, at: u64, packs: usize) -> Result<u64, BundleError> {
 /// The location of a pack in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackSpan {
-    /// Offset of its first byte.
+    /// Offset of the first byte of the pack.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length of the pack in bytes.
     pub bytes: u64,
 }
 

@@ -1,7 +1,7 @@
-//! A bundle file that is read in place, as a store.
+//! A read-only store on a bundle file.
 //!
-//! The index is made when the bundle is opened. It is in memory for a small bundle. For
-//! a large one it is in a scratch folder that is removed afterwards.
+//! Opening a bundle builds the index of its objects: in memory for a small bundle, in a temporary
+//! scratch folder for a large bundle.
 
 use std::path::Path;
 
@@ -28,17 +28,15 @@ use crate::{
 pub struct BundleStore {
     head: BundleHead,
     store: Store,
-    // Declared after the store, and so dropped after it: the store's index is in this
-    // folder.
+    // Fields drop in this order: first the store, then the folder with its index.
     _scratch: Option<Scratch>,
 }
 
 impl BundleStore {
-    /// Opens the bundle at `path`. The index of a large bundle is written to a new
-    /// folder in `scratch`.
+    /// Opens the bundle at `path`. Writes the index of a large bundle to a new folder in `scratch`.
     ///
-    /// Checked: lengths and footers of all packs, and the totals in the head. **Not**
-    /// checked: objects; they are checked when they are read.
+    /// Checked: lengths and footers of all packs, and the totals in the head. **Not** checked: the
+    /// objects, which the store checks on each read.
     ///
     /// # Errors
     /// [`BundleError`], and [`BundleError::Incomplete`] for a bundle with
@@ -51,8 +49,8 @@ impl BundleStore {
         }
     }
 
-    /// Does the same for a bundle with prerequisites, which may lack objects that they
-    /// have.
+    /// Like [`BundleStore::open`], but also accepts a bundle with prerequisites, which may lack
+    /// objects of its prerequisites.
     ///
     /// # Errors
     /// As [`BundleStore::open`].
@@ -91,7 +89,7 @@ impl BundleStore {
         Ok(Self { head, store, _scratch: scratch })
     }
 
-    /// Returns the head of the bundle.
+    /// Returns the head of the bundle: its commit, prerequisites and totals.
     pub fn head(&self) -> &BundleHead {
         &self.head
     }
@@ -102,16 +100,15 @@ impl BundleStore {
     }
 }
 
-/// Indexes a pack of the bundle. Returns the numbers of its objects and of their raw
-/// bytes.
+/// Indexes a pack of the bundle. Returns the number of its objects and the sum of their raw bytes.
 fn add_pack(
     store: &Store,
     path: &Path,
     (number, span): (usize, PackSpan),
     on_disk: bool,
 ) -> Result<(u64, u64), StoreError> {
-    // The real name is the hash of all bytes of the pack. Here a unique name is enough,
-    // so nothing is hashed.
+    // Use the position of the pack as its id. The real id is the hash of all bytes of the pack,
+    // which would take a read of the whole bundle.
     let mut name = [0; 32];
     name[..8].copy_from_slice(&(number as u64).to_be_bytes());
     let id = PackId::from_bytes(name);

@@ -1,14 +1,13 @@
-//! The catalog: which packs a store has, and which segments index them.
+//! The catalog: the packs of a store, and the segments that index the packs.
 //!
-//! A catalog is made by listing folders. Each pack must be covered by a segment. A pack
-//! without one is read and indexed at once, so `index/` may be deleted or damaged at
-//! any time. An index that [was not made here](crate::disk::made_here) is made again before it is
-//! used, unless the store is only read. A reader keeps the catalog that it got: a change copies a
-//! catalog that has readers.
+//! A catalog lists the pack folders and opens the segments in `index/`. It reads and indexes any
+//! pack that no segment covers, so `index/` may be deleted or damaged at any time. It rebuilds the
+//! index of a [copied](crate::disk::made_here) store, unless the store is read-only. A change of
+//! the catalog copies it, so a reader keeps the version that it has.
 //!
-//! A pack is in `objects/` or, when some of its frames lie elsewhere, in `partial/`; most stores
-//! have no `partial/`. If a pack is in both, the whole one is used, and the next writer removes the
-//! partial one.
+//! A pack is in `objects/` or, if some of its frames may be on a remote, in `partial/`; most stores
+//! have no `partial/`. If a pack is in both folders, readers use the whole pack, and the next
+//! writer removes the partial one.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -56,20 +55,20 @@ use crate::{
 /// File name extension of segments.
 const SEGMENT: &str = "idx";
 
-/// The writer of a pack younger than this may be about to index it.
+/// Age below which a pack or a segment counts as new: its writer may be about to index the pack.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// What to do with a missing or damaged index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IndexMode {
-    /// Rebuild it, and remove segments that are of no use any more.
+    /// Rebuild the index, and remove segments without existing packs.
     #[default]
     Rebuild,
-    /// Change nothing. Objects that the index lacks are not found.
+    /// Change nothing. Lookups do not find objects that the index lacks.
     ReadOnly,
 }
 
-/// The paths of a store's parts.
+/// The files and folders of a store.
 #[derive(Clone, Debug)]
 pub(super) struct StorePaths {
     pub(super) upkeep: IndexMode,
@@ -110,13 +109,13 @@ impl StorePaths {
     }
 }
 
-/// A pack and, once it was read, its open file.
+/// A pack and, after the first read, its open file.
 #[derive(Debug)]
 pub(super) struct PackSlot {
     pub(super) id: PackId,
     pub(super) path: PathBuf,
-    /// The part of the file that is the pack; `None` means the whole file. Only packs
-    /// in bundles have a span.
+    /// Range of the pack in the file; `None` means the whole file. Only packs in bundles have a
+    /// span.
     pub(super) span: Option<PackSpan>,
     pub(super) completeness: Completeness,
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
@@ -143,20 +142,20 @@ impl PackSlot {
         })
     }
 
-    /// Records that the pack is read now.
+    /// Records the present time as the time of the last read.
     pub(super) fn touch(&self) {
         let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
         self.used_secs.store(now, Ordering::Relaxed);
     }
 
-    /// Returns when the pack was last read.
+    /// Returns the time of the last read, or `None` if the pack was never read.
     pub(super) fn used(&self) -> Option<SystemTime> {
         let secs = self.used_secs.load(Ordering::Relaxed);
         (secs > 0).then(|| UNIX_EPOCH + Duration::from_secs(secs))
     }
 
-    /// Closes the file if another file has its name now, such as a good copy that a
-    /// repair put there. Returns true if it did.
+    /// Closes the file if its path now names another file, such as a good copy from a repair.
+    /// Returns true if the file was closed.
     pub(super) fn close_replaced(&self) -> bool {
         let mut open = self.open.lock();
         let is_replaced = open.as_ref().is_some_and(|pack| pack.is_replaced());
@@ -167,8 +166,7 @@ impl PackSlot {
         is_replaced
     }
 
-    /// Opens the pack. Frames that are absent or damaged here are fetched through
-    /// `fetcher`.
+    /// Opens the pack. The open pack fetches absent or damaged frames through `fetcher`.
     pub(super) fn open(&self, fetcher: Option<&Arc<Fetcher>>) -> Result<PackFile, StoreError> {
         let pack = PackFile::open_at(&self.path, self.id, self.span);
         if let (Err(error), Some(fetcher)) = (&pack, fetcher)
@@ -180,11 +178,12 @@ impl PackSlot {
     }
 }
 
-/// The packs and segments of a store at one moment. A clone shares its parts, so it is cheap.
+/// The packs and segments of a store at one moment. A clone is cheap, since it shares packs and
+/// segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalog {
-    /// The packs by number. A number stays valid as long as the store is open, so packs
-    /// that are gone keep theirs.
+    /// All packs, by number. A number stays valid as long as the store is open, so a removed pack
+    /// keeps its number.
     pub(super) packs: Vec<Arc<PackSlot>>,
     /// Numbers of the packs that exist.
     pub(super) numbers: HashMap<PackId, u32>,
@@ -192,33 +191,34 @@ pub(super) struct Catalog {
     pub(super) segments: Vec<Arc<Segment>>,
     /// Packs whose footer cannot be read.
     pub(super) unreadable: Vec<Arc<StoreError>>,
-    /// True if frames of any pack may lie elsewhere.
+    /// True if any pack is partial.
     pub(super) has_partial: bool,
-    /// Packs that are in `partial/` and whole in `objects/`.
+    /// Packs that are in `objects/` and still have a stub in `partial/`.
     pub(super) superseded: Vec<PackId>,
-    /// Objects that must not be relied on.
+    /// The shadowed objects, which must not be relied on.
     pub(super) shadows: Arc<Shadows>,
-    /// Packs that were damaged and that this process has written again. The shadow
-    /// table on disk still lists them.
+    /// Formerly damaged packs that this process has written again or verified. The shadow table on
+    /// disk still lists them.
     pub(super) healed: Vec<PackId>,
-    /// True if the files of open packs were found replaced. Frames of the old files may
-    /// still be cached.
+    /// True if the file of an open pack was replaced. The frame cache may hold frames of the old
+    /// file.
     pub(super) has_replaced: bool,
     /// The packs that this machine has hashed.
     pub(super) proven: Arc<ProvenPacks>,
-    /// Modification times of the pack folders, read before they were listed.
+    /// Modification times of the pack folders. They were read before the listing, so they detect
+    /// every later change.
     listed: FolderTimes,
 }
 
-/// Packs that had to be indexed again.
+/// The result of an index repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexRepair {
-    /// Number of packs that were read.
+    /// Number of packs that were indexed again, without packs of the last seconds.
     pub packs: usize,
     /// True if an index existed and was damaged.
     pub damaged: bool,
-    /// True if the index came with a store from elsewhere. The packs of such an index do not
-    /// count.
+    /// True if the index came with a copied store. `packs` does not count the packs of such an
+    /// index.
     replaced: bool,
 }
 
@@ -233,8 +233,8 @@ impl Catalog {
         let mut repair = IndexRepair::default();
         let shadows = Shadows::load(layout, before)?;
         for attempt in 0.. {
-            // List packs first. A segment is written after its pack, so each pack
-            // listed here has a segment, or is indexed below.
+            // List packs before segments. A writer writes a segment after its pack, so each listed
+            // pack has a segment, or is indexed below.
             let mut catalog = Self::with_packs(layout, before)?;
             let foreign = match catalog.open_segments(layout, disk, &mut repair) {
                 Ok(foreign) => foreign,
@@ -248,7 +248,7 @@ impl Catalog {
                 Err(error) => return Err(error),
             }
             if let Some(foreign) = foreign {
-                // Without the mark, the next process makes the index again.
+                // If the mark cannot be written, the next process rebuilds the index again.
                 let _ = replace_foreign(layout, disk, &foreign);
             }
             catalog.sort_segments();
@@ -258,8 +258,7 @@ impl Catalog {
         unreachable!("the loop above ends with a return")
     }
 
-    /// Returns true if certainly no pack was added or removed since the packs were
-    /// listed.
+    /// Returns true only if no pack was added or removed since the last listing.
     pub(super) fn is_current(&self, layout: &StorePaths) -> bool {
         layout.objects.is_dir() && self.listed.are_unchanged()
     }
@@ -276,7 +275,7 @@ impl Catalog {
         let mut catalog = Self { packs, healed, proven, listed, ..Self::default() };
         let known: HashMap<PackId, u32> =
             before.packs.iter().enumerate().map(|(n, slot)| (slot.id, n as u32)).collect();
-        // List partial packs first: one of them may move to `objects/` meanwhile.
+        // List partial packs first: a pack may move from `partial/` to `objects/` meanwhile.
         if layout.partial.exists() {
             catalog.list(layout, Completeness::Partial, &known)?;
         }
@@ -296,8 +295,8 @@ impl Catalog {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // Skip pipes, because opening one would hang. A symbolic link may lead to a
-            // disk that is not mounted.
+            // Skip pipes, because opening a pipe would hang, and symbolic links without a target,
+            // such as a link to an unmounted disk.
             let kind = entry.file_type();
             if !kind.is_ok_and(|kind| kind.is_file() || kind.is_symlink() && entry.path().is_file())
             {
@@ -305,7 +304,7 @@ impl Catalog {
             }
             let known = known.get(&id);
             match (self.slot(&id).is_some(), known) {
-                // Partial packs were listed before: the same pack is in both folders.
+                // Partial packs are already listed, so this pack is in both folders.
                 (true, _) => self.superseded.push(id),
                 (false, Some(&number)) => drop(self.numbers.insert(id, number)),
                 (false, None) => {}
@@ -315,8 +314,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds a pack. If the pack is known, records that it moved to another folder or
-    /// that another process replaced its file. A known pack keeps its number.
+    /// Adds a pack. A known pack keeps its number. Closes the open file of a known pack that moved
+    /// to another folder or whose file was replaced.
     pub(super) fn place_pack(&mut self, id: PackId, path: PathBuf, completeness: Completeness) {
         self.has_partial |= completeness == Completeness::Partial;
         let Some(&number) = self.numbers.get(&id) else {
@@ -366,8 +365,8 @@ impl Catalog {
         self.sort_segments();
     }
 
-    /// Opens the segments. If they may have come with a store from elsewhere, they are not used and
-    /// returned.
+    /// Opens the segments. If the index is [foreign](is_foreign), returns the segments instead of
+    /// adding them to the catalog.
     fn open_segments(
         &mut self,
         layout: &StorePaths,
@@ -378,7 +377,7 @@ impl Catalog {
         let is_foreign = layout.upkeep == IndexMode::Rebuild && is_foreign(&layout.index);
         let entries = match fs_err::read_dir(&layout.index) {
             Ok(entries) => entries,
-            // `index/` was deleted: all packs are indexed again below.
+            // `index/` was deleted: `load` indexes all packs again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let is_made = layout.upkeep == IndexMode::Rebuild
                     && disk.create_folders(&layout.index).is_ok();
@@ -397,9 +396,8 @@ impl Catalog {
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
                 // This open store must not change the index.
                 Ok(_) | Err(_) if layout.upkeep == IndexMode::ReadOnly => {}
-                // All packs of the segment are gone. If it lists packs that were never
-                // seen, it may be new: another process may have made it after the packs
-                // were listed.
+                // All packs of the segment are gone. A segment that names unknown packs may be new:
+                // another process may have written it after the listing of packs.
                 Ok(segment) if !self.has_seen(&segment) && is_fresh(&path) => {}
                 Ok(_) => drop(disk.remove(&path)),
                 Err(TableError::Damaged { .. }) => {
@@ -414,7 +412,7 @@ impl Catalog {
         Ok(is_foreign.then_some(foreign))
     }
 
-    /// Returns true if each pack of a segment was listed at some time.
+    /// Returns true if this process has listed each pack of a segment at some time.
     fn has_seen(&self, segment: &Segment) -> bool {
         segment.packs().iter().all(|id| self.packs.iter().any(|slot| slot.id == *id))
     }
@@ -445,11 +443,11 @@ impl Catalog {
                     repair.packs += usize::from(!fresh && !repair.replaced);
                 }
                 Err(error @ StoreError::Gone { .. }) => return Err(error),
-                // One bad pack must not make the others unusable. The error is reported
-                // when an object in it is missed, and by verify.
+                // One bad pack must not make the others unusable. The error is reported by
+                // `verify`, and if an object of the pack is missing.
                 Err(error) => {
-                    // Its objects can be read by the old records. No writer relies on them: a
-                    // damaged pack is not proven, and the index is made again when it is repaired.
+                    // Read the objects of the pack by the old records. No writer relies on these
+                    // records: a damaged pack is not proven, and a repair rebuilds the index.
                     if damage(&error).is_some()
                         && let Some(records) = foreign.iter().find_map(|own| own.records_of(&id))
                     {
@@ -463,7 +461,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds a finished pack, or a stub of one, with its segment.
+    /// Adds a finished pack, or a stub of a pack, with its segment.
     pub(super) fn add_sealed(
         &mut self,
         layout: &StorePaths,
@@ -485,8 +483,8 @@ impl Catalog {
         self.sort_segments();
     }
 
-    /// Writes a segment. If that fails, keeps it in memory: the pack is stored, and the
-    /// next process indexes it again.
+    /// Writes a segment. If that fails, keeps the segment in memory: the pack is stored, and the
+    /// next process indexes the pack again.
     fn add_records(
         &mut self,
         layout: &StorePaths,
@@ -504,7 +502,7 @@ impl Catalog {
         self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
     }
 
-    /// Merges segments until each is more than twice as large as all smaller ones
+    /// Merges segments until each segment is more than twice as large as all smaller segments
     /// together. Returns the files that are no longer needed.
     pub(super) fn merge_segments(
         &mut self,
@@ -528,7 +526,7 @@ impl Catalog {
     }
 }
 
-/// Removes the segments that came with a store from elsewhere, and marks the index as made here.
+/// Removes the segments of a foreign index, and marks the index as made here.
 fn replace_foreign(layout: &StorePaths, disk: &Disk, foreign: &[Segment]) -> Result<(), PathError> {
     foreign.iter().filter_map(Segment::path).try_for_each(|path| disk.remove(path))?;
     mark_made_here(&layout.index, disk, &layout.tmp)
@@ -556,9 +554,9 @@ fn is_fresh(path: &Path) -> bool {
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < FRESH))
 }
 
-/// Returns true if an index may have come with a store from elsewhere. It may then name objects that
-/// no pack has. The index of another user's store is believed: that user could remove packs, too.
-/// So is one on a read-only disk, where nothing is committed.
+/// Returns true if an index is foreign: it may have come with a copied or extracted store, and may
+/// name objects that no pack has. Trusts the index of another user's store, since that user could
+/// remove packs as well. Also trusts an index on a read-only disk, where no commit can rely on it.
 fn is_foreign(index: &Path) -> bool {
     let user = rustix::process::geteuid();
     let is_own = |meta: Metadata| user.is_root() || meta.uid() == user.as_raw();

@@ -1,17 +1,15 @@
-//! Merging small packs, so that a store with many commits has few files.
+//! Merges small packs, so that a store with many commits has few files.
 //!
-//! Packs are sorted into classes by size, each eight times as large as the one below.
-//! When a class has eight packs, they are merged into one. So a byte is copied at most
-//! once for each class, five times at most before its pack is too large to be merged.
-//! No class keeps more than seven packs.
+//! Each pack belongs to a size class; the upper limit of a class is eight times that of the class
+//! below. When a class has eight packs, they are merged into one. So each byte is copied at most
+//! once for each of the five classes below the size limit of merges. No class keeps more than seven
+//! packs.
 //!
-//! Full frames are copied unchanged; objects of small frames are packed into larger
-//! frames. Every object is checked against its id first. A damaged pack is reported,
-//! shadowed and left in place, and the other packs are merged without it. The new pack is
-//! proven if all old packs were. Packs that
-//! are partial or already shadowed are left alone. The new pack is durable and indexed
-//! before the old packs are removed. A reader that finds a pack gone lists the packs
-//! again.
+//! A merge checks every object except chunk lists against its id. It copies full frames unchanged,
+//! and puts the objects of small frames into larger frames. It reports and shadows a damaged pack,
+//! leaves it in place and goes on with the other packs. The new pack is proven if all old packs
+//! were. Partial and shadowed packs are never merged. The new pack is durable and indexed before
+//! the old packs are removed. A reader that misses a pack lists the packs again.
 
 use crate::{
     base::{
@@ -26,30 +24,30 @@ use crate::{
     },
 };
 
-/// Number of packs of one class that are merged into one.
+/// Number of packs of one class that are merged into one pack.
 const FAN_IN: usize = 8;
 
 /// Upper size limit of the lowest class.
 const LOWEST_BYTES: u64 = 8 << 10;
 
-/// Packs of at least this size are not merged.
+/// Size in bytes from which on packs are not merged.
 const LARGE_BYTES: u64 = limits::PACK_TARGET_BYTES / 2;
 
 /// The result of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactOutcome {
-    /// Number of packs that were merged and removed.
+    /// Number of merged packs.
     pub merged: usize,
-    /// Number of packs that replaced them.
+    /// Number of new packs that replace the merged packs.
     pub made: usize,
 }
 
-/// Merges small packs while a class is full. Does nothing when another process is
-/// merging, or when the list of packs that the stat cache relies on cannot be changed.
+/// Merges small packs while a class is full. Does nothing while another process merges packs, or if
+/// the list of packs that the stat cache relies on cannot be changed.
 ///
 /// # Errors
-/// [`StoreError`]; the store is then unchanged, or has some objects twice. A damaged
-/// pack is reported after all other packs have been merged.
+/// [`StoreError`]. The store is then unchanged, or has some objects twice. Damage of a pack is
+/// returned after the merge of all other packs.
 pub fn run(
     store: &Store,
     level: i32,
@@ -89,13 +87,13 @@ pub fn run(
     failure.map_or(Ok(outcome), Err)
 }
 
-/// Opens the lock file of merging. A process that merges packs locks it exclusively; a
-/// process that needs packs to stay locks it shared.
+/// Opens the lock file of merges. A process that merges or moves packs takes the exclusive lock; a
+/// process that needs packs to stay in place takes the shared lock.
 pub(super) fn open_lock(store: &Store) -> Result<std::fs::File, PathError> {
     store.disk().lock_file(&store.dir().join("compact.lock"))
 }
 
-/// Keeps packs from being merged or moved while it lives.
+/// Prevents merges and moves of packs until it is dropped.
 #[derive(Debug)]
 pub struct PackPin {
     _lock: Option<std::fs::File>,
@@ -151,8 +149,8 @@ fn merge(
         observer.advance(file.file_bytes(), 0);
     }
     let (added, made) = writer.finish_with_packs()?;
-    // Only now are all objects of the old packs durable in new packs. A new pack can
-    // have the same bytes, and so the same id, as an old one: it must not be removed.
+    // From now on, all objects of the old packs are durable in new packs. A new pack can have the
+    // same bytes as an old pack, and thus the same id. Do not remove such a pack.
     let merged: Vec<PackId> = packs.iter().copied().filter(|id| !made.contains(id)).collect();
     store.note_merged(&merged, &made);
     for id in &merged {
@@ -163,21 +161,21 @@ fn merge(
 }
 
 impl Store {
-    /// Holds all packs in place. Waits while another process merges packs. If the lock
-    /// file cannot be opened, no process can merge either.
+    /// Holds all packs in place. Waits while another process merges packs. If the lock file cannot
+    /// be opened, no process can merge packs, so no lock is needed.
     ///
     /// # Errors
     /// [`StoreError`] when packs cannot be listed again after the wait.
     pub fn pin_packs(&self) -> Result<PackPin, StoreError> {
         let Ok(file) = open_lock(self) else { return Ok(PackPin { _lock: None }) };
         let lock = file.lock_shared().is_ok().then_some(file);
-        // Packs may have been merged before the lock was taken.
+        // Another process may have merged packs before the lock was taken.
         self.refresh()?;
         Ok(PackPin { _lock: lock })
     }
 
-    /// Merges index segments that are small compared to the others. This only tidies
-    /// up: if it fails, the next writer tries again.
+    /// Merges index segments that are small compared to the others. Ignores failures: the next
+    /// writer tries again.
     pub(super) fn merge_segments(&self) {
         let (layout, disk) = (self.layout().clone(), self.disk().clone());
         let merged = self.change_catalog(|catalog| catalog.merge_segments(&layout, &disk));

@@ -1,4 +1,4 @@
-//! Where a content is stored: as one object, or as chunks that a list names.
+//! The location of a content: one object, or chunks that a list names.
 
 use crate::{
     base::id::ObjectId,
@@ -10,20 +10,20 @@ use crate::{
     store::{ObjectLocation, StoreError},
 };
 
-/// Where a content is stored.
+/// The location of a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentPlace {
     /// The content is this object.
     Whole(ObjectLocation),
-    /// The content was cut into chunks. This object lists them.
+    /// The content was cut into chunks. The chunk list is this object.
     Cut(ObjectLocation),
 }
 
 impl ContentPlace {
-    /// Returns the kind of place that an object of the content's id has.
+    /// Converts the location of the object `id` to the location of a content.
     ///
     /// # Errors
-    /// [`StoreError`] when there is none, or it is no content.
+    /// [`StoreError`] if the location is `None` or the object is neither a blob nor a chunk list.
     pub fn of(id: &ObjectId, place: Option<ObjectLocation>) -> Result<Self, StoreError> {
         let (id, wanted) = (*id, ObjectKind::Blob);
         let place = place.ok_or(StoreError::Missing { id, wanted })?;
@@ -41,7 +41,7 @@ pub type ReadObject<'a> = dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, Store
 /// What a walk through a chunk list visits.
 #[derive(Debug)]
 pub enum ChunkVisit<'a> {
-    /// A part of a long list, before it is read.
+    /// A part of a long list. The visit comes before the read of the part.
     Part(&'a BlobRef),
     /// The chunks of a part, or all chunks of a short list.
     Chunks(&'a [BlobRef]),
@@ -62,8 +62,8 @@ pub fn walk_chunks<E: From<StoreError>>(
     walk_list(id, &list, read, visit)
 }
 
-/// Returns the length of the content `id` in bytes as its list states it. Does not read
-/// the parts of a long list.
+/// Returns the stated length of the content `id` in bytes, from its list. Does not read the parts
+/// of a long list.
 ///
 /// # Errors
 /// [`StoreError`] when the list is missing or damaged.
@@ -80,7 +80,7 @@ pub fn decode_list(id: ObjectId, bytes: &[u8]) -> Result<ChunkList, StoreError> 
     ChunkList::decode(bytes).map_err(|source| StoreError::Object { id, kind, source })
 }
 
-/// Walks through the chunks of a decoded list, as [`walk_chunks`] does.
+/// Like [`walk_chunks`], for a decoded list.
 pub(super) fn walk_list<E: From<StoreError>>(
     id: ObjectId,
     list: &ChunkList,
@@ -105,8 +105,8 @@ pub(super) fn walk_list<E: From<StoreError>>(
             return Err(wrong("length of a part").into());
         }
         let part = chunk_list::decode_part(&bytes).map_err(broken)?;
-        // Checked after each part: a list may name the same part many times, and its
-        // chunks must not add up to more than the stated length.
+        // Check the total after each part: a list may name the same part many times, and its chunks
+        // must not add up to more than the stated length.
         let part_bytes = part.iter().map(|chunk| u64::from(chunk.bytes)).sum();
         left = left.checked_sub(part_bytes).ok_or_else(|| wrong("chunk list total"))?;
         visit(ChunkVisit::Chunks(&part))?;

@@ -6,9 +6,9 @@
 //!   once.
 //! - [`read_chunks`] reads the chunks of a list from any source of objects.
 //!
-//! Nothing unverified leaves this module, except in [`ContentReader::stream`], whose caller
-//! must drop everything after an error. The [`Store`] below finds the frames, whether they
-//! lie in whole packs, in stubs, in a bundle or in a scratch store.
+//! This module returns only verified bytes, except [`ContentReader::stream`], whose caller must
+//! discard all bytes after an error. The [`Store`] finds the frames in whole packs, stubs, bundles
+//! and scratch stores.
 
 use std::{
     cell::Cell,
@@ -37,15 +37,14 @@ use crate::{
     },
 };
 
-/// Length of the queue of decompressed frames in a stream. One more frame is being
+/// Length of the queue of decompressed frames in a stream. In addition, one frame is being
 /// decompressed and one is being consumed.
 const FRAMES_AHEAD: usize = 2;
 
-/// Number of contents of one frame that one thread visits before other threads may take
-/// some.
+/// Number of contents in a run: one thread visits all contents of a run, which are in one frame.
 const CONTENTS_AT_ONCE: usize = 64;
 
-/// A content, with its length in bytes as the entry of a file states it.
+/// A content, and its length in bytes according to the entry of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileContent {
     pub id: BlobId,
@@ -67,16 +66,16 @@ impl<E> From<StoreError> for ContentError<E> {
     }
 }
 
-/// Reads the chunks of a list in order through `read`, and passes the bytes of `range` to
-/// `each`, one chunk at a time. Holds one chunk, and one part of a long list.
+/// Reads the chunks of a list in order through `read`, and passes the bytes of `range` to `each`,
+/// one chunk at a time. Holds one chunk and one part of a long list in memory.
 ///
-/// `range` ends at the latest at the end of the content. If it is the whole content, the
-/// hash of all chunks is compared with `id` before `each` gets the last chunk. Otherwise the
-/// chunks are verified one by one, by `read`, but **not** whether they belong to `id`.
+/// Ignores the part of `range` beyond the end of the content. If `range` is the whole content,
+/// compares the hash of all chunks with `id` before `each` gets the last chunk. Otherwise `read`
+/// verifies each chunk, but nothing verifies that the chunks belong to `id`.
 ///
 /// # Errors
-/// [`StoreError::Content`] when the chunks are another content, [`StoreError::Length`] when a chunk
-/// has another length than the list states, [`StoreError::Object`] when the list is damaged, and
+/// [`StoreError::Content`] if the chunks are not the content `id`, [`StoreError::Length`] if the
+/// length of a chunk differs from the list, [`StoreError::Object`] if the list is damaged, and the
 /// errors of `read` and `each`.
 pub fn read_chunks<E: From<StoreError>>(
     id: &BlobId,
@@ -88,7 +87,7 @@ pub fn read_chunks<E: From<StoreError>>(
     let total_bytes = list.total_bytes;
     let mut whole = (range.start == 0 && range.end >= total_bytes).then(blake3::Hasher::new);
     let mut start = 0;
-    // A hole in a file is the same chunk again and again.
+    // Keep the last chunk: a hole in a file is a sequence of equal chunks.
     let mut last: Option<(BlobId, Vec<u8>)> = None;
     let mut take = |chunk: &BlobRef| -> Result<(), E> {
         let place = start..start + u64::from(chunk.bytes);
@@ -164,12 +163,12 @@ impl<'s> ContentReader<'s> {
         Self { store }
     }
 
-    /// Reads a content and passes the bytes of `range` to `each`, one chunk at a time. Holds
-    /// one chunk. Returns the length of the content in bytes. With `stated` bytes, a content of
-    /// another length is an error.
+    /// Reads a content and passes the bytes of `range` to `each`, one chunk at a time. Holds one
+    /// chunk in memory. Returns the length of the content in bytes. Fails if the length differs
+    /// from `stated`.
     ///
-    /// Every chunk is verified. If `range` is the whole content, `each` gets its last chunk only
-    /// after the hash of all chunks was verified.
+    /// Verifies every chunk. If `range` is the whole content, verifies the hash of all chunks
+    /// before `each` gets the last chunk.
     ///
     /// # Errors
     /// [`StoreError`] when the content cannot be read or is damaged, and the errors of `each`.
@@ -200,11 +199,11 @@ impl<'s> ContentReader<'s> {
         }
     }
 
-    /// Reads the first bytes of a content, at most `most_bytes`. A content that is not longer is
-    /// verified as a whole.
+    /// Reads at most the first `most_bytes` of a content. Verifies the hash of a content that is
+    /// not longer.
     ///
     /// # Errors
-    /// [`StoreError`] when the content cannot be read, or does not have the `stated` bytes.
+    /// [`StoreError`] if the content cannot be read, or if its length differs from `stated`.
     pub fn read_start(
         &self,
         id: &BlobId,
@@ -219,16 +218,15 @@ impl<'s> ContentReader<'s> {
         Ok(start)
     }
 
-    /// Passes a content to `each`, in order and piece by piece. A thread decompresses frames
-    /// ahead of the caller's thread. Chunks that follow each other in a frame cost one
-    /// decompression.
+    /// Passes a content to `each`, in order and piece by piece. A second thread decompresses frames
+    /// ahead of the caller's thread. Consecutive chunks in a frame take one decompression.
     ///
-    /// The hash of the whole content is compared before `each` gets the last piece. Frames match
-    /// their checksums, but **no** piece is verified before that.
+    /// Compares the hash of the whole content before `each` gets the last piece. The earlier pieces
+    /// are **not** verified; only their frames match the checksums.
     ///
     /// # Errors
-    /// As [`ContentReader::read`]. After [`StoreError::Content`] another read may succeed: a copy
-    /// of a chunk was wrong, and is avoided now.
+    /// As [`ContentReader::read`]. After [`StoreError::Content`], another read may succeed: a wrong
+    /// copy of a chunk is shadowed by then.
     pub fn stream<E: From<StoreError>>(
         &self,
         id: &BlobId,
@@ -269,7 +267,7 @@ impl<'s> ContentReader<'s> {
                 match Builder::new().spawn_scoped(scope, move || self.send_runs(id, list, &sender))
                 {
                     Ok(_) => ahead.into_iter().try_for_each(|run| pass_on(run?)),
-                    // No thread can be started, so nothing is read ahead.
+                    // No thread can be started, so read without a thread that reads ahead.
                     Err(_) => self.for_each_run(id, list, &mut pass_on),
                 }
             })?;
@@ -313,7 +311,7 @@ impl<'s> ContentReader<'s> {
         walk_list(id.object(), list, &read, &mut chunks_only(&mut read_runs)).map(drop)
     }
 
-    /// Reads a chunk, and those that follow it in the same frame.
+    /// Reads a chunk, together with the next chunks that are in the same frame.
     fn read_run(&self, first: &BlobRef, others: &[BlobRef]) -> Result<ChunkRun, StoreError> {
         let first_place = self.store.locate_chunk(first)?;
         let frame = match self.store.frame(&first_place) {
@@ -323,8 +321,8 @@ impl<'s> ContentReader<'s> {
             frame => frame.ok().filter(|frame| first_place.slice(frame).is_some()),
         };
         let Some(frame) = frame else {
-            // The frame is damaged, was merged into another pack meanwhile, or is not the one that
-            // the index means. `object` tries every copy of the chunk.
+            // The frame is damaged, its pack was merged meanwhile, or the index does not match the
+            // pack. `object` tries every copy of the chunk.
             let bytes = self.store.object(&first.id.object(), ObjectKind::Blob)?;
             let pieces = std::iter::once(0..bytes.len()).collect();
             return Ok(ChunkRun { frame: Arc::new(bytes), pieces });
@@ -340,8 +338,8 @@ impl<'s> ContentReader<'s> {
         Ok(ChunkRun { frame, pieces })
     }
 
-    /// Returns the error of the chunk that makes the whole content hash to something else, or
-    /// `error` if all chunks can be read now.
+    /// Finds the reason for a wrong hash of a content: reads each chunk by itself and returns the
+    /// first error. Returns `error` if all chunks can be read.
     fn diagnose(&self, id: &BlobId, list: &ChunkList, error: StoreError) -> StoreError {
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
         let mut read_all = |chunks: &[BlobRef]| {
@@ -351,24 +349,24 @@ impl<'s> ContentReader<'s> {
     }
 }
 
-/// A decompressed frame, and the ranges in it that are the next chunks of a content.
+/// A decompressed frame, and the ranges of the next chunks of a content in the frame.
 struct ChunkRun {
     frame: Arc<Vec<u8>>,
     pieces: Vec<Range<usize>>,
 }
 
 impl Store {
-    /// Returns where a content is stored.
+    /// Looks up the location of a content.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing, or an object of another kind.
+    /// [`StoreError`] if the content is missing, or if the object has another kind.
     pub fn locate_content(&self, id: &BlobId) -> Result<ContentPlace, StoreError> {
         let object = id.object();
         ContentPlace::of(&object, self.locate_or_refresh(&object)?)
     }
 
-    /// Returns where the content of a file is stored, or `None` for the empty content, which need
-    /// not be stored.
+    /// Looks up the location of a file's content. Returns `None` for the empty content, which may
+    /// be absent from the store.
     ///
     /// # Errors
     /// As [`Store::locate_content`].
@@ -377,8 +375,8 @@ impl Store {
         if is_empty { Ok(None) } else { self.locate_content(&file.id).map(Some) }
     }
 
-    /// Passes the chunks of a content that was cut to `each`, in order. Holds one part of a long
-    /// list. Returns the length of the content in bytes.
+    /// Passes the chunks of a chunked content to `each`, in order. Holds one part of a long list in
+    /// memory. Returns the length of the content in bytes.
     ///
     /// # Errors
     /// [`StoreError`] when the list is missing or damaged, and the errors of `each`.
@@ -392,8 +390,8 @@ impl Store {
         walk_chunks(id.object(), &read, &mut chunks_only(&mut each_of))
     }
 
-    /// Returns the place of a chunk. Checks that it is a blob of the length that the list
-    /// states.
+    /// Looks up the location of a chunk. Checks that the object is a blob with the length in the
+    /// list.
     ///
     /// # Errors
     /// [`StoreError`] when the chunk is missing or does not match the list.
@@ -409,38 +407,40 @@ impl Store {
 /// The outcome of a batch.
 #[derive(Debug)]
 pub struct BatchOutcome<R> {
-    /// The results of the visits, with the positions of the contents in the batch.
+    /// For each visited content, its position in the batch and the result of the visit.
     pub visited: Vec<(usize, R)>,
-    /// The contents that were cut into chunks, and so were not visited: the places of their
-    /// lists, in order, with their positions in the batch.
+    /// For each chunked content, the location of its list and its position in the batch, sorted by
+    /// location. These contents were not visited.
     pub chunked: Vec<(ObjectLocation, usize)>,
 }
 
-/// The place of a content, `None` for the empty one, and its position in the batch.
+/// The location of a content (`None` for the empty content) and its position in the batch.
 type BatchMember = (Option<ObjectLocation>, usize);
 
-/// The contents of a batch that lie in one frame, or the empty ones.
+/// The contents of a batch in one frame, or the empty contents.
 struct FrameGroup<'b> {
     members: &'b [BatchMember],
-    /// True if the whole frame goes to the cache of the store.
+    /// True to put the whole frame into the cache of the store.
     goes_to_cache: bool,
 }
 
 thread_local! {
-    /// The buffer in which a thread decompresses one frame after the other.
+    /// The buffer for decompressed frames, reused for one frame after the other. A nested job of
+    /// the same thread finds it empty.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl ContentReader<'_> {
-    /// Reads contents that are single objects and passes them to `visit`, in any order and from
-    /// several threads. Decompresses each frame once, and only as far as necessary. A content
-    /// whose frame is damaged is read by itself.
+    /// Reads the contents that are single objects and passes them to `visit`, in any order and from
+    /// several threads. Decompresses each frame once, and only as far as necessary. Reads the
+    /// contents of a damaged frame one by one, from any copy.
     ///
-    /// `begin` makes the state for a run of contents; `None` ends the batch early. It is also called
-    /// before each frame is read. The number passed to `visit` is the position in the batch.
+    /// `begin` returns the state for a run of contents, or `None` to end the batch early.
+    /// `read_batch` also calls `begin` before it reads a frame. The number that `visit` gets is the
+    /// position in the batch.
     ///
-    /// The last contents of the batch lie in `carry_over` frames or fewer. These frames stay in
-    /// the cache of the store: the next batch may begin there.
+    /// Keeps the frames of the last contents of the batch, at most `carry_over` frames, in the
+    /// cache of the store, because the next batch may begin in these frames.
     pub fn read_batch<S, R: Send>(
         &self,
         batch: &[FileContent],
@@ -491,12 +491,12 @@ impl ContentReader<'_> {
         BatchOutcome { visited, chunked }
     }
 
-    /// Returns the frame of a group, decompressed as far as the group needs it, in a buffer that
-    /// may be longer. Returns `None` if each content is to be read by itself: the frame is
-    /// damaged, or was merged into another pack meanwhile.
+    /// Returns the frame of a group, decompressed at least as far as the group needs it. Returns
+    /// `None` if each content must be read by itself: the frame is damaged, or its pack was merged
+    /// meanwhile.
     ///
     /// # Errors
-    /// A frame that lies elsewhere and cannot be fetched, if no other place need be tried.
+    /// The error of a frame that cannot be fetched, if no other copies are known.
     fn frame(&self, group: &FrameGroup<'_>) -> GroupFrame {
         let Some((Some(first), _)) = group.members.first() else { return Ok(None) };
         if let Some(frame) = self.store.frame_in_cache(first) {
@@ -520,8 +520,8 @@ impl ContentReader<'_> {
         }
     }
 
-    /// Passes contents of a frame to `visit`, each verified. Reads a content that is not right in
-    /// the frame by itself.
+    /// Verifies contents of a frame and passes them to `visit`. If a content in the frame is wrong,
+    /// reads another copy.
     fn read_in_frame(
         &self,
         frame: &GroupFrame,
@@ -529,7 +529,7 @@ impl ContentReader<'_> {
         members: &[BatchMember],
         visit: &mut VisitContent<'_>,
     ) {
-        // Equal contents follow each other and are hashed once.
+        // Equal contents are adjacent. Hash them once.
         let mut verified = None;
         for (place, index) in members {
             let FileContent { id, bytes } = batch[*index];
@@ -564,11 +564,11 @@ impl ContentReader<'_> {
 /// Receives a content and its position in the batch.
 type VisitContent<'v> = dyn FnMut(usize, Result<&[u8], Arc<StoreError>>) + 'v;
 
-/// A frame in memory, `None` if each content is to be read by itself, or the error of all contents.
+/// A frame in memory, or `None` to read each content by itself, or the error for all contents.
 type GroupFrame = Result<Option<Arc<Vec<u8>>>, Arc<StoreError>>;
 
-/// Keeps the memory of a frame for the next one, if nothing else needs it and the frame is not
-/// larger than most.
+/// Keeps the memory of a frame for the next frame, unless the frame is shared or exceptionally
+/// large.
 fn reuse(frame: Arc<Vec<u8>>) {
     if let Ok(raw) = Arc::try_unwrap(frame)
         && raw.capacity() <= limits::LARGE_FRAME_BYTES
@@ -577,7 +577,7 @@ fn reuse(frame: Arc<Vec<u8>>) {
     }
 }
 
-/// Groups contents, which are sorted by place, by their frames.
+/// Groups contents, which are sorted by location, by their frames.
 fn group_by_frame(small: &[BatchMember], carry_over: usize) -> Vec<FrameGroup<'_>> {
     let mut groups: Vec<FrameGroup<'_>> = small
         .chunk_by(|(a, _), (b, _)| a.as_ref().map(key) == b.as_ref().map(key))

@@ -1,8 +1,7 @@
-//! Copying objects from one pack to another store, or into larger packs.
+//! Copies objects from a pack to another store, or into a larger pack.
 //!
-//! A frame whose objects are all wanted is copied unchanged. Otherwise the wanted
-//! objects are extracted and compressed again, so that the receiver gets nothing that
-//! it did not request.
+//! If all objects of a frame are wanted, the copy keeps the frame unchanged. Otherwise it extracts
+//! and recompresses the wanted objects, so that the receiver gets no other objects.
 
 use crate::{
     base::limits,
@@ -12,21 +11,21 @@ use crate::{
     },
 };
 
-/// Raw bytes from which on a frame counts as full.
+/// Size in raw bytes from which on a data frame counts as full.
 const FULL_FRAME_BYTES: u32 = (limits::SMALL_FRAME_BYTES / 2) as u32;
 const FULL_META_BYTES: u32 = (limits::META_FRAME_BYTES / 2) as u32;
 
 /// What to do with frames whose objects are all wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameMode {
-    /// Copy all of them unchanged, after verifying their checksum.
+    /// Copy these frames unchanged, after verifying their checksums.
     Keep,
-    /// Copy full ones unchanged, and put the objects of small ones into larger frames.
-    /// Every object is checked against its id.
+    /// Copy full frames unchanged, and put the objects of small frames into larger frames. Check
+    /// every object against its id.
     Refill,
 }
 
-/// Returns true if an object is to be copied. Called once for each object.
+/// Returns true for an object to copy. Called once for each object.
 pub type ObjectFilter<'a> = dyn FnMut(&PackedObject) -> Result<bool, StoreError> + 'a;
 
 /// Copies the wanted objects of a pack.

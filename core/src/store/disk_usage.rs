@@ -6,8 +6,8 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Fractions of a byte in which shares are counted, so that the shares of a frame add
-/// up to its stored length.
+/// Number of units per byte. Shares are counted in fractions of a byte, so that the shares of a
+/// frame add up to its stored length.
 const PARTS: u128 = 1 << 16;
 
 /// An object's share of its frame: the stored length of the frame × the object's length
@@ -15,9 +15,9 @@ const PARTS: u128 = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
     pub kind: ObjectKind,
-    /// The object's own length in bytes.
+    /// Length of the object in bytes.
     pub raw_bytes: u32,
-    /// Its share of the stored length, in units of 1/65,536 byte (`PARTS`).
+    /// Share of the frame's stored length, in units of 1/65,536 byte (`PARTS`).
     stored_parts: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct DiskUsage {
 pub struct DiskUsageSum {
     /// Number of objects.
     pub objects: u64,
-    /// Sum of their lengths in bytes, uncompressed.
+    /// Sum of the objects' uncompressed lengths in bytes.
     pub raw_bytes: u64,
     stored_parts: u128,
 }
@@ -39,14 +39,14 @@ impl DiskUsageSum {
         self.stored_parts += u128::from(share.stored_parts);
     }
 
-    /// Adds the sums of `other`.
+    /// Adds the objects of `other`.
     pub fn add_all(&mut self, other: &Self) {
         self.objects += other.objects;
         self.raw_bytes += other.raw_bytes;
         self.stored_parts += other.stored_parts;
     }
 
-    /// Returns the sum of their stored lengths in bytes, rounded.
+    /// Returns the sum of the shares in bytes, rounded.
     pub fn stored_bytes(&self) -> u64 {
         ((self.stored_parts + PARTS / 2) / PARTS) as u64
     }
@@ -56,7 +56,7 @@ impl Store {
     /// Returns the disk space that an object accounts for.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing, or its pack cannot be read.
+    /// [`StoreError`] if the object is missing or its pack cannot be read.
     pub fn disk_usage(&self, id: &ObjectId, wanted: ObjectKind) -> Result<DiskUsage, StoreError> {
         let place = self.locate_in_pack(id)?.ok_or(StoreError::Missing { id: *id, wanted })?;
         let pack = self.pack(place.pack)?;

@@ -6,13 +6,13 @@ use crate::{
     store::{Prefetch, Store, StoreError, TreeCursor},
 };
 
-/// Iterates over the entries of a directory in order. Holds one leaf in memory. Ends after
-/// an error.
+/// Iterates over the entries of a directory in order. Holds one leaf in memory. Ends after the
+/// first error.
 #[derive(Debug)]
 pub struct Entries<'s> {
     store: &'s Store,
     cursor: TreeCursor,
-    /// Entries whose names sort before this one are skipped. `None` once they are.
+    /// Name to start from. `None` once the cursor has moved there.
     from: Option<Vec<u8>>,
 }
 
@@ -22,7 +22,7 @@ impl<'s> Entries<'s> {
         Self { store, cursor: TreeCursor::new(tree, Prefetch::Nodes), from: None }
     }
 
-    /// Iterates over the entries of `tree` whose names do not sort before `from`.
+    /// Iterates over the entries of `tree` from the name `from` on.
     pub fn from(store: &'s Store, tree: TreeId, from: Vec<u8>) -> Self {
         Self { from: Some(from), ..Self::of(store, tree) }
     }

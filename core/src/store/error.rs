@@ -27,7 +27,7 @@ pub enum StoreError {
     #[error("object {id} is a {}, not a {}", found.noun(), wanted.noun())]
     WrongKind { id: ObjectId, wanted: ObjectKind, found: ObjectKind },
 
-    /// The content of `wanted` hashes to `actual`: it was damaged in storage.
+    /// The bytes of `wanted` hash to `actual`: the stored object is damaged.
     #[error("object {wanted} in pack {pack:.12} is damaged: its content hashes to {actual:.12}")]
     Damaged { pack: PackId, wanted: ObjectId, actual: ObjectId },
 
@@ -35,12 +35,12 @@ pub enum StoreError {
     #[error("content {id} is damaged: its chunks hash to {actual:.12}")]
     Content { id: BlobId, actual: BlobId },
 
-    /// The entry of a file states another length than its content has.
+    /// The length in the entry of a file differs from the length of its content.
     #[error("content {id} has {found} bytes instead of {stated}")]
     Length { id: BlobId, stated: u64, found: u64 },
 
-    /// Every copy of an object is [shadowed](crate::store::Store::has_shadows): it was found to be
-    /// wrong or unreadable before.
+    /// Every copy of an object is [shadowed](crate::store::Store::has_shadows): snap has found all
+    /// of them wrong or unreadable.
     #[error("object {id} in pack {pack:.12} is known to be damaged")]
     Shadowed { id: ObjectId, pack: PackId },
 
@@ -52,7 +52,7 @@ pub enum StoreError {
     #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
     TooDeep { id: ObjectId },
 
-    /// The value is refused, because no reader would accept it.
+    /// Readers would refuse the value, so it is not stored.
     #[error("an object cannot be stored: it exceeds a limit of the format")]
     Unstorable(#[from] FormatError),
 
@@ -74,7 +74,7 @@ pub enum StoreError {
     )]
     Frame { pack: PackId, offset_bytes: u64 },
 
-    /// A frame could not be compressed or expanded.
+    /// A frame cannot be decompressed.
     #[error("pack {pack:.12}: cannot decompress the frame at byte {offset_bytes}")]
     Expand { pack: PackId, offset_bytes: u64, source: CodecError },
 
@@ -82,23 +82,24 @@ pub enum StoreError {
     #[error(transparent)]
     Compress(CodecError),
 
-    /// The pack no longer exists: it was merged into another pack since it was listed.
+    /// The pack no longer exists. Usually, another process has merged it into a new pack since this
+    /// process listed the packs.
     #[error("pack {pack:.12} no longer exists: it was merged or removed")]
     Gone { pack: PackId },
 
-    /// The frame lies elsewhere, and the store has no source to fetch it from.
+    /// The frame is on a remote, and the store has no source to fetch it from.
     #[error("pack {pack:.12} is incomplete: the frame at byte {offset_bytes} is not in this store")]
     Absent { pack: PackId, offset_bytes: u64 },
 
-    /// Fetched bytes do not match their checksum. Nothing in this store is damaged. `place` tells
-    /// the user where the pack lies; without it, the message names the pack.
+    /// Fetched bytes do not match their checksum. Nothing in this store is damaged. `place` is the
+    /// location of the pack for the message; without a place, the message names the pack.
     #[error(
         "{} arrived damaged: the checksum of the frame at byte {offset_bytes} does not match",
         place.clone().unwrap_or_else(|| format!("pack {pack}"))
     )]
     CorruptedInTransit { pack: PackId, offset_bytes: u64, place: Option<String> },
 
-    /// A pack that lies elsewhere could not be fetched.
+    /// A pack of a remote could not be fetched.
     #[error("pack {pack:.12} cannot be fetched")]
     Fetch { pack: PackId, source: RemoteFrameError },
 
@@ -134,8 +135,8 @@ impl StoreError {
         }
     }
 
-    /// Returns true if the failure concerns bytes that lie elsewhere. Nothing in this
-    /// store is damaged then.
+    /// Returns true if the failure concerns bytes on a remote. Then nothing in this store is
+    /// damaged.
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Absent { .. } | Self::CorruptedInTransit { .. } | Self::Fetch { .. })
     }
@@ -146,11 +147,11 @@ impl StoreError {
         matches!(self, Self::Fetch { source, .. } if source.is_transport())
     }
 
-    /// Returns what the caller can do about it.
+    /// Returns what the caller can do about the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            // A store that refers to a missing object is damaged, too. Only the caller
-            // knows whether the id came from the store.
+            // If the id came from the store itself, the store is damaged. Only the caller knows the
+            // source of the id.
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
             Self::Damaged { .. }

@@ -1,5 +1,5 @@
-//! Deduplication of fetches: each frame is fetched once, however many threads need it,
-//! and prefetched only once until it has arrived.
+//! Deduplication of fetches. Threads that need the same frame share one fetch. A frame that was
+//! announced is not announced again before it has arrived.
 
 use std::{
     collections::HashSet,
@@ -21,27 +21,27 @@ use crate::{
     store::RemoteFrames,
 };
 
-/// A frame: its pack, and its offset in the pack.
+/// A frame: its pack, and its offset in the pack or [`METADATA`].
 type FetchKey = (PackId, u64);
 
-/// In place of a frame's offset: all metadata of the pack.
+/// Stands for all metadata frames of a pack, in place of an offset.
 const METADATA: u64 = u64::MAX;
 
-/// Fetches frames from elsewhere.
+/// Fetches frames from a remote.
 #[derive(Debug)]
 pub(super) struct Fetcher {
     pub(super) remote: Arc<dyn RemoteFrames>,
     pub(super) disk: Disk,
     state: Mutex<FetchState>,
     fetches: SingleFlight<FetchKey, ()>,
-    /// Number of live [`Pause`]s. Nothing is fetched while it is above 0.
+    /// Number of live [`Pause`]s. No frame is fetched while this number is above 0.
     pauses: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct FetchState {
     announced: HashSet<FetchKey>,
-    /// Packs that do not exist where they should lie.
+    /// Packs that the remote has lost.
     lost: HashSet<PackId>,
 }
 
@@ -55,7 +55,7 @@ impl Fetcher {
         self.pauses.load(Ordering::Relaxed) > 0
     }
 
-    /// Prefetches ranges, except those that were prefetched before.
+    /// Prefetches ranges, except ranges that are already announced.
     pub(super) fn announce(&self, mut ranges: Vec<(PackId, Range<u64>)>) {
         let mut state = self.state.lock();
         ranges.retain(|(pack, range)| state.announced.insert((*pack, range.start)));
@@ -65,30 +65,31 @@ impl Fetcher {
         }
     }
 
-    /// Returns true the first time for each pack: all of its metadata is to be
-    /// prefetched then.
+    /// Returns true on the first call for a pack. The caller must then prefetch all metadata of the
+    /// pack.
     pub(super) fn claim_metadata_prefetch(&self, pack: PackId) -> bool {
         self.state.lock().announced.insert((pack, METADATA))
     }
 
-    /// Forgets all prefetches, so that failed ones are requested again.
+    /// Forgets all announcements, so that failed prefetches are requested again.
     pub(super) fn forget(&self) {
         self.state.lock().announced.clear();
     }
 
-    /// Records a pack that does not exist where it should lie. Returns true the first time.
+    /// Records that the remote has lost a pack. Returns true on the first call for the pack.
     pub(super) fn note_lost(&self, pack: PackId) -> bool {
         self.state.lock().lost.insert(pack)
     }
 
-    /// Waits until no other thread is fetching this frame, and keeps others from doing so.
+    /// Waits until no other thread is fetching this frame. Until the guard is dropped, other
+    /// threads wait.
     pub(super) fn begin_fetch(&self, pack: PackId, offset: u64) -> FetchGuard<'_> {
         let key = (pack, offset);
         FetchGuard { fetcher: self, key, _leader: self.fetches.lead(key) }
     }
 }
 
-/// Keeps a store from fetching while it lives.
+/// Stops the fetches of a store until it is dropped.
 #[derive(Debug)]
 pub struct Pause {
     fetcher: Option<Arc<Fetcher>>,
@@ -111,7 +112,7 @@ impl Drop for Pause {
     }
 }
 
-/// Keeps other threads from fetching the same frame while it lives.
+/// Excludes other threads from fetching the same frame until it is dropped.
 pub(super) struct FetchGuard<'f> {
     fetcher: &'f Fetcher,
     key: FetchKey,

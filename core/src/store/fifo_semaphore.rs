@@ -1,5 +1,5 @@
-//! A fair semaphore: limits how many threads do long work at a time, and serves waiting
-//! threads in order of arrival.
+//! A fair semaphore: limits the number of threads that do long work at a time, and gives permits to
+//! waiting threads in order of arrival.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::base::observe::Observer;
 /// Interval at which a waiting thread checks whether the user asked to stop.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The semaphore. A process has as many as it wants to limit independently.
+/// A semaphore with a FIFO queue. Each call of `take` states the limit.
 #[derive(Debug, Default)]
 pub struct FifoSemaphore {
     line: Mutex<WaitQueue>,
@@ -20,18 +20,18 @@ pub struct FifoSemaphore {
 #[derive(Debug, Default)]
 struct WaitQueue {
     taken: usize,
-    /// Number of the next thread that arrives.
+    /// Queue number for the next thread that arrives.
     next: u64,
     waiting: VecDeque<u64>,
 }
 
-/// A permit. Dropping it releases it.
+/// A permit, released on drop.
 #[derive(Debug)]
 pub(super) struct FifoPermit<'t>(&'t FifoSemaphore);
 
 impl FifoSemaphore {
-    /// Waits until it is this thread's turn and fewer than `most` permits are taken.
-    /// Returns `None` when the user asks to stop.
+    /// Waits until this thread is first in the queue and fewer than `most` permits are taken.
+    /// Returns `None` if the user asks to stop.
     pub(super) fn take(&self, most: usize, observer: &dyn Observer) -> Option<FifoPermit<'_>> {
         let mut line = self.line.lock();
         let number = line.next;
@@ -43,7 +43,7 @@ impl FifoSemaphore {
             if is_stopped || is_next && line.taken < most {
                 line.waiting.retain(|other| *other != number);
                 line.taken += usize::from(!is_stopped);
-                // The thread that is first in line now may get a permit, too.
+                // The new first thread of the queue may get a permit, too.
                 self.moved.notify_all();
                 return (!is_stopped).then(|| FifoPermit(self));
             }

@@ -20,8 +20,8 @@ pub struct IndexDigests {
 }
 
 impl Store {
-    /// Reads the whole index and returns digests of its records, for comparing it with the packs. A
-    /// damaged segment is made again.
+    /// Reads the whole index and returns digests of its records, for a comparison with the packs.
+    /// Rebuilds a damaged segment.
     ///
     /// # Errors
     /// [`StoreError::Index`] when the index cannot be read.
@@ -41,7 +41,7 @@ impl Store {
 }
 
 impl IndexDigests {
-    /// Returns true if the index had exactly the objects of a pack, each at its place.
+    /// Returns true if the index has exactly the objects of a pack, each at its location.
     pub fn agrees(&self, id: &PackId, pack: &PackFile, objects: &[PackedObject]) -> bool {
         let mut wanted = RecordsDigest::default();
         for record in segment::records(0, pack.frames(), objects) {

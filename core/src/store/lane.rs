@@ -1,7 +1,7 @@
 //! A lane: a frame that is being filled, with the context that compresses it.
 //!
-//! Each worker thread fills its own lane. So files that are neighbours in a folder
-//! become neighbours in a frame, where they compress well and are read together.
+//! Each worker thread fills its own lane, so neighbouring files of a folder become neighbours in a
+//! frame. There they compress well and are read together.
 
 use crate::{
     codec::{CodecError, Encoder},
@@ -19,14 +19,13 @@ pub(super) struct FrameBuilder {
 }
 
 impl FrameBuilder {
-    /// Creates an empty lane. A frame is closed before it exceeds `target_bytes`.
+    /// Creates an empty lane. A frame with several objects has at most `target_bytes` raw bytes.
     pub(super) fn new(level: i32, target_bytes: usize) -> Result<Self, CodecError> {
         let encoder = Encoder::for_small(level)?;
         Ok(Self { encoder, raw: Vec::new(), objects: Vec::new(), target_bytes })
     }
 
-    /// Adds an object. If there is no room for it, closes the current frame first and
-    /// returns that.
+    /// Adds an object. If the current frame has no room, closes that frame first and returns it.
     pub(super) fn push(
         &mut self,
         object: PackedObject,

@@ -1,5 +1,4 @@
-//! One directory leaf by leaf, for comparing two directories: a leaf that both have
-//! need not be read.
+//! One directory leaf by leaf, for comparisons: a leaf that two directories share is not read.
 
 use crate::{
     base::{id::TreeId, name::EntryName},
@@ -18,13 +17,12 @@ pub struct TreeListing {
 #[derive(Debug)]
 pub struct Leaf {
     node: UnreadNode,
-    /// Its entries, if they were read while the leaves were listed.
+    /// Entries of the leaf, if the listing has already read them.
     entries: Option<Vec<Entry>>,
 }
 
 impl TreeListing {
-    /// Lists the leaves of `tree`. Reads the nodes above them, but no leaf of a split
-    /// tree.
+    /// Lists the leaves of `tree`. Reads the inner nodes, but no leaf of a split tree.
     ///
     /// # Errors
     /// [`StoreError`] when a node is missing, damaged or out of place.
@@ -49,7 +47,7 @@ impl TreeListing {
         Ok(listing)
     }
 
-    /// Returns the nodes above the leaves. A small directory has none.
+    /// Returns the inner nodes. A small directory has none.
     pub fn nodes(&self) -> &[TreeId] {
         &self.nodes
     }
@@ -59,7 +57,7 @@ impl TreeListing {
         &self.leaves
     }
 
-    /// Returns the leaves, in order, as owned values to read.
+    /// Returns the leaves, in order, by value.
     pub fn into_leaves(self) -> Vec<Leaf> {
         self.leaves
     }
@@ -70,13 +68,13 @@ impl Leaf {
         self.node.id()
     }
 
-    /// Returns its first name and the first name of the next leaf, where the node above
-    /// states them.
+    /// Returns the first name of the leaf and the first name of the next leaf, if the inner nodes
+    /// state them.
     pub fn bounds(&self) -> (Option<&EntryName>, Option<&EntryName>) {
         self.node.bounds()
     }
 
-    /// Reads its entries.
+    /// Returns the entries of the leaf, and reads the leaf if necessary.
     ///
     /// # Errors
     /// [`StoreError`] when the leaf is missing, damaged or out of place.
@@ -86,7 +84,7 @@ impl Leaf {
         }
         match self.node.read(store)? {
             Node::Leaf { entries, .. } => Ok(entries),
-            // A node of another level does not fit in the place of a leaf.
+            // Unreachable: `read` has refused a node of another level.
             Node::Inner { .. } => Ok(Vec::new()),
         }
     }

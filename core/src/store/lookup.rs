@@ -1,9 +1,11 @@
-//! Lookups: where an object is stored. The index may name several places of one object.
+//! Lookups: the location of an object. The index may name several locations of one object.
 //!
-//! Readers prefer a place that is not [shadowed](super::shadow), then one in a whole
-//! pack, and accept any other. They prefer a whole content to its chunk list, which has the same
-//! id, and a chunk list in a [proven](super::proof) pack, because its bytes do not prove it. Writers ignore shadowed places and partial packs, and hash what lies
-//! in unproven packs.
+//! Readers prefer locations without a [shadow](super::shadow), then locations in whole packs, and
+//! accept any other. Of a content and its chunk list, which have the same id, readers prefer the
+//! content. They prefer a list in a [proven](super::proof) pack, because the bytes of a list do not
+//! prove it.
+//!
+//! Writers ignore shadowed locations and partial packs, and hash objects of unproven packs.
 
 use std::{
     cell::RefCell,
@@ -25,22 +27,22 @@ use crate::{
     },
 };
 
-/// Copies of the objects of some frames in other packs.
+/// The objects of given frames that other packs hold as well, and those packs.
 #[derive(Debug, Default)]
 pub struct OtherCopies {
-    /// The objects that other packs hold, too.
+    /// The objects that other packs hold as well.
     pub objects: BTreeSet<ObjectId>,
-    /// The packs that hold them.
+    /// The other packs that hold the objects.
     pub packs: BTreeSet<PackId>,
     /// True if an object of the frames is in no other pack.
     lacks_any: bool,
 }
 
 impl Store {
-    /// Looks up where an object is stored.
+    /// Looks up the location of an object.
     ///
     /// # Errors
-    /// [`StoreError`] when the index can neither be read nor rebuilt.
+    /// [`StoreError`] if the index can be neither read nor rebuilt.
     pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         self.query_index(|catalog| {
             let place = find(catalog, id)?;
@@ -55,8 +57,8 @@ impl Store {
         })
     }
 
-    /// Returns true if the object is a blob and the store [has only a list](Store::has_only_list) of
-    /// that id.
+    /// Returns true if the object is a blob, but the store [has only a list](Store::has_only_list)
+    /// of that id.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -64,8 +66,8 @@ impl Store {
         Ok(object.kind == ObjectKind::Blob && self.has_only_list(&object.id)?)
     }
 
-    /// Returns true if writers can rely on a chunk list under this id, but on no other object.
-    /// Then a chunk with the same bytes as that content is not stored.
+    /// Returns true if writers can rely on a chunk list under this id, but on no blob. A chunk with
+    /// the same bytes as that content is then not stored.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -80,7 +82,7 @@ impl Store {
         })
     }
 
-    /// Looks up a place where the object is not shadowed.
+    /// Looks up a location where the object is not shadowed.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -88,7 +90,7 @@ impl Store {
         self.query_index(|catalog| find_unshadowed(catalog, id))
     }
 
-    /// Looks up an unshadowed place of an object in another pack than `pack`.
+    /// Looks up an unshadowed location of an object in any pack except `pack`.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -105,8 +107,8 @@ impl Store {
         })
     }
 
-    /// Returns the unshadowed copies of all objects of a frame in other packs. Returns `None`
-    /// if an object is only in this pack, or if the frame does not exist.
+    /// Returns the unshadowed copies of all objects of a frame in other packs. Returns `None` if
+    /// any of the objects is in this pack only, or if the frame does not exist.
     ///
     /// # Errors
     /// [`StoreError`] when the pack or the index cannot be read.
@@ -148,8 +150,8 @@ impl Store {
         Ok(copies)
     }
 
-    /// Looks up an object in a whole pack in which it is not shadowed. Prefers a
-    /// [proven](super::proof) pack; returns true with the place if its pack is proven.
+    /// Looks up an unshadowed location of an object in a whole pack. Prefers a
+    /// [proven](super::proof) pack, and returns true with a location in such a pack.
     pub(super) fn locate_for_writers(
         &self,
         id: &ObjectId,
@@ -173,7 +175,7 @@ impl Store {
         })
     }
 
-    /// Returns all places of an object, including shadowed ones.
+    /// Returns all locations of an object, including shadowed ones.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -189,8 +191,8 @@ impl Store {
         })
     }
 
-    /// Runs a query on the index. A segment that turns out to be damaged is removed and
-    /// rebuilt, and the query runs again.
+    /// Runs a query on the index. If the query finds a damaged segment, removes and rebuilds the
+    /// segment, and runs the query again.
     pub(super) fn query_index<T>(
         &self,
         ask: impl Fn(&Catalog) -> Result<T, TableError>,
@@ -200,7 +202,7 @@ impl Store {
                 Err(TableError::Damaged { path, .. })
                     if self.layout().upkeep == IndexMode::Rebuild =>
                 {
-                    // A segment is derived data, so it can be removed and rebuilt.
+                    // A segment is derived data. The refresh rebuilds it.
                     let _ = self.disk().remove(&path);
                     self.repaired.lock().damaged = true;
                     self.refresh()?;
@@ -211,8 +213,8 @@ impl Store {
         Ok(ask(&self.catalog())?)
     }
 
-    /// Looks up an object that should exist. If it is not found, lists the packs again
-    /// first: another process may have added or moved it since the last listing.
+    /// Looks up an object that should exist. If the lookup fails, lists the packs again and
+    /// retries: another process may have added or moved the object since the last listing.
     pub(super) fn locate_or_refresh(
         &self,
         id: &ObjectId,
@@ -227,8 +229,8 @@ impl Store {
         self.locate(id)
     }
 
-    /// Looks up an object and opens its pack. Lists the packs again if that pack was
-    /// merged into another one meanwhile.
+    /// Looks up an object and opens its pack. If that pack was merged meanwhile, lists the packs
+    /// again and retries.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be opened or the index cannot be read.
@@ -244,8 +246,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Returns the objects with ids from `low` to `high`, sorted, at most `limit` of
-    /// them.
+    /// Returns at most `limit` objects with ids from `low` to `high`, sorted.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
@@ -273,7 +274,7 @@ impl Store {
     }
 }
 
-/// A predicate that accepts or rejects a place.
+/// A predicate that accepts or rejects a location.
 type PlaceFilter<'a> = dyn Fn(&ObjectLocation) -> bool + 'a;
 
 fn is_whole(catalog: &Catalog, place: &ObjectLocation) -> bool {
@@ -293,7 +294,7 @@ fn is_proven_at(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> boo
     is_stored_at(catalog, id, place) && catalog.is_proven_at(place)
 }
 
-/// Looks up an object. Prefers an unshadowed place, then one in a whole pack.
+/// Looks up an object. Prefers an unshadowed location, then a whole pack.
 fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<ObjectLocation>, TableError> {
     let any = |_: &ObjectLocation| true;
     if !catalog.has_partial && catalog.shadows.is_empty() {
@@ -305,7 +306,7 @@ fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<ObjectLocation>, Tabl
     }
 }
 
-/// Looks up an unshadowed place of an object. Prefers a whole pack.
+/// Looks up an unshadowed location of an object. Prefers a whole pack.
 fn find_unshadowed(catalog: &Catalog, id: &ObjectId) -> Result<Option<ObjectLocation>, TableError> {
     let is_unshadowed = |place: &ObjectLocation| is_unshadowed(catalog, id, place);
     match catalog.has_partial {
@@ -317,7 +318,8 @@ fn find_unshadowed(catalog: &Catalog, id: &ObjectId) -> Result<Option<ObjectLoca
     }
 }
 
-/// Returns a place that the first possible predicate of `choices` accepts.
+/// Returns a location that a predicate of `choices` accepts. Tries the next predicate only if no
+/// location satisfies the previous one.
 fn find_in(
     catalog: &Catalog,
     id: &ObjectId,

@@ -1,5 +1,5 @@
-//! A bitmap with one bit for each object of a store, for walks that must visit each
-//! object once. It takes 1 MB of memory for 8 million objects.
+//! A bitmap with one bit for each index record of a store, for walks that must visit each object
+//! once. Eight million records take 1 MB of memory.
 
 use std::sync::{
     Arc,
@@ -21,7 +21,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Creates an empty set.
+    /// Creates an empty set for the objects in the present index of `store`.
     pub fn new(store: &Store) -> Self {
         let catalog = store.catalog();
         let mut bases = Vec::with_capacity(catalog.segments.len());
@@ -43,8 +43,8 @@ impl Marks {
         Ok(None)
     }
 
-    /// Marks an object. Returns true if it was not marked before. An object that the
-    /// index does not know counts as new each time.
+    /// Marks an object. Returns true if the object was not marked before. Returns true on every
+    /// call for an object that the index lacks.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.

@@ -6,11 +6,11 @@
 //! - [`compact`] merges small packs.
 //! - [`ReceivedPacks`] checks received packs before they become part of a store.
 //! - A [`BundleStore`] reads a bundle file in place.
-//! - A [`RemoteFrames`] fetches frames of packs that are stored elsewhere.
+//! - A [`RemoteFrames`] fetches frames of packs from a remote.
 //!
-//! The truth is in `objects/`, with a stub in `partial/` for each pack whose frames lie
-//! elsewhere. `index/` is derived from both: snap rebuilds what is missing or damaged.
-//! The file `shadow` names objects that are stored but must not be relied on.
+//! The packs are in `objects/`. `partial/` has a stub for each pack whose frames may be on a
+//! remote. `index/` is derived from both folders: snap rebuilds missing or damaged segments. The
+//! file `shadow` names stored objects that must not be relied on.
 
 mod bundle;
 mod bundle_store;

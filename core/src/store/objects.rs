@@ -38,11 +38,11 @@ use crate::{
     },
 };
 
-/// Limits of the cache of frames. A frame that was just read stays, however large it is.
+/// Limits of the cache of frames. The frame that was read last stays, however large it is.
 const FRAME_CACHE_LIMITS: CacheLimits =
     CacheLimits { total_bytes: limits::FRAME_CACHE_BYTES, entry_bytes: usize::MAX };
 
-/// The location of an object. Places sort by pack, frame and offset.
+/// The location of an object. Locations sort by pack, frame and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectLocation {
     /// Number of the pack in this open store.
@@ -63,7 +63,7 @@ impl ObjectLocation {
         frame.get(self.range())
     }
 
-    /// Returns this place if the object `id` there is of the wanted kind.
+    /// Returns this location if its object, `id`, has the wanted kind.
     ///
     /// # Errors
     /// [`StoreError::WrongKind`] otherwise.
@@ -87,14 +87,13 @@ pub struct Store {
     layout: StorePaths,
     disk: Disk,
     catalog: RwLock<Arc<Catalog>>,
-    /// Decompressed frames, by the numbers of the pack and of the frame.
+    /// Decompressed frames, keyed by pack number and frame number.
     cache: ByteCache<(u32, u32), Arc<Vec<u8>>>,
     open_packs: AtomicUsize,
     pub(super) repaired: Mutex<IndexRepair>,
     pub(super) origin: PackSource,
     pub(super) fetcher: Option<Arc<Fetcher>>,
-    /// Held shared while packs that belong together are added; see
-    /// [`Store::consistent_packs`].
+    /// Held shared while a thread adds packs that belong together; see [`Store::consistent_packs`].
     pub(super) adoption_lock: RwLock<()>,
     /// Limits the threads that verify chunk lists.
     list_checks: Arc<FifoSemaphore>,
@@ -123,8 +122,8 @@ impl Store {
         Ok(())
     }
 
-    /// Opens the store in `dir`. Indexes packs that are not indexed yet, and reports
-    /// this to `observer`.
+    /// Opens the store in `dir`. Indexes packs that have no index yet, and notes a repair of the
+    /// index to `observer`.
     ///
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
@@ -132,8 +131,8 @@ impl Store {
         Self::open_in(StorePaths::of(dir), disk, observer)
     }
 
-    /// Opens the store in `dir` without repairing, writing or removing anything,
-    /// whatever is wrong with the index. Objects that the index lacks count as missing.
+    /// Opens the store in `dir`. Never repairs, writes or removes a file, even if the index is
+    /// damaged. Objects that the index lacks count as missing.
     ///
     /// # Errors
     /// [`StoreError`] when `objects/` or `index/` cannot be listed.
@@ -178,12 +177,12 @@ impl Store {
         }
     }
 
-    /// Returns a store without objects, whatever `dir` contains.
+    /// Returns a store without objects. Does not read `dir`.
     pub fn empty(dir: &Path, disk: Disk) -> Self {
         Self::new(StorePaths::of(dir), disk, Catalog::default(), PackSource::Folder)
     }
 
-    /// Limits the threads that verify chunk lists by a semaphore that stores share.
+    /// Limits the threads that verify chunk lists by a semaphore that several stores may share.
     #[must_use]
     pub fn with_list_checks(self, list_checks: Arc<FifoSemaphore>) -> Self {
         Self { list_checks, ..self }
@@ -199,7 +198,7 @@ impl Store {
         &self.layout.dir
     }
 
-    /// Returns the folder for temporary files. Creates it if it is missing.
+    /// Returns the folder for temporary files, and creates it if it is missing.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the store cannot be written.
@@ -208,7 +207,7 @@ impl Store {
         Ok(self.layout.tmp.clone())
     }
 
-    /// Returns the handle through which files of the store are changed.
+    /// Returns the handle for changes to files of the store.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
@@ -221,7 +220,8 @@ impl Store {
         Arc::clone(&self.catalog.read())
     }
 
-    /// Makes the names of all packs durable, and tidies the index.
+    /// Makes the names of all packs durable. Then removes superseded stubs, clears the shadows of
+    /// healed packs and merges small index segments.
     pub(super) fn make_names_durable(&self) -> Result<(), StoreError> {
         self.disk.sync_folder(&self.layout.objects)?;
         self.drop_superseded();
@@ -230,7 +230,7 @@ impl Store {
         Ok(())
     }
 
-    /// Changes the catalog. Readers keep the catalog that they have.
+    /// Changes the catalog. Readers that already hold the catalog keep the old version.
     pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&mut Catalog) -> T) -> T {
         change(Arc::make_mut(&mut self.catalog.write()))
     }
@@ -255,9 +255,9 @@ impl Store {
             return Ok(());
         }
         let repair = {
-            // The lock is held from reading to replacing. Otherwise a pack that a
-            // writer of this store adds in between would be lost, and its number would
-            // be given to another pack.
+            // Hold the lock from the read to the replacement. Otherwise the new catalog would lack
+            // a pack that a writer of this store adds meanwhile, and another pack would get its
+            // number.
             let mut slot = self.catalog.write();
             let (catalog, repair) = Catalog::load(&self.layout, &self.disk, &slot, &Silent)?;
             if catalog.has_replaced {
@@ -272,8 +272,8 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the index and rebuilds it from the packs, for example after it turned
-    /// out to lack objects of a pack.
+    /// Deletes the index and rebuilds it from the packs, for example because it lacks objects of a
+    /// pack.
     ///
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed or the index cannot be removed.
@@ -287,14 +287,13 @@ impl Store {
         self.refresh()
     }
 
-    /// Returns what was rebuilt in the index since the store was opened, or since the
-    /// last [`Store::report_repairs`].
+    /// Returns the repairs of the index since the store was opened, or since the last
+    /// [`Store::report_repairs`].
     pub fn index_repairs(&self) -> IndexRepair {
         *self.repaired.lock()
     }
 
-    /// Reports damage of the index that was repaired since the store was opened, or
-    /// since the last call.
+    /// Reports repaired damage of the index since the store was opened, or since the last call.
     pub fn report_repairs(&self, observer: &dyn Observer) {
         let IndexRepair { packs, damaged, .. } = std::mem::take(&mut *self.repaired.lock());
         if damaged {
@@ -319,7 +318,7 @@ impl Store {
         self.catalog().numbers.len()
     }
 
-    /// Returns the path of a pack. For an unknown pack, this is its path in `objects/`.
+    /// Returns the path of a pack: for an unknown pack, its path in `objects/`.
     pub fn pack_path(&self, id: &PackId) -> PathBuf {
         let catalog = self.catalog();
         let completeness = catalog.slot(id).map(|slot| slot.completeness).unwrap_or_default();
@@ -331,10 +330,10 @@ impl Store {
         self.catalog().packs.get(number as usize).map(|slot| slot.id)
     }
 
-    /// Opens a pack, or returns it if it is open.
+    /// Returns an open pack, and opens it if necessary.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the pack was merged into another one.
+    /// [`StoreError::Gone`] when the pack was merged into another pack.
     pub fn pack(&self, number: u32) -> Result<Arc<PackFile>, StoreError> {
         let catalog = self.catalog();
         let slot = catalog.packs.get(number as usize).expect("a place has a pack of this store");
@@ -346,8 +345,8 @@ impl Store {
             return Ok(Arc::clone(pack));
         }
         let pack = match slot.open(self.fetcher.as_ref()) {
-            // Another process has completed the pack: it is in `objects/` now, and
-            // keeps its number.
+            // Another process has completed the pack, which is now in `objects/` and keeps its
+            // number.
             Err(StoreError::Gone { .. }) if slot.completeness == Completeness::Partial => {
                 drop(open);
                 self.refresh()?;
@@ -373,8 +372,8 @@ impl Store {
     /// Opens a pack by id.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the pack was merged into another one; otherwise an error that says
-    /// what is wrong with it.
+    /// [`StoreError::Gone`] if the pack does not exist any more, for example because it was merged;
+    /// otherwise the reason why the pack cannot be opened.
     pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
         let gone = StoreError::Gone { pack: *id };
         match self.open_slot(self.catalog().slot(id).ok_or(StoreError::Gone { pack: *id })?) {
@@ -386,18 +385,18 @@ impl Store {
         }
     }
 
-    /// Reads the raw bytes of a whole frame. Its checksum is verified; the objects in
-    /// it are **not** checked against their ids.
+    /// Reads the raw bytes of a whole frame. Verifies the checksum, but does **not** check the
+    /// objects of the frame against their ids.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the pack was merged into another one: call
-    /// [`Store::refresh`] and look the object up again.
+    /// [`StoreError::Gone`] when the pack was merged into another pack. The caller should
+    /// [refresh](Store::refresh) and look up the object again.
     pub fn frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
         self.read_frame(place, &mut |pack, frame| pack.raw(frame)).map(Arc::new)
     }
 
-    /// Reads a frame and decompresses at least its first `bytes` bytes, or all of it if it is
-    /// shorter, into `raw`.
+    /// Reads a frame and decompresses at least its first `bytes` bytes, or the whole of a shorter
+    /// frame, into `raw`.
     ///
     /// # Errors
     /// As [`Store::frame`].
@@ -422,18 +421,18 @@ impl Store {
         let catalog = self.catalog();
         let slot = catalog.packs.get(place.pack as usize);
         match read() {
-            // The open file is damaged, and another process has replaced it since.
+            // The open file is damaged, and another process has put a new file in its place.
             Err(_) if slot.is_some_and(|slot| slot.close_replaced()) => read(),
             frame => frame,
         }
     }
 
-    /// Returns the frame if it is in the cache.
+    /// Returns a frame from the cache, if the cache has it.
     pub(super) fn frame_in_cache(&self, place: &ObjectLocation) -> Option<Arc<Vec<u8>>> {
         self.cache.get(&(place.pack, place.frame))
     }
 
-    /// Returns the frame from the cache, or reads it as [`Store::frame`] does and keeps it there.
+    /// Returns a frame from the cache. A missing frame is read like [`Store::frame`] and cached.
     ///
     /// # Errors
     /// As [`Store::frame`].
@@ -446,20 +445,20 @@ impl Store {
         Ok(frame)
     }
 
-    /// Reads an object and checks it against its id. For a chunk list only the checksum
-    /// of the frame is verified, because its id is the id of the content. If the object
-    /// cannot be read in one place, its other places are tried.
+    /// Reads an object and checks it against its id. If one copy cannot be read, tries the other
+    /// copies. The id of a chunk list is the id of its content, so for a list only the checksum of
+    /// the frame is verified.
     ///
     /// # Errors
-    /// [`StoreError`] when the object is missing, of another kind, or damaged in every
-    /// place.
+    /// [`StoreError`] if the object is missing or has another kind, or if all copies are damaged.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         for _ in 0..limits::MERGE_RETRIES {
             let missing = StoreError::Missing { id: *id, wanted: kind };
             let place = self.locate_or_refresh(id)?.ok_or(missing)?.of_kind(id, kind)?;
             match self.object_at(id, &place) {
                 Err(StoreError::Gone { .. }) => self.refresh()?,
-                // The source elsewhere may have lost the pack, or have a damaged copy.
+                // The remote may have lost the pack or have a damaged copy; both errors have the
+                // kind `Damaged`.
                 Err(error) if !error.is_remote() || error.kind() == ErrorKind::Damaged => {
                     return self.object_from_other_copies(id, &place, error);
                 }
@@ -469,15 +468,15 @@ impl Store {
         Err(StoreError::Missing { id: *id, wanted: kind })
     }
 
-    /// Reads the object from any place other than `unreadable`. Returns `error`, the
-    /// error of that place, if all others fail, too.
+    /// Reads the object from any location except `unreadable`. If all other copies fail, too,
+    /// returns `error`, the error of `unreadable`.
     fn object_from_other_copies(
         &self,
         id: &ObjectId,
         unreadable: &ObjectLocation,
         error: StoreError,
     ) -> Result<Vec<u8>, StoreError> {
-        // Shadow the bad place, so that later lookups prefer other places.
+        // Shadow the bad copy, so that later lookups prefer other copies.
         if !self.route_around_damage(&error) {
             self.shadow_in_memory(&error);
         }
@@ -490,10 +489,10 @@ impl Store {
         self.places(id)?.iter().find_map(other).ok_or(error)
     }
 
-    /// Avoids a frame that arrived damaged from elsewhere, or all absent frames of a pack
-    /// that is lost there, as `error` reports. Shadows the objects of these frames that lie
-    /// in other packs, too, for this open store only. If this store has no stubs of those
-    /// packs, adds them first. Returns true if later lookups can avoid any object.
+    /// Makes later lookups avoid bad frames of a remote: the frame that `error` reports as damaged,
+    /// or all absent frames of a pack that `error` reports as lost. Shadows those objects of the
+    /// frames that other packs hold as well, for this open store only. First adds missing stubs of
+    /// these other packs. Returns true if any object has another copy.
     pub fn route_around_damage(&self, error: &StoreError) -> bool {
         let Some(fetcher) = &self.fetcher else { return false };
         match error {
@@ -517,7 +516,7 @@ impl Store {
     }
 
     fn route_around_frames(&self, fetcher: &Fetcher, pack: &PackId, offsets: &[u64]) -> bool {
-        // Without these stubs, the copies in packs of this store remain.
+        // If the stubs cannot be added, use the copies in packs of this store.
         let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, offsets));
         match self.other_copies_of_frames(pack, offsets) {
             Ok(copies) if !copies.objects.is_empty() => {
@@ -528,7 +527,7 @@ impl Store {
         }
     }
 
-    /// Reads an object in one place and checks it.
+    /// Reads an object at one location and checks the bytes against the id.
     pub(super) fn object_at(
         &self,
         id: &ObjectId,
@@ -546,7 +545,7 @@ impl Store {
     /// Reads a node of a tree.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing or damaged.
+    /// [`StoreError`] if the node is missing or damaged.
     pub fn tree(&self, id: &TreeId) -> Result<Node, StoreError> {
         decode_tree(id, &self.object(&id.object(), ObjectKind::Tree)?)
     }
@@ -554,7 +553,7 @@ impl Store {
     /// Reads a commit.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing or damaged.
+    /// [`StoreError`] if the commit is missing or damaged.
     pub fn commit(&self, id: &CommitId) -> Result<Commit, StoreError> {
         let (id, kind) = (id.object(), ObjectKind::Commit);
         let bytes = self.object(&id, kind)?;
@@ -562,8 +561,8 @@ impl Store {
     }
 }
 
-/// Returns the id that an object's bytes hash to; `None` for a chunk list, which cannot
-/// be checked by itself.
+/// Returns the id that an object's bytes hash to, or `None` for a chunk list, whose id is not the
+/// hash of its bytes.
 pub fn actual_id(kind: ObjectKind, bytes: &[u8]) -> Option<ObjectId> {
     match kind {
         ObjectKind::Blob => Some(BlobId::of(bytes).object()),

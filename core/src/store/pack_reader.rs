@@ -1,9 +1,8 @@
 //! One pack file, opened for reading.
 //!
-//! Opening a pack takes three reads: header, trailer and frame table. The object table
-//! is read only to rebuild the index, to merge and to verify. A pack may also lie
-//! inside a larger file, a bundle. It may be a stub whose frames lie elsewhere: see
-//! [`RemoteFrames`](crate::store::RemoteFrames).
+//! Opening a pack takes three reads: header, trailer and frame table. Only index rebuilds, merges
+//! and checks read the object table. A pack may also be a part of a bundle, or a stub whose frames
+//! are on a remote: see [`RemoteFrames`](crate::store::RemoteFrames).
 
 use std::{
     borrow::Cow,
@@ -34,24 +33,24 @@ use crate::{
     },
 };
 
-/// The granularity, or a multiple of it, in which file systems keep data or holes.
+/// Page size, in bytes. File systems keep data and holes in pages of this size or a divisor of it.
 const PAGE_BYTES: u64 = 4096;
 
-/// Says whether all frames of a pack are stored locally.
+/// Whether all frames of a pack are stored locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Completeness {
-    /// They are. A frame that does not match its checksum is damaged.
+    /// All frames are local. A frame that does not match its checksum is damaged.
     #[default]
     Whole,
-    /// Some are not. A frame that does not match its checksum lies elsewhere.
+    /// Some frames may be on a remote only, and do not match their checksums in the stub.
     Partial,
 }
 
-/// A frame with the objects in it.
+/// A frame and its objects.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameObjects<'a> {
     pub frame: &'a Frame,
-    /// In the order in which they follow each other in the frame.
+    /// The objects, in the order of their bytes in the frame.
     pub objects: &'a [PackedObject],
 }
 
@@ -66,9 +65,9 @@ impl<'a> FrameObjects<'a> {
         })
     }
 
-    /// Takes the raw frame apart: iterates over the objects and their bytes.
+    /// Splits the raw frame: iterates over the objects and their bytes.
     ///
-    /// The decoder of packs has checked that the objects fill the frame.
+    /// Cannot panic: the decoder of packs has checked that the objects fill the frame.
     pub fn split<'r>(
         &self,
         raw: &'r [u8],
@@ -76,8 +75,8 @@ impl<'a> FrameObjects<'a> {
         self.ranges().map(|(object, range)| (object, &raw[range]))
     }
 
-    /// Takes the raw frame apart and checks each object against its id, except chunk lists: they
-    /// are named by their contents.
+    /// Splits the raw frame and checks each object against its id. Does not check chunk lists,
+    /// whose ids are the ids of their contents.
     pub fn split_verified<'r>(
         &self,
         pack: PackId,
@@ -105,7 +104,7 @@ pub struct PackFile {
     completeness: Completeness,
     /// For each frame of a partial pack: true if the frame is known to be stored locally.
     here: Vec<AtomicBool>,
-    /// The source of frames that are not in the file.
+    /// The remote source of frames that are not in the file.
     fetcher: Option<Arc<Fetcher>>,
 }
 
@@ -118,25 +117,23 @@ thread_local! {
 impl PackFile {
     /// Opens the pack `id` at `path`.
     ///
-    /// Checked: header, trailer, frame table. **Not** checked: that the file hashes to
-    /// its name, and the frames.
+    /// Checked: header, trailer, frame table. **Not** checked: the frames, and the hash of the
+    /// file.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when there is no such file; otherwise an error that says what is wrong
-    /// with it.
+    /// [`StoreError::Gone`] if the file does not exist; otherwise the reason why the pack cannot be
+    /// opened.
     pub fn open(path: &Path, id: PackId) -> Result<Self, StoreError> {
         Self::open_at(path, id, None)
     }
 
-    /// Opens the pack that fills `span` of the file at `path`, or the whole file
-    /// without a span.
+    /// Opens the pack in `span` of the file at `path`, or in the whole file without a span.
     pub(super) fn open_at(
         path: &Path,
         id: PackId,
         span: Option<PackSpan>,
     ) -> Result<Self, StoreError> {
-        // Another program may have put a pipe into the folder, and opening a pipe would
-        // wait.
+        // Another program may have put a pipe into the folder, and opening a pipe would block.
         let file = open_regular(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Gone { pack: id },
             _ => PathError::when("open", path)(error).into(),
@@ -169,7 +166,7 @@ impl PackFile {
         })
     }
 
-    /// Turns this into a pack of kind `completeness` that fetches frames through `fetcher`.
+    /// Sets the completeness of the pack and the source of its absent frames.
     pub(super) fn with_fetcher(
         self,
         completeness: Completeness,
@@ -182,8 +179,7 @@ impl PackFile {
         Self { completeness, here, fetcher, ..self }
     }
 
-    /// Reports that this copy is damaged. Returns true if the pack can be read
-    /// elsewhere.
+    /// Reports that this copy is damaged. Returns true if a remote has the pack.
     pub(super) fn report_damage(&self) -> bool {
         self.fetcher.as_ref().is_some_and(|fetcher| fetcher.remote.record_damage(self.id))
     }
@@ -242,18 +238,18 @@ impl PackFile {
         })
     }
 
-    /// Reads a frame as it is stored and verifies its checksum.
+    /// Reads the stored bytes of a frame and verifies their checksum. Fetches an absent frame.
     ///
     /// # Errors
-    /// [`StoreError::Frame`] when the checksum does not match. For a frame that lies elsewhere,
-    /// [`StoreError::Absent`], or the reason why it could not be fetched.
+    /// [`StoreError::Frame`] if the checksum does not match. For an absent frame,
+    /// [`StoreError::Absent`] without a source, or the reason why it could not be fetched.
     pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let mut stored = Vec::new();
         self.stored_into(frame, &mut stored)?;
         Ok(stored)
     }
 
-    /// Does the same as [`PackFile::stored`] with a reusable buffer.
+    /// Reads into a reusable buffer. Otherwise like [`PackFile::stored`].
     ///
     /// # Errors
     /// As [`PackFile::stored`].
@@ -267,8 +263,7 @@ impl PackFile {
             return Ok(());
         }
         match (self.completeness, &self.fetcher) {
-            // Only this copy is damaged. The pack also lies elsewhere, so fetch the
-            // frame.
+            // This copy is damaged, but a remote has the pack, too.
             (Completeness::Whole, Some(fetcher))
                 if self.report_damage() && !fetcher.is_paused() =>
             {
@@ -289,12 +284,12 @@ impl PackFile {
         }
     }
 
-    /// Returns the error for a frame that lies elsewhere.
+    /// Returns the error for a frame that is not stored locally.
     pub(super) fn absent(&self, frame: &Frame) -> StoreError {
         StoreError::Absent { pack: self.id, offset_bytes: frame.offset }
     }
 
-    /// Reads a frame into `stored`. Returns true if it matches its checksum.
+    /// Reads a frame into `stored`. Returns true if the bytes match the checksum.
     pub(super) fn read_and_verify(
         &self,
         frame: &Frame,
@@ -302,14 +297,13 @@ impl PackFile {
     ) -> Result<bool, StoreError> {
         let bytes = frame.stored_bytes as usize;
         if stored.capacity() < bytes {
-            // The allocator provides zeroed pages, so `resize` below need not write
-            // them.
+            // The allocator provides zeroed pages, so `resize` below writes nothing.
             *stored = vec![0; bytes];
         }
         stored.resize(bytes, 0);
         let is_right = match self.read_at(stored, frame.offset) {
             Ok(()) => frame.matches(stored),
-            // The file was cut short, or the disk cannot read it.
+            // The file was truncated, or the disk cannot read it.
             Err(error) if !self.report_damage() => return Err(error),
             Err(_) => false,
         };
@@ -317,8 +311,8 @@ impl PackFile {
         Ok(is_right)
     }
 
-    /// Fetches a frame. Writes a copy into the stub of a partial pack: always of metadata,
-    /// and of contents if the source says that they are kept.
+    /// Fetches a frame. For a partial pack, writes a copy of the frame into the stub: always for
+    /// metadata, and for contents if the source keeps contents.
     fn fetch(
         &self,
         fetcher: &Fetcher,
@@ -342,9 +336,9 @@ impl PackFile {
         };
         let keeps = self.completeness == Completeness::Partial
             && (frame.class == ObjectClass::Metadata || fetcher.remote.keeps_contents());
-        // If the copy cannot be written, the frame is fetched again next time.
-        // Does not wait for a lock: a thread that completes this pack holds it, and may be the one
-        // that fetches.
+        // If the copy cannot be written, the next read fetches the frame again. `try_fill` does not
+        // wait for the lock of the stub: a thread that completes this pack holds that lock, and may
+        // be the thread that fetches.
         if keeps
             && fetcher.disk.try_fill(&self.path, frame.offset, stored).is_ok_and(|is_kept| is_kept)
         {
@@ -353,8 +347,8 @@ impl PackFile {
         Ok(())
     }
 
-    /// Reads a frame from elsewhere and verifies its checksum. Discards bytes that do
-    /// not match.
+    /// Reads a frame from the remote and verifies its checksum. Tells the source to discard bytes
+    /// that do not match.
     fn read_elsewhere(&self, fetcher: &Fetcher, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let read = fetcher.remote.read(self.id, frame.range());
         let stored = read.map_err(|source| {
@@ -376,16 +370,15 @@ impl PackFile {
         self.frames.binary_search_by_key(&frame.position(), Frame::position).ok()
     }
 
-    /// Returns true if this pack was opened from the same file as `file`, which is at
-    /// `path`.
+    /// Returns true if the file of this pack is `file`, which is at `path`.
     pub(super) fn is_of(&self, path: &Path, file: &File) -> Result<bool, StoreError> {
         let ours = self.file.metadata().map_err(PathError::when("stat", path))?;
         let other = file.metadata().map_err(PathError::when("stat", path))?;
         Ok(inode(&ours) == inode(&other))
     }
 
-    /// Returns true if another file has the path of this one now. The file system does
-    /// not reuse an inode number while the file is open.
+    /// Returns true if the path of this pack now names another file. The file system does not reuse
+    /// the inode number of an open file.
     pub(super) fn is_replaced(&self) -> bool {
         match (self.file.metadata(), fs_err::metadata(&self.path)) {
             (Ok(ours), Ok(other)) => inode(&ours) != inode(&other),
@@ -406,8 +399,8 @@ impl PackFile {
         }
     }
 
-    /// Returns true if a frame is stored locally: its bytes match its checksum. The frames of a
-    /// whole pack count as local without being read.
+    /// Returns true if a frame is stored locally, that is, if its bytes match its checksum. Does
+    /// not read frames of a whole pack, which always count as local.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the file cannot be read.
@@ -418,7 +411,7 @@ impl PackFile {
         Ok(!self.is_hole(frame.range()) && self.read_and_verify(frame, &mut Vec::new())?)
     }
 
-    /// Returns true if a frame may be stored locally, without reading its bytes.
+    /// Returns true if a frame may be stored locally. Does not read its bytes.
     pub(super) fn may_be_here(&self, frame: &Frame) -> bool {
         self.is_known_here(frame) || !self.is_hole(frame.range())
     }
@@ -430,10 +423,9 @@ impl PackFile {
             || self.number(frame).and_then(is_marked) == Some(true)
     }
 
-    /// Returns true if nothing was ever written to `range`. Returns false where the
-    /// file system does not report holes; the frame must then be read. Frames share
-    /// their first and last page with their neighbours, so only the pages inside
-    /// `range` are queried, if there are any.
+    /// Returns true if `range` is a hole. Returns false on a file system that does not report
+    /// holes; the caller must then read the frame. Frames share their first and last page with
+    /// their neighbours, so only whole pages inside `range` are queried, if `range` has any.
     fn is_hole(&self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return false;
@@ -446,9 +438,9 @@ impl PackFile {
         }
     }
 
-    /// Lists the metadata frames that are missing locally: those from `first` on, then those
-    /// before it. Metadata frames lie together and are needed together. Returns an
-    /// empty list after the first call for a pack.
+    /// Lists the absent metadata frames, for a prefetch: first the frames from `first` on, then the
+    /// frames before it. Readers usually need all metadata frames of a pack. Returns an empty list
+    /// after the first call for a pack.
     pub(super) fn metadata_to_fetch(
         &self,
         fetcher: &Fetcher,
@@ -471,7 +463,7 @@ impl PackFile {
         Ok(ranges)
     }
 
-    /// Returns whether all frames are stored locally.
+    /// Returns the completeness of the pack.
     pub(super) fn completeness(&self) -> Completeness {
         self.completeness
     }
@@ -498,8 +490,7 @@ impl PackFile {
         read_at(&self.file, &self.path, self.id, bytes, self.base + offset)
     }
 
-    /// Reads and decompresses a frame. The objects in it are **not** checked against
-    /// their ids.
+    /// Reads and decompresses a frame. Does **not** check its objects against their ids.
     ///
     /// # Errors
     /// [`StoreError`] when the frame cannot be read or is damaged.
@@ -508,8 +499,8 @@ impl PackFile {
         self.expand(frame, stored)
     }
 
-    /// Reads a frame and decompresses at least its first `bytes` bytes, or all of it if it is
-    /// shorter, into `raw`. The objects in it are **not** checked against their ids.
+    /// Reads a frame and decompresses at least its first `bytes` bytes, or the whole of a shorter
+    /// frame, into `raw`. Does **not** check the objects against their ids.
     ///
     /// # Errors
     /// As [`PackFile::raw`].
@@ -543,7 +534,7 @@ impl PackFile {
         StoreError::Expand { pack: self.id, offset_bytes: frame.offset, source }
     }
 
-    /// Does the same as [`PackFile::raw`], but never fetches the frame.
+    /// Like [`PackFile::raw`], but never fetches the frame.
     ///
     /// # Errors
     /// [`StoreError::Frame`] or [`StoreError::Absent`] when the frame is damaged or missing in this
@@ -556,7 +547,7 @@ impl PackFile {
         self.expand(frame, stored)
     }
 
-    /// Decompresses a frame that was read before.
+    /// Decompresses the stored bytes of a frame.
     ///
     /// # Errors
     /// [`StoreError::Expand`] when the bytes are not a valid frame of their codec.
@@ -567,7 +558,7 @@ impl PackFile {
         self.expanded(frame, &stored).map(Cow::into_owned)
     }
 
-    /// Does the same as [`PackFile::expand`] for borrowed bytes.
+    /// Like [`PackFile::expand`], for borrowed bytes.
     pub(super) fn expanded<'a>(
         &self,
         frame: &Frame,
@@ -598,7 +589,7 @@ fn with_decoder<T>(
     })
 }
 
-/// Fills `bytes` from `offset` on. Reaching the end of the file before that is damage.
+/// Reads `bytes` from `offset` on. If the file ends earlier, reports the pack as damaged.
 fn read_at(
     file: &fs_err::File,
     path: &Path,

@@ -1,8 +1,8 @@
-//! A pack file while it is written.
+//! A pack file that is being written.
 //!
-//! Frames come from several threads. A lock protects the order: under it, a frame gets
-//! its offset and is added to the running hash. The bytes are then written outside the
-//! lock. Metadata frames wait in memory and are written last, together.
+//! Frames come from several threads. The caller's lock on the [`PackWriter`] protects the order:
+//! under this lock, a frame gets its offset and enters the running hash. Threads then write the
+//! bytes outside the lock. Metadata frames wait in memory and are written last, together.
 
 use std::{
     path::Path,
@@ -21,11 +21,11 @@ use crate::{
     store::StoreError,
 };
 
-/// Dirty bytes after which write-back is started, so that the final sync has little
-/// left to write.
+/// Number of dirty bytes after which the writer starts write-back, so that the final sync has
+/// little left to write.
 pub(super) const WRITEBACK_BYTES: u64 = 2 << 20;
 
-/// A compressed frame that is not in a file yet.
+/// A compressed frame in memory.
 #[derive(Debug)]
 pub(super) struct EncodedFrame {
     pub(super) codec: Codec,
@@ -46,8 +46,8 @@ pub(super) struct PackWriter {
     objects: Vec<PackedObject>,
 }
 
-/// The file, which several threads write at once, each under the read side of the lock.
-/// Sealing takes the write side, and so waits for all of them.
+/// The file of a pack. Several threads write frames at once, each under the read side of the lock.
+/// `seal` takes the write side, and so waits for all writing threads.
 #[derive(Debug)]
 pub(super) struct SharedPackFile {
     file: RwLock<NewFile>,
@@ -55,8 +55,8 @@ pub(super) struct SharedPackFile {
 }
 
 impl SharedPackFile {
-    /// Takes the read side of the lock. Call this before another thread can see that
-    /// the frame has its offset and seal the pack.
+    /// Takes the read side of the lock. Call this while still holding the lock on the
+    /// [`PackWriter`], so that no other thread seals the pack before the frame is written.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, NewFile> {
         self.file.read()
     }
@@ -86,8 +86,8 @@ pub(super) struct FinishedPack {
 }
 
 impl PackWriter {
-    /// Starts a pack in the folder `tmp`. The file stays locked while it is open, so
-    /// that no sweep takes it for abandoned.
+    /// Starts a pack in the folder `tmp`. The file is locked while it is open, so that no sweep
+    /// removes it.
     pub(super) fn create(disk: &Disk, tmp: &Path) -> Result<Self, PathError> {
         let mut file = create_locked(disk, tmp, "pack")?;
         let header = pack::encode_header();
@@ -113,15 +113,15 @@ impl PackWriter {
         self.objects.len()
     }
 
-    /// Returns true if no more frames should be added.
+    /// Returns true if the pack has reached one of its limits and must be sealed.
     pub(super) fn is_full(&self) -> bool {
         self.end >= limits::PACK_TARGET_BYTES
             || self.raw_bytes >= limits::PACK_RAW_TARGET_BYTES
             || self.objects.len() >= limits::PENDING_OBJECTS
     }
 
-    /// Reserves the space for a frame and returns its offset. The caller must then
-    /// write the bytes with [`SharedPackFile::write`].
+    /// Reserves space for a frame and returns its offset. The caller must then write the bytes with
+    /// [`SharedPackFile::write`].
     pub(super) fn reserve(
         &mut self,
         class: ObjectClass,
@@ -156,9 +156,8 @@ impl PackWriter {
         Arc::clone(&self.file)
     }
 
-    /// Writes the metadata frames and the footer, syncs, and renames the pack into
-    /// `objects`. The folder is **not** synced: the caller does this once for all
-    /// packs.
+    /// Writes the metadata frames and the footer, syncs the file, and renames the pack into
+    /// `objects_dir`. Does **not** sync the folder: the caller does this once for all packs.
     pub(super) fn seal(
         mut self,
         disk: &Disk,
@@ -189,9 +188,8 @@ impl PackWriter {
     }
 }
 
-/// Renames a complete, synced pack into place. Replaces a file that already has the
-/// name. That file should have the same bytes, but it may be damaged: its objects were
-/// not found, or they would not have been written again.
+/// Renames a complete, synced pack into place. Replaces an existing file of that name: a sound file
+/// would have the same bytes, but this file may be damaged, since its objects were written again.
 pub(super) fn publish(disk: &Disk, from: &Path, to: &Path) -> Result<(), StoreError> {
     if disk.rename_new(from, to)? == Renamed::Taken {
         disk.replace(from, to)?;

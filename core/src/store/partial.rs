@@ -1,8 +1,8 @@
-//! Partial packs: listing their local frames, adding frames, and completing packs.
+//! Partial packs: lists local frames, writes fetched frames, and completes packs.
 //!
-//! A stub is filled in place, in any order. Once it has all frames, [`Store::complete`]
-//! checks every object against its id and the whole file against its name. The pack
-//! then moves to `objects/`, which holds only whole packs.
+//! Fetched frames go into the holes of the stub, in any order. Once a stub has all frames,
+//! [`Store::complete`] checks every object against its id and the hash of the file against its
+//! name. The pack then moves to `objects/`, which holds only whole packs.
 
 use std::{
     collections::HashMap,
@@ -32,40 +32,40 @@ use crate::{
     },
 };
 
-/// Says when the contents behind the chunk lists of a pack are hashed. A chunk list is named by the
-/// hash of the content, so its own bytes do not prove it, and commits trust the lists in whole
-/// packs.
+/// Time of the check of a pack's chunk lists. Commits trust the lists in whole packs. The id of a
+/// list is the hash of the content, so the check hashes the contents behind the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkListCheck {
     /// Before the pack becomes whole.
     Now,
-    /// Later by the caller, or never: no commit is made in this store.
+    /// Later, by the caller, or never, if no commits are made in this store.
     Later,
 }
 
-/// Bytes after the frames (the footer) that are read at a time.
+/// Number of bytes of the footer that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Stored bytes of the frames that are read and checked together, while the batch
-/// before is hashed. This is enough work for several threads.
+/// Size of a batch of frames, in stored bytes: enough work for several threads. The frames of a
+/// batch are read and checked while the previous batch is hashed.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// A frame that expands to more than this many times its stored bytes counts for more
-/// in a batch. Other jobs of the thread pool run between two batches.
+/// Compression ratio above which a frame counts more than its stored bytes in a batch: its raw
+/// bytes divided by this ratio. This keeps batches short, and other jobs of the thread pool run
+/// between two batches.
 const USUAL_RATIO: u32 = 4;
 
 impl Store {
-    /// Returns true if frames of any pack may lie elsewhere.
+    /// Returns true if the store has a partial pack.
     pub fn has_partial(&self) -> bool {
         self.catalog().has_partial
     }
 
-    /// Returns true if frames of this pack may lie elsewhere.
+    /// Returns true if this pack is partial: some of its frames may be on a remote only.
     pub fn is_partial(&self, pack: &PackId) -> bool {
         self.catalog().slot(pack).is_some_and(|slot| slot.completeness == Completeness::Partial)
     }
 
-    /// Returns the packs whose frames may lie elsewhere.
+    /// Returns the partial packs.
     pub fn partial_packs(&self) -> Vec<PackId> {
         let catalog = self.catalog();
         let is_partial =
@@ -73,8 +73,8 @@ impl Store {
         self.packs().into_iter().filter(is_partial).collect()
     }
 
-    /// Removes a stub that is not needed any more: the pack no longer exists elsewhere,
-    /// and other packs have all of its objects.
+    /// Removes an unneeded stub: the remote no longer has the pack, and other packs have all of its
+    /// objects.
     ///
     /// # Errors
     /// [`StoreError`] when the stub cannot be removed.
@@ -88,9 +88,9 @@ impl Store {
         self.refresh()
     }
 
-    /// Removes from the store in `dir` all stubs for which `keep` returns false, and those that
-    /// cannot be opened: the caller can make them again. Call this before the store is opened: no
-    /// process that needs the other stubs may have it open.
+    /// Removes from the store in `dir` all stubs for which `keep` returns false, and all unreadable
+    /// stubs, which the caller can create again. Call this function before opening the store, while
+    /// no other process needs the removed stubs.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the stubs cannot be listed or removed.
@@ -121,8 +121,8 @@ impl Store {
         })
     }
 
-    /// Returns true if an object can be read without fetching anything: its frame
-    /// matches its checksum. Frames of whole packs are assumed to.
+    /// Returns true if an object can be read without a fetch: its pack is whole, or its frame
+    /// matches the checksum.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read.
@@ -139,9 +139,8 @@ impl Store {
         pack.is_here(pack.frame(place.frame)?)
     }
 
-    /// Lists the frames of a pack that are missing locally, in order. A whole pack is not read
-    /// and has none. A frame that this open store has already found or written here is
-    /// not read again.
+    /// Lists the absent frames of a pack, in order. Returns none for a whole pack, without reading
+    /// it. Does not read frames again that this open store has already found or written.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read.
@@ -156,14 +155,14 @@ impl Store {
         Ok(absent)
     }
 
-    /// Writes fetched bytes of a pack to their offset in the stub. Calls may come in
-    /// any order and from several threads. Bytes outside the frames are ignored,
-    /// because a stub has them. Does nothing for a whole pack. The bytes are checked
-    /// when they are read; [`Store::complete`] makes them durable.
+    /// Writes fetched bytes of a pack to their offset in the stub. Calls may come in any order and
+    /// from several threads. Ignores bytes outside the frames, which a stub already has. Does
+    /// nothing for a whole pack. Does **not** check the bytes: readers check them.
+    /// [`Store::complete`] makes the bytes durable.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when there is no such pack, [`StoreError::Format`] when the
-    /// bytes end behind the pack's end, and [`StoreError::Io`].
+    /// [`StoreError::Gone`] if the pack does not exist, [`StoreError::Format`] if the bytes extend
+    /// beyond the end of the pack, and [`StoreError::Io`].
     pub fn fill(&self, pack: &PackId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let number = self.catalog().numbers.get(pack).copied();
         let file = self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)?;
@@ -184,12 +183,12 @@ impl Store {
         }
     }
 
-    /// Does the same as [`Store::fill`] for consecutive frames, after verifying their
-    /// checksums. The frames are then known to be stored locally and need not be read again.
+    /// Verifies the checksums of consecutive frames, then does the same as [`Store::fill`]. Records
+    /// the frames as stored locally, so no reader has to verify them again.
     ///
     /// # Errors
     /// [`StoreError::CorruptedInTransit`] names the first frame that does not match its checksum;
-    /// nothing was written then. Otherwise as [`Store::fill`].
+    /// then no frame was written. Otherwise as [`Store::fill`].
     pub fn fill_frames(
         &self,
         pack: &PackId,
@@ -214,24 +213,24 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the shared open pack, which records the frames that were found locally.
+    /// Returns the shared open pack, which remembers the frames that are stored locally.
     fn shared_pack(&self, pack: &PackId) -> Result<Arc<PackFile>, StoreError> {
         let number = self.catalog().numbers.get(pack).copied();
         self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)
     }
 
-    /// Verifies a partial pack and makes it a whole one, durably. Returns false when
-    /// the user asked to stop. Does nothing for a whole pack. Fetches nothing.
+    /// Verifies a partial pack and makes it whole, durably. Returns false if the user asked to
+    /// stop. Does nothing for a whole pack. Fetches no frames.
     ///
-    /// Checked: every frame against its checksum, every object against its id, the hash of the
-    /// whole file against its name, and with [`ChunkListCheck::Now`] the contents behind chunk lists.
-    /// Chunks are read twice then, and all other bytes once. Wrong chunk lists are shadowed and
-    /// reported to `observer`; the pack is then proven.
+    /// Checked: every frame against its checksum, every object against its id, and the hash of the
+    /// file against its name. With [`ChunkListCheck::Now`] also hashes the contents behind chunk
+    /// lists, which reads chunks twice. Then shadows wrong chunk lists, reports them to `observer`,
+    /// and records the pack as proven.
     ///
     /// # Errors
-    /// [`StoreError::Absent`] names a frame that is missing locally: of this pack, or of a chunk
-    /// that a list in it names. [`StoreError::PackHash`] and other errors mean that all frames are
-    /// stored locally and something in the pack is wrong. The stub stays unchanged.
+    /// [`StoreError::Absent`] names an absent frame of this pack, or the absent frame of a chunk
+    /// that one of its lists names. [`StoreError::PackHash`] and other errors mean that all frames
+    /// are stored locally, but the pack is damaged. The stub stays unchanged.
     pub fn complete(
         &self,
         pack: &PackId,
@@ -251,23 +250,23 @@ impl Store {
                 Err(_) if to.exists() => return Ok(true),
                 locked => locked.map_err(PathError::when("open", &from))?,
             };
-            // While this lock is held, no process writes to the file or replaces it. On
-            // a file system without locks there is no such protection.
+            // While this process holds the lock, no other process writes to the file or replaces
+            // it. A file system without locks has no such protection.
             let _ = locked.file().lock();
             // Another stub may have replaced the file before it was locked.
             if is_file_at(locked.file(), &from)? {
                 break locked;
             }
         };
-        // The open pack may be a file that had this path before.
+        // The open pack may be an older file, which was replaced.
         let file = match file.is_of(&from, locked.file())? {
             true => file,
             false => Arc::new(self.open_pack(pack)?),
         };
         file.check_presence()?;
         if lists == ChunkListCheck::Now {
-            // A pack of a partial clone may name chunks that are never fetched. Then nothing is
-            // read in vain each time.
+            // A pack of a partial clone may name chunks that are never fetched. Find this out
+            // before the expensive checks.
             visit_named(&file, &|id, kind| self.local_object(id, kind), &mut |piece| {
                 self.check_chunk_presence(&piece.id.object())
             })?;
@@ -318,7 +317,7 @@ impl Store {
         self.complete(pack, lists, &Silent).map(drop)
     }
 
-    /// Checks that an object may be stored locally, without reading it.
+    /// Fails if an object is certainly not stored locally. Does not read the object.
     fn check_chunk_presence(&self, id: &ObjectId) -> Result<(), StoreError> {
         let Some(place) = self.locate(id)? else { return Ok(()) };
         let pack = self.pack(place.pack)?;
@@ -329,7 +328,7 @@ impl Store {
         }
     }
 
-    /// Reads an object without fetching it.
+    /// Reads an object. Fails instead of fetching its frame.
     fn local_object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         if let Some(place) = self.locate(id)?
             && !self.is_here(&place)?
@@ -340,9 +339,9 @@ impl Store {
         self.object(id, kind)
     }
 
-    /// Writes a range of the bytes of a whole or partial pack to `out`. Fetches frames that are
-    /// missing locally, and keeps them if there is room. All bytes that are written were verified
-    /// against a checksum. **Not** checked: the hash of the whole pack.
+    /// Writes a range of the bytes of a whole or partial pack to `out`. Fetches absent frames, and
+    /// keeps them if the disk has room. Verifies all bytes against a checksum, but does **not**
+    /// check the hash of the whole pack.
     ///
     /// # Errors
     /// [`StoreError`] when a frame cannot be fetched or a table is damaged, and the
@@ -355,7 +354,7 @@ impl Store {
     ) -> Result<(), CopyError> {
         let file = self.shared_pack(pack)?;
         if range.start < file.frames_start() || range.end > file.frames_end() {
-            // The tables may have been damaged since the pack was opened.
+            // Check the tables again: they may have been damaged after the pack was opened.
             self.open_pack(pack)?.objects()?;
         }
         let wanted = |frame: &&Frame| {
@@ -377,8 +376,7 @@ impl Store {
         file.copy_tables(at..range.end.max(at), out)
     }
 
-    /// Removes partial packs that are also whole in `objects/`. The whole ones must be
-    /// durable.
+    /// Removes the stubs of packs that are also in `objects/`. The whole packs must be durable.
     pub(super) fn drop_superseded(&self) {
         if self.catalog().superseded.is_empty() {
             return;
@@ -389,7 +387,7 @@ impl Store {
             let Ok(locked) = fs_err::File::open(&whole) else { continue };
             let is_ours = locked.file().try_lock().is_ok();
             if is_ours && is_file_at(locked.file(), &whole).unwrap_or(false) {
-                // If this fails, the stub is found again later. It does no harm.
+                // A stub that stays is harmless, and the next refresh finds it again.
                 let _ = self.disk().remove(&self.layout().path(Completeness::Partial, &id));
             }
         }
@@ -402,13 +400,13 @@ pub enum CopyError {
     /// The pack could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Its bytes could not be written to `out`.
+    /// The bytes of the pack could not be written to `out`.
     #[error("cannot write the pack")]
     Out(#[from] io::Error),
 }
 
 impl PackFile {
-    /// Copies bytes from outside the frames, which every stub has.
+    /// Copies bytes outside the frames, which every stub has.
     fn copy_tables(&self, range: Range<u64>, out: &mut dyn io::Write) -> Result<(), CopyError> {
         let mut at = range.start;
         while at < range.end {
@@ -420,8 +418,7 @@ impl PackFile {
         Ok(())
     }
 
-    /// Returns the ranges that [`PackFile::hash_at`] reads, in order, without the bytes
-    /// before and after the frames.
+    /// Returns the ranges of frames that [`PackFile::hash_at`] reads, in order.
     ///
     /// # Errors
     /// [`StoreError`] when the object table cannot be read.
@@ -430,12 +427,12 @@ impl PackFile {
         Ok(self.batches(&objects).iter().map(|batch| range_of(batch)).collect())
     }
 
-    /// Reads all of a pack through `source` and returns the hash of its bytes. A few
-    /// MiB are in memory at a time. `check` gets consecutive frames with their bytes,
-    /// and may replace the bytes. Returns `None` when the user asked to stop.
+    /// Reads a whole pack through `source` and returns the hash of its bytes. Holds a few MiB in
+    /// memory. `check` gets consecutive frames with their bytes, and may replace the bytes. Returns
+    /// `None` if the user asked to stop.
     ///
     /// # Errors
-    /// [`StoreError::Fetch`] when the pack cannot be read there.
+    /// [`StoreError::Fetch`] if `source` fails.
     pub fn hash_at(
         &self,
         source: &dyn RemoteFrames,
@@ -467,7 +464,7 @@ impl PackFile {
         Ok(Some(PackId::from_bytes(*hasher.finalize().as_bytes())))
     }
 
-    /// Checks that all frames may be stored locally, without reading them.
+    /// Fails if a frame is certainly not stored locally. Does not read the frames.
     fn check_presence(&self) -> Result<(), StoreError> {
         match self.frames().iter().find(|frame| !self.may_be_here(frame)) {
             Some(frame) => Err(self.absent(frame)),
@@ -475,14 +472,14 @@ impl PackFile {
         }
     }
 
-    /// Checks every frame, every object, and that the whole pack hashes to its name.
-    /// Fetches nothing. Returns false when the user asked to stop.
+    /// Checks every frame, every object, and the hash of the whole pack. Fetches no frames. Returns
+    /// false if the user asked to stop.
     fn check_whole(&self, observer: &dyn Observer) -> Result<bool, StoreError> {
         self.check_presence()?;
         let objects = self.objects()?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.bytes(0..self.frames_start())?);
-        // Two sets of buffers: one is filled while the other one is hashed.
+        // Two sets of buffers: `next` is filled while `ready` is hashed.
         let (mut ready, mut next) = (Vec::new(), Vec::new());
         for batch in self.batches(&objects) {
             if observer.cancelled() {
@@ -517,7 +514,7 @@ impl PackFile {
                 batches.push(Vec::new());
                 bytes = 0;
             }
-            // For a frame with a high ratio, decompression takes longer than reading.
+            // Decompression of a frame with a high ratio takes longer than the read.
             let Frame { stored_bytes, raw_bytes, .. } = *contents.frame;
             bytes += u64::from(stored_bytes.max(raw_bytes / USUAL_RATIO));
             batches.last_mut().expect("one was just added").push(contents);

@@ -1,7 +1,7 @@
-//! Prefetch hints: callers announce what they will read, so that frames that lie
-//! elsewhere are requested before a reader waits for them.
+//! Prefetch hints: callers announce the objects that they will read, so that the store requests
+//! absent frames before a reader waits for them.
 //!
-//! In a store without partial packs this costs nothing: the ids are not even looked up.
+//! A store without partial packs ignores the hints and does not look up the ids.
 
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Ids of objects. They are looked up only in stores that can fetch.
+/// Ids of objects. Only a store that can fetch consumes the iterator.
 pub type ObjectIds<'a> = dyn Iterator<Item = ObjectId> + 'a;
 
 impl Store {
@@ -23,21 +23,19 @@ impl Store {
         self.fetcher.as_ref().filter(|fetcher| !fetcher.is_paused() && self.has_partial())
     }
 
-    /// Stops fetching while the result lives. Meanwhile a frame that lies elsewhere is
-    /// [`StoreError::Absent`] to every reader of this store.
+    /// Stops fetches until the result is dropped. Meanwhile, reads of absent frames fail with
+    /// [`StoreError::Absent`] for all readers of this store.
     pub fn pause_fetching(&self) -> Pause {
         Pause::new(self.fetcher.clone())
     }
 
-    /// Returns true if frames may have to be fetched, so that prefetch hints are
-    /// useful.
+    /// Returns true if a read may have to fetch frames, so that prefetch hints are useful.
     pub fn may_fetch(&self) -> bool {
         self.fetcher_in_use().is_some()
     }
 
-    /// Prefetches the frames of `places`, in that order, except local ones.
-    /// With a metadata frame, all metadata of its pack is prefetched. Does not wait.
-    /// Errors are ignored: the later read reports them.
+    /// Prefetches the absent frames of `places`, in that order. For a metadata frame, prefetches
+    /// all metadata frames of the pack. Does not wait. Ignores errors: the later read reports them.
     pub fn prefetch(&self, places: &[ObjectLocation]) {
         let Some(fetcher) = self.fetcher_in_use() else { return };
         let mut seen = HashSet::new();
@@ -66,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Prefetches frames of a pack that are missing locally.
+    /// Prefetches absent frames of a pack.
     pub fn prefetch_frames(&self, pack: PackId, frames: &[Frame]) {
         if let Some(fetcher) = self.fetcher_in_use() {
             fetcher.announce(frames.iter().map(|frame| (pack, frame.range())).collect());
@@ -81,9 +79,8 @@ impl Store {
         }
     }
 
-    /// Prefetches contents in the order in which bulk readers read them: first contents
-    /// of one object, by location, then chunked ones, chunk by chunk. Waits for the
-    /// chunk lists.
+    /// Prefetches contents in the order of bulk reads: first contents that are single objects, by
+    /// location, then chunked contents, chunk by chunk. Waits for the chunk lists.
     pub fn prefetch_contents(&self, ids: &mut dyn Iterator<Item = BlobId>) {
         if !self.may_fetch() {
             return;
@@ -99,7 +96,7 @@ impl Store {
         }
         for (_, id) in cut {
             let read = |id: &ObjectId, kind| self.object(id, kind);
-            // A reader of the content reports a list that cannot be read.
+            // Ignore an unreadable list: the reader of the content reports it.
             let _ = walk_chunks::<StoreError>(id.object(), &read, &mut |visit| {
                 if let ChunkVisit::Chunks(chunks) = visit {
                     self.prefetch_objects(&mut chunks.iter().map(|chunk| chunk.id.object()));

@@ -1,24 +1,25 @@
-//! Proofs: which packs of a store this machine has hashed.
+//! Proofs: the record of the packs that this machine has hashed.
 //!
-//! A pack from elsewhere can hold other bytes than its object ids say, and a chunk list of another
-//! content. Readers hash what they read. A writer skips an object that is stored already, and does
-//! not read it, so it may rely only on *proven* packs: packs that this machine wrote, that it
-//! received and hashed, or that `verify --data` hashed, each with the contents behind its chunk
-//! lists. Wrong objects of a proven pack are [shadowed](super::shadow).
+//! A pack from another machine can have objects whose bytes do not match their ids, and chunk lists
+//! that do not match their contents. Readers hash the objects that they read. A writer skips a
+//! stored object without reading it, so it may rely only on *proven* packs. This machine has
+//! written a proven pack, has received and hashed it, or has hashed it in `verify --data`. The
+//! hashes include the contents behind its chunk lists. The wrong objects of a proven pack are
+//! [shadowed](super::shadow).
 //!
-//! In any other pack, for example of a store that was copied or extracted from an archive:
+//! In any other pack, for example of a copied store:
 //!
-//! - An object counts as stored for a writer after it was read and hashed once
-//!   ([`Store::is_stored`]), or after the objects of its pack were
+//! - A writer treats an object as stored after this open store has hashed the object
+//!   ([`Store::is_stored`]), or this machine all objects of the pack
 //!   ([`Store::hash_unproven_packs`]).
-//! - A chunk list does not count. Hashing its content may cost terabytes of reading, and a new
-//!   list costs 36 bytes for each chunk.
+//! - A writer never treats a chunk list as stored. Hashing its content may take terabytes of reads,
+//!   and a new list takes 36 bytes for each chunk.
 //!
-//! The file `cache/proven` has a line for each pack that was hashed, as in [`PackCheck`]. If the
-//! contents behind its chunk lists were not hashed, the identity begins with `objects:`. The file
-//! is a cache: a pack without a line is not proven, and a line of another file than the present
-//! one is ignored. The maker of an archive cannot foresee the inode and the time of birth of the
-//! extracted file.
+//! The file `cache/proven` has a line for each hashed pack, as in [`PackCheck`]. The prefix
+//! `objects:` of an identity means that the contents behind chunk lists were not hashed. The file
+//! is a cache: a pack without a line is not proven, and a line counts only if its identity is that
+//! of the present pack file. The maker of an archive cannot foresee the inode and the birth time of
+//! an extracted file.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -55,15 +56,15 @@ use crate::{
 /// Name of the file in `cache/`.
 const FILE: &str = "proven";
 
-/// Begins the identity of a pack of which only the objects were hashed, not the contents behind its
+/// Prefix of the identity of a pack whose objects were hashed, but not the contents behind its
 /// chunk lists.
 const OBJECTS_ONLY: &str = "objects:";
 
-/// The file is written again, with one line for each present pack, when it has this many lines
-/// more than twice the number of packs.
+/// Number of lines in excess of twice the number of packs at which the file is rewritten with one
+/// line for each present pack.
 const STALE_LINES: usize = 64;
 
-/// Objects of unproven packs that were hashed, at most, before the set of them is cleared.
+/// Maximum size of the set of hashed objects of unproven packs. A full set is cleared.
 const HASHED_OBJECTS: usize = 1 << 16;
 
 /// The last complete check of a pack. In a file, it is a line `PACK SECS IDENTITY`.
@@ -71,21 +72,21 @@ const HASHED_OBJECTS: usize = 1 << 16;
 pub struct PackCheck {
     /// Time of the check in seconds since 1970.
     pub secs: i64,
-    /// Identity of the copy that was checked.
+    /// Identity of the checked file; see [`identity_of`].
     pub identity: String,
 }
 
-/// The checks of packs by their ids.
+/// The last check of each pack, by pack id.
 pub type PackChecks = BTreeMap<PackId, PackCheck>;
 
 impl PackCheck {
-    /// Returns the line of this check, with its line end.
+    /// Returns the line of this check, including the newline.
     pub fn line(&self, pack: &PackId) -> String {
         format!("{pack} {} {}\n", self.secs, self.identity)
     }
 
-    /// Reads a file of such lines. Malformed lines are ignored; the last line of a pack counts. A
-    /// file that cannot be read has no lines.
+    /// Reads a file of such lines. Ignores malformed lines, and all but the last line of a pack.
+    /// Treats an unreadable file as empty.
     pub fn read_all(path: &Path) -> PackChecks {
         let bytes = read_at_most(path, limits::CHECK_LOG_BYTES).unwrap_or_default();
         let parse = |line: &str| {
@@ -98,8 +99,8 @@ impl PackCheck {
     }
 }
 
-/// Returns the identity of a file: its inode and its time of birth. Where the file system records
-/// no birth, this is the ctime. A copy of the file has another identity.
+/// Returns the identity of a file: its inode and its birth time, or its ctime on a file system
+/// without birth times. A copy of the file has a different identity.
 pub fn identity_of(file: &Metadata) -> String {
     match birth_nanos(file) {
         Some(born) => format!("{}:{born}", file.ino()),
@@ -122,18 +123,17 @@ struct KnownProofs {
 }
 
 impl ProvenPacks {
-    /// Returns the proven packs of the store in `dir`. Reads nothing yet.
+    /// Creates the record of the store in `dir`, without reading the file.
     pub(super) fn of(dir: &Path) -> Self {
         Self { path: Some(dir.join("cache").join(FILE)), known: Mutex::default() }
     }
 
-    /// Returns true if this belongs to a store in a folder.
+    /// Returns true if the record belongs to a store in a folder.
     pub(super) fn is_of_folder(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Returns how much of a pack in the file `pack` was hashed, and when that was, in seconds
-    /// since 1970.
+    /// Returns the proof of the pack in the file `pack`, and its time in seconds since 1970.
     fn find(&self, id: &PackId, pack: &Path) -> Option<(PackProof, i64)> {
         let path = self.path.as_ref()?;
         let identity = identity_of(&fs_err::metadata(pack).ok()?);
@@ -159,19 +159,19 @@ impl ProvenPacks {
     }
 }
 
-/// How much of a pack this machine has hashed.
+/// The parts of a pack that this machine has hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum PackProof {
     Nothing = 1,
     /// Every object against its id, except chunk lists.
     Objects,
-    /// Everything, with the contents behind chunk lists.
+    /// Every object, and the contents behind chunk lists.
     All,
 }
 
-/// The [`PackProof`] of a pack, for many threads. It is unknown until the file of proven packs was
-/// consulted.
+/// The [`PackProof`] of a pack, shared by threads. 0 means unknown: the file of proven packs was
+/// not read yet.
 #[derive(Debug, Default)]
 pub(super) struct KnownProof(AtomicU8);
 
@@ -186,14 +186,14 @@ impl KnownProof {
         self.0.store(proof as u8, Ordering::Relaxed);
     }
 
-    /// Forgets the proof of a file that was replaced.
+    /// Resets the proof to unknown, because the pack file was replaced.
     pub(super) fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
 impl Catalog {
-    /// Returns how much of the pack in a slot was hashed.
+    /// Returns the proof of the pack in a slot.
     pub(super) fn proof_of(&self, slot: &PackSlot) -> PackProof {
         slot.proof.get().unwrap_or_else(|| {
             let is_file = slot.completeness == Completeness::Whole && slot.span.is_none();
@@ -204,7 +204,8 @@ impl Catalog {
         })
     }
 
-    /// Returns true if the object at a place was hashed; for a chunk list, the content behind it.
+    /// Returns true if the object at a location was hashed. For a chunk list, returns true if the
+    /// content behind the list was hashed.
     pub(super) fn is_proven_at(&self, place: &ObjectLocation) -> bool {
         let wanted = match place.kind {
             ObjectKind::ChunkList => PackProof::All,
@@ -214,12 +215,12 @@ impl Catalog {
     }
 }
 
-/// When the chunk lists of a store were proven.
+/// The state of the proofs of a store's chunk lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListProofs {
-    /// Time of the oldest proof, in seconds since 1970; `None` without a proven pack.
+    /// Time of the oldest proof, in seconds since 1970, or `None` without a proven pack.
     pub oldest_secs: Option<i64>,
-    /// Whole packs that are not proven.
+    /// Number of whole packs that are not proven.
     pub unproven_packs: u64,
 }
 
@@ -231,9 +232,9 @@ impl Store {
         catalog.slot(pack).is_some_and(|slot| catalog.proof_of(slot) == PackProof::All)
     }
 
-    /// Records that packs were hashed now, with the contents behind their chunk lists. Wrong
-    /// objects in them must be shadowed, durably. If the file cannot be written, the proof holds
-    /// for this open store.
+    /// Records that this machine has just hashed packs, with the contents behind their chunk lists.
+    /// The caller must have shadowed their wrong objects, durably. If the file cannot be written,
+    /// the proof holds for this open store only.
     pub fn record_proven(&self, packs: &[PackId]) {
         self.record_proof(packs, PackProof::All);
     }
@@ -255,7 +256,7 @@ impl Store {
                 lines.push_str(&PackCheck { secs, identity }.line(id));
             }
         }
-        // The file is a cache: without a line, the pack is hashed again when it is needed.
+        // The file is a cache: a pack without a line is hashed again when needed.
         let _ = self.append_proven(&catalog, &lines);
     }
 
@@ -277,7 +278,7 @@ impl Store {
         self.disk().write_unsynced(&self.layout().tmp, path, text.as_bytes())
     }
 
-    /// Returns when the chunk lists of this store were proven.
+    /// Returns the state of the proofs of this store's chunk lists.
     pub fn list_proofs(&self) -> ListProofs {
         let catalog = self.catalog();
         let mut proofs = ListProofs::default();
@@ -300,10 +301,9 @@ impl Store {
         proofs
     }
 
-    /// Returns true if a writer need not add an object: a whole pack has it, it is not shadowed
-    /// there, and this machine has hashed it. An object of an unproven pack is read and hashed
-    /// now; a wrong one is shadowed for this open store. A chunk list of an unproven pack does not
-    /// count.
+    /// Returns true if a writer may skip an object: a whole pack has an unshadowed copy, and this
+    /// machine has hashed that copy. Hashes an object of an unproven pack now, and shadows a wrong
+    /// object for this open store. Returns false for a chunk list in an unproven pack.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -314,8 +314,8 @@ impl Store {
         })
     }
 
-    /// Does the same as [`Store::is_stored`]. Passes the errors of wrong objects to `shadow`, which
-    /// shadows them.
+    /// Like [`Store::is_stored`], but calls `shadow` with the error of each wrong object, to shadow
+    /// it.
     pub(super) fn is_stored_or(
         &self,
         id: &ObjectId,
@@ -339,7 +339,7 @@ impl Store {
                     return Ok(true);
                 }
                 Err(StoreError::Gone { .. }) => self.refresh()?,
-                // Look at its other places.
+                // The next round looks at another copy.
                 Err(error) if damage(&error).is_some() => shadow(&error)?,
                 Err(_) => return Ok(false),
             }
@@ -347,7 +347,7 @@ impl Store {
         Ok(false)
     }
 
-    /// Returns true if a whole pack has an object unshadowed, whether that was proven or not.
+    /// Returns true if a whole pack, proven or not, has an unshadowed copy of an object.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -355,9 +355,10 @@ impl Store {
         Ok(self.locate_for_writers(id)?.is_some())
     }
 
-    /// Hashes the objects of all whole packs that were not hashed on this machine, and records
-    /// that. An operation that looks up most objects of a store calls this first, so that it is
-    /// done once. Wrong objects are shadowed, durably. Ends early when the user asks to stop.
+    /// Hashes the objects of all whole packs that this machine has not hashed, and records the
+    /// proofs. Shadows wrong objects, durably. An operation that looks up most objects of a store
+    /// calls this function first, so that each frame is read once. Ends early when the user asks to
+    /// stop.
     ///
     /// # Errors
     /// [`StoreError`] when the shadow table cannot be written.
@@ -389,15 +390,15 @@ impl Store {
                     observer.advance(bytes, 0);
                     self.record_proof(&[id], PackProof::Objects);
                 }
-                // The other objects of the pack are hashed when they are needed.
+                // Lookups hash the other objects of the pack one by one.
                 Err(error) => drop(self.shadow_damage(&error)?),
             }
         }
         Ok(())
     }
 
-    /// Returns true if nothing need be received to have an object: [`Store::is_stored`], or a
-    /// partial pack has it unshadowed.
+    /// Returns true if a sender may leave the object out: it is [stored](Store::is_stored), or a
+    /// partial pack has an unshadowed copy.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -410,12 +411,13 @@ impl Store {
         Ok(pack.is_some_and(|pack| self.is_partial(&pack)))
     }
 
-    /// Hashes everything in a whole pack, including the contents behind its chunk lists, and
-    /// records it as proven. Shadows wrong chunk lists, durably, and returns their errors. Does
-    /// nothing for a proven pack. Returns early without a proof when the user asks to stop.
+    /// Hashes all objects of a whole pack, including the contents behind its chunk lists, and
+    /// records the pack as proven. Shadows wrong chunk lists, durably, and returns their errors.
+    /// Does nothing for a proven or a partial pack. Returns early without a proof when the user
+    /// asks to stop.
     ///
     /// # Errors
-    /// [`StoreError`] with what else is wrong, or when the pack cannot be read.
+    /// [`StoreError`] if another object is wrong, or if the pack cannot be read.
     pub fn prove_pack(
         &self,
         id: &PackId,
@@ -433,7 +435,7 @@ impl Store {
         Ok(wrong)
     }
 
-    /// Hashes the contents behind the chunk lists of a pack. Returns the errors of wrong ones.
+    /// Hashes the contents behind the chunk lists of a pack. Returns the errors of wrong lists.
     pub(super) fn wrong_lists(
         &self,
         pack: &PackFile,
@@ -466,5 +468,5 @@ impl Store {
     }
 }
 
-/// Objects of unproven packs that were read and hashed, each with the number of its pack.
+/// The hashed objects of unproven packs, each with the number of its pack.
 pub(super) type HashedObjects = Mutex<HashSet<(ObjectId, u32)>>;

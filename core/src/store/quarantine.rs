@@ -1,8 +1,7 @@
-//! Damaged packs that were replaced, kept in `quarantine/`.
+//! The quarantine: the folder `quarantine/` keeps damaged packs that a repair has replaced.
 //!
-//! snap neither reads nor deletes files there: a repair must not decide whether their
-//! bytes are still of use to someone. A pack keeps its name there; if the name is
-//! taken, a number is appended.
+//! snap neither reads nor deletes files there, since their bytes may still be useful to the user. A
+//! pack keeps its name there; if the name is taken, the pack gets a number as its extension.
 
 use std::{
     io,
@@ -26,23 +25,21 @@ use crate::{
     store::{Store, StoreError, compact, pack_reader::Completeness},
 };
 
-/// Limit on the files in `quarantine/` for one pack.
+/// Exclusive upper bound of the numbers of files in `quarantine/` for one pack.
 const NAMES: usize = 1000;
 
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Size of the blocks in which an unreadable part of a file is skipped: the sector size
-/// of most disks.
+/// Number of bytes that a copy skips at an unreadable position: the sector size of most disks.
 const BLOCK_BYTES: usize = 4096;
 
-/// Returns true if nothing in a pack is needed any more.
+/// Returns true if no object of a pack is needed any more.
 pub type IsUnneeded<'a> = dyn Fn(&PackId) -> Result<bool, StoreError> + 'a;
 
 impl Store {
-    /// Keeps the bytes of a pack in `quarantine/`, durably, and leaves the pack where
-    /// it is. The caller then replaces it with the right bytes. Returns false if there
-    /// is no such pack.
+    /// Links or copies a pack into `quarantine/`, durably, and leaves the pack in place. The caller
+    /// then replaces the pack with the right bytes. Returns false if the pack does not exist.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -55,7 +52,7 @@ impl Store {
             match disk.link(&from, &to) {
                 Ok(Renamed::Done) => break,
                 Ok(Renamed::Taken) => match fs_err::symlink_metadata(&to) {
-                    // An interrupted repair has kept this file already.
+                    // An interrupted repair has already linked this file.
                     Ok(kept) if (kept.dev(), kept.ino()) == (there.dev(), there.ino()) => break,
                     _ => {}
                 },
@@ -105,14 +102,13 @@ impl Store {
         std::iter::once(first).chain(others)
     }
 
-    /// Moves damaged packs to `quarantine/` if `is_spare` returns true for them, and
-    /// removes their shadows. Waits until no process holds packs in place, then calls
-    /// `is_spare`. Returns the packs that were moved: an empty list when the user asks
-    /// to stop, and `None` when other processes hold packs for longer than a minute.
-    /// The caller must not hold packs itself.
+    /// Waits until no process holds packs in place. Then moves the damaged packs for which
+    /// `is_spare` returns true to `quarantine/`, and removes their shadows. Returns the moved
+    /// packs: an empty list if the user asks to stop, and `None` if other processes hold packs for
+    /// longer than a minute. The caller must not hold packs itself.
     ///
     /// # Errors
-    /// [`StoreError`]; packs that were already moved are complete in `quarantine/`.
+    /// [`StoreError`]. The packs that were moved before the error are complete in `quarantine/`.
     pub fn move_to_quarantine(
         &self,
         packs: &[PackId],
@@ -173,8 +169,8 @@ impl Store {
 /// Reads bytes of a file at an offset.
 type ReadAt<'a> = dyn Fn(&mut [u8], u64) -> io::Result<usize> + 'a;
 
-/// Copies the readable parts of a file of `bytes` bytes. Unreadable parts become zeros
-/// in the copy: they must not keep the right bytes from being stored.
+/// Copies the readable parts of a file of `bytes` bytes. Unreadable parts become zeros in the copy,
+/// because a repair must go on in spite of them.
 fn copy_readable(read: &ReadAt<'_>, bytes: u64, to: &NewFile) -> Result<(), PathError> {
     let mut buffer = vec![0; COPY_BYTES];
     let (mut offset, mut step) = (0, COPY_BYTES);

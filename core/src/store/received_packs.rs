@@ -1,11 +1,10 @@
-//! Received packs, kept apart until all of them are verified.
+//! Received packs, kept outside the store until all of them are verified.
 //!
-//! Packs are received into a folder of their own under `tmp/`, where every object in
-//! them is checked against its id. The operation that receives them checks what they
-//! contain. Only then are they adopted. A pack moves into `objects/` unchanged; if the
-//! store already has some of its objects, the other objects are copied into a new pack
-//! instead. A reception that is refused, interrupted or killed leaves the store
-//! unchanged. A later writer sweeps a leftover folder.
+//! A receiver writes packs to a new folder under `tmp/` and checks every object against its id. The
+//! receiving operation then checks that the packs are complete. Only then does the target store
+//! adopt the packs. A pack moves into `objects/` unchanged. If the store already has some of its
+//! objects, the other objects are copied into a new pack instead. A refused, interrupted or killed
+//! reception leaves the store unchanged. A later writer sweeps a leftover folder.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -42,9 +41,9 @@ use crate::{
     },
 };
 
-/// Raw bytes for each thread in one batch of a pack's check; other packs can be checked
-/// between two batches. Expanding 32 MiB takes about a tenth of a second, so little
-/// time is lost while threads wait for the last frame of a batch.
+/// Size of a batch, in raw bytes for each thread. A pack is checked in batches, so that rayon can
+/// check other packs in between. Decompressing 32 MiB takes about a tenth of a second, so threads
+/// wait only briefly for the last frame of a batch.
 const BATCH_BYTES_PER_THREAD: u64 = 32 << 20;
 
 /// Received packs that are not yet part of a store.
@@ -56,17 +55,17 @@ pub struct ReceivedPacks<'s> {
     packs: Vec<PackId>,
     objects: u64,
     raw_bytes: u64,
-    /// The errors of wrong chunk lists, which are not added to the target.
+    /// The errors of wrong chunk lists. The target does not get these lists.
     wrong_lists: HashMap<ObjectId, StoreError>,
     /// True if the contents behind all other chunk lists were hashed.
     is_proven: bool,
-    /// Packs that the open store had listed before, and that were gone when this began.
+    /// Packs that the target had once listed and that no longer existed when the reception began.
     gone: HashSet<PackId>,
-    /// The lock that shows other processes that the folder has an owner.
+    /// The lock on a file in the folder, which keeps other processes from sweeping the folder.
     _lock: File,
 }
 
-/// Returns the packs that an open store has listed before and that are gone now.
+/// Returns the packs that an open store had once listed and that no longer exist.
 fn gone(store: &Store) -> HashSet<PackId> {
     let catalog = store.catalog();
     let ids = catalog.packs.iter().map(|slot| slot.id);
@@ -80,7 +79,7 @@ impl Drop for ReceivedPacks<'_> {
 }
 
 impl<'s> ReceivedPacks<'s> {
-    /// Creates a folder for packs that are to be added to `target`.
+    /// Creates a folder for packs to add to `target`.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the store cannot be written.
@@ -90,12 +89,12 @@ impl<'s> ReceivedPacks<'s> {
         sweep::run(tmp);
         let (dir, lock) = loop {
             let dir = tmp.join(unique_name(sweep::INCOMING_PREFIX));
-            // The folders need not survive a crash. The files do, so they go through
-            // `target`'s disk.
+            // The folders may be lost in a crash. The files must be durable once adopted, so
+            // `target`'s disk writes them.
             Store::create(&dir, &Disk::scratch())?;
             let path = dir.join(sweep::LOCK_FILE);
             let lock = match Disk::scratch().lock_file(&path) {
-                // Another process took the folder for abandoned.
+                // Another process has swept the folder before it was locked.
                 Err(error) if error.is_not_found() => continue,
                 lock => lock?,
             };
@@ -119,8 +118,8 @@ impl<'s> ReceivedPacks<'s> {
         })
     }
 
-    /// Receives a pack. `read` passes its bytes, piece by piece, to the function that
-    /// it is given.
+    /// Receives a pack. Calls `read` with a function that takes the bytes of the pack, piece by
+    /// piece.
     ///
     /// # Errors
     /// The errors of `read`, and [`BundleError::Io`] when the pack cannot be written.
@@ -147,8 +146,8 @@ impl<'s> ReceivedPacks<'s> {
         Ok(id)
     }
 
-    /// Receives a pack that is on this disk and stays there: it is hard-linked or
-    /// copied. The caller must know that its bytes hash to its name.
+    /// Receives a pack from a file on this disk: hard-links or copies the file. The caller must
+    /// know that its bytes hash to its name.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the pack cannot be linked or copied.
@@ -156,8 +155,7 @@ impl<'s> ReceivedPacks<'s> {
         let to = self.own.pack_path(&id);
         match fs_err::hard_link(from, &to) {
             Ok(()) => Ok(()),
-            // `to` may be a link to `from`, and copying a file onto itself would empty
-            // it.
+            // `to` may be a link to `from`, and a copy of a file onto itself would empty the file.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 Err(PathError::when("link", from)(error).into())
             }
@@ -177,11 +175,11 @@ impl<'s> ReceivedPacks<'s> {
 
     /// Checks every object of a received pack and adds the pack to [`ReceivedPacks::own`].
     ///
-    /// Checked: the footer, every frame, every object against its id except chunk lists
-    /// ([`ReceivedPacks::check_lists`]), and that no object was received before.
+    /// Checked: the footer, every frame, every object against its id, and that no object is
+    /// received twice. **Not** checked: chunk lists; see [`ReceivedPacks::check_lists`].
     ///
     /// # Errors
-    /// [`BundleError::Duplicate`], and [`BundleError::Store`] with what is wrong.
+    /// [`BundleError::Duplicate`], and [`BundleError::Store`] if the pack is damaged.
     pub fn check(&mut self, id: PackId, observer: &dyn Observer) -> Result<(), BundleError> {
         let pack = PackFile::open(&self.own.pack_path(&id), id)?;
         let objects = pack.objects()?;
@@ -191,8 +189,8 @@ impl<'s> ReceivedPacks<'s> {
         Ok(())
     }
 
-    /// Adds a linked pack whose frames and objects were verified before, as by
-    /// [`Store::complete`]. Checked: that no object was received before.
+    /// Adds a linked pack whose frames and objects the caller has verified, for example with
+    /// [`Store::complete`]. Checks that no object is received twice.
     ///
     /// # Errors
     /// As [`ReceivedPacks::check`].
@@ -228,8 +226,8 @@ impl<'s> ReceivedPacks<'s> {
         self.packs.push(id);
     }
 
-    /// Links a pack that was checked before and adds it. Its objects are assumed to
-    /// match their ids, except chunk lists.
+    /// Links a pack and adds it. The caller must have checked its objects against their ids, except
+    /// chunk lists.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read or linked.
@@ -241,7 +239,7 @@ impl<'s> ReceivedPacks<'s> {
         Ok(())
     }
 
-    /// Records the errors of wrong chunk lists, and that the contents behind all others were
+    /// Records the errors of wrong chunk lists, and that the contents behind all other lists were
     /// hashed.
     pub(super) fn set_proven(&mut self, wrong_lists: HashMap<ObjectId, StoreError>) {
         (self.wrong_lists, self.is_proven) = (wrong_lists, true);
@@ -252,12 +250,12 @@ impl<'s> ReceivedPacks<'s> {
         &self.wrong_lists
     }
 
-    /// Takes the error of a wrong chunk list that cannot be left out.
+    /// Removes and returns the error of a wrong chunk list that cannot be left out.
     pub fn take_wrong_list(&mut self, id: &ObjectId) -> Option<StoreError> {
         self.wrong_lists.remove(id)
     }
 
-    /// Returns the packs that were received and added.
+    /// Returns the received packs.
     pub fn packs(&self) -> &[PackId] {
         &self.packs
     }
@@ -272,13 +270,13 @@ impl<'s> ReceivedPacks<'s> {
         &self.own
     }
 
-    /// Returns the store that the packs are meant for.
+    /// Returns the store that will adopt the packs.
     pub fn target(&self) -> &'s Store {
         self.target
     }
 
-    /// Returns true if packs of the target have gone since this began. An object that
-    /// was found in the target may then be gone, too; otherwise it is still there.
+    /// Returns true if packs of the target have disappeared since the reception began. If not,
+    /// every object that the caller has found in the target still exists.
     ///
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
@@ -287,8 +285,8 @@ impl<'s> ReceivedPacks<'s> {
         Ok(!gone(self.target).is_subset(&self.gone))
     }
 
-    /// Looks up an object among the received packs, then in the target. Received chunk lists that
-    /// are [wrong](Self::wrong_lists) are not found.
+    /// Looks up an object in the received packs, then in the target. Does not find received chunk
+    /// lists that are [wrong](Self::wrong_lists).
     ///
     /// # Errors
     /// [`StoreError`] when an index cannot be read.
@@ -303,11 +301,10 @@ impl<'s> ReceivedPacks<'s> {
         if self.wrong_lists.contains_key(id) { Ok(None) } else { self.own.locate(id) }
     }
 
-    /// Returns true if a [located](Self::locate) object can be read without fetching
-    /// it.
+    /// Returns true if a [located](Self::locate) object can be read without a fetch.
     ///
     /// # Errors
-    /// [`StoreError`] when its pack cannot be read.
+    /// [`StoreError`] if the pack of the object cannot be read.
     pub fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
         match (self.locate_received(id)?, self.target.locate(id)?) {
             (None, Some(place)) => self.target.is_here(&place),
@@ -316,19 +313,19 @@ impl<'s> ReceivedPacks<'s> {
     }
 
     /// Returns true if the caller should visit the objects that an object of the target refers to.
-    /// If an object lies elsewhere, everything that it refers to is complete there, so it is not
-    /// fetched for that.
+    /// Returns false for an object that is not stored locally: the remote has all objects that it
+    /// refers to, so no fetch is needed.
     ///
     /// # Errors
-    /// [`StoreError`] when its pack cannot be read.
+    /// [`StoreError`] if the pack of the object cannot be read.
     pub fn should_descend(&self, place: &ObjectLocation) -> Result<bool, StoreError> {
         Ok(place.kind != ObjectKind::Blob && self.target.is_here(place)?)
     }
 
-    /// Reads an object from the received packs, else from the target.
+    /// Reads an object from the received packs, or else from the target.
     ///
     /// # Errors
-    /// [`StoreError`] when the object is in neither, or damaged.
+    /// [`StoreError`] if the object is damaged or in neither store.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         match self.locate_received(id)? {
             Some(_) => self.own.object(id, kind),
@@ -336,17 +333,16 @@ impl<'s> ReceivedPacks<'s> {
         }
     }
 
-    /// Adds the received packs to the target, durably. The caller must have verified
-    /// that they are complete. A pack of which the target has some objects is copied
-    /// without those.
+    /// Adds the received packs to the target, durably. The caller must have verified that the packs
+    /// are complete. If the target already has some objects of a pack, copies only the other
+    /// objects.
     ///
     /// # Errors
-    /// [`StoreError`]; the target may then have some of the objects, but nothing refers
-    /// to them.
+    /// [`StoreError`]. The target may then have some of the objects, but no commit refers to them.
     pub fn adopt(self, level: i32) -> Result<WriteStats, StoreError> {
         let _all_at_once = self.target.adoption_lock.read();
         let ordered = self.ordered()?;
-        // The index of the received packs is not used any more.
+        // Free the index of the received packs, which is no longer used.
         self.own.change_catalog(|catalog| *catalog = Catalog::default());
         let mut moved = WriteStats::default();
         let mut mixed = Vec::new();
@@ -363,7 +359,7 @@ impl<'s> ReceivedPacks<'s> {
                 mixed.push(pack);
                 continue;
             }
-            // Moving the pack makes a partial copy whole, and replaces a damaged one.
+            // The moved pack replaces a partial or damaged copy.
             if known == 0 || self.target.is_partial(id) || self.target.is_damaged(id) {
                 self.move_pack(&pack, objects, &mut moved)?;
             } else if known < objects.len() {
@@ -383,7 +379,7 @@ impl<'s> ReceivedPacks<'s> {
                 Ok(!self.wrong_lists.contains_key(&object.id) && writer.claim(object)?)
             })?;
         }
-        // This also makes the moved packs durable.
+        // `finish` also makes the moved packs durable.
         let added = writer.finish()?;
         Ok(WriteStats {
             objects: added.objects + moved.objects,
@@ -393,8 +389,8 @@ impl<'s> ReceivedPacks<'s> {
         })
     }
 
-    /// Adds the received packs to the target, durably and unchanged: other stores know
-    /// them by their names. The caller must have verified that they are complete.
+    /// Adds the received packs to the target, durably. Keeps all packs unchanged, because other
+    /// stores refer to their names. The caller must have verified that the packs are complete.
     ///
     /// # Errors
     /// As [`ReceivedPacks::adopt`].
@@ -403,14 +399,13 @@ impl<'s> ReceivedPacks<'s> {
         let ordered = self.ordered()?;
         self.own.change_catalog(|catalog| *catalog = Catalog::default());
         let mut moved = WriteStats::default();
-        // Another process may have added some of them meanwhile.
+        // Skip packs that another process has added meanwhile.
         let present = self.target.packs();
         let is_here = |id: &PackId| {
             let is_there = present.binary_search(id).is_ok();
             is_there && !self.target.is_partial(id) && !self.target.is_damaged(id)
         };
-        // Syncing all packs first keeps the time between the first rename and the last
-        // one short.
+        // Sync all packs first, to shorten the time between the first rename and the last one.
         if self.packs.len() > 1 {
             for id in &self.packs {
                 self.target.disk().sync_file(&self.own.pack_path(id))?;
@@ -448,16 +443,16 @@ impl<'s> ReceivedPacks<'s> {
     }
 }
 
-/// Takes the next bytes of a pack.
+/// Receives the next bytes of a pack.
 pub type Receive<'a> = dyn FnMut(&[u8]) -> Result<(), BundleError> + 'a;
 
 impl PackFile {
-    /// Checks every frame, and every object against its id, except chunk lists. Ends
-    /// early without an error when the user asks to stop.
+    /// Checks every frame, and every object except chunk lists against its id. Ends early without
+    /// an error when the user asks to stop.
     ///
     /// # Errors
-    /// [`StoreError`] with what is wrong. A pack of more than
-    /// [`limits::PACK_RAW_BYTES`] raw bytes is refused before anything is expanded.
+    /// [`StoreError`] if the pack is damaged. Refuses a pack of more than
+    /// [`limits::PACK_RAW_BYTES`] raw bytes before decompressing any frame.
     pub fn check(
         &self,
         objects: &[PackedObject],
@@ -467,9 +462,9 @@ impl PackFile {
         FormatError::check_limit("expanded bytes", claimed, limits::PACK_RAW_BYTES)
             .map_err(|source| StoreError::Format { pack: self.id(), source })?;
         let frames: Vec<FrameObjects<'_>> = self.by_frame(objects).collect();
-        // rayon's threads take jobs in the order in which they are queued, and each
-        // batch is a job of its own. So the frames of other packs are checked between
-        // two batches, and a short pack that expands to many bytes does not delay them.
+        // rayon's threads take jobs in the order of the queue, and each batch is a job of its own.
+        // So threads check frames of other packs between two batches, and a short pack that expands
+        // to many bytes does not delay other packs.
         let batch_bytes = rayon::current_num_threads() as u64 * BATCH_BYTES_PER_THREAD;
         let mut rest = frames.as_slice();
         while !rest.is_empty() && !observer.cancelled() {
@@ -489,7 +484,8 @@ impl PackFile {
         Ok(())
     }
 
-    /// Checks a frame and its objects against their ids, except chunk lists.
+    /// Verifies the checksum of a frame, and checks its objects except chunk lists against their
+    /// ids.
     ///
     /// # Errors
     /// [`StoreError`] with what is wrong.
@@ -497,8 +493,7 @@ impl PackFile {
         self.check_stored(contents, &self.stored(contents.frame)?)
     }
 
-    /// Does the same as [`PackFile::check_frame`] for stored bytes that were read
-    /// before.
+    /// Like [`PackFile::check_frame`], for stored bytes that the caller has read and verified.
     pub(super) fn check_stored(
         &self,
         contents: FrameObjects<'_>,

@@ -1,10 +1,10 @@
-//! Packs that lie elsewhere, and their stubs.
+//! Packs of a remote, and their stubs.
 //!
-//! A store may hold stubs in `partial/`. A stub is a sparse file of the length of its pack: only
-//! the bytes before and after the frames are written, with a hole where the frames belong. A frame
-//! that is missing locally when it is read is fetched, and written into the stub for the next time.
-//! The checksum of a frame shows whether it is stored locally. So no record of it is needed, only
-//! the ends of a stub must be synced, and a damaged frame is simply fetched again.
+//! A store may have stubs in `partial/`. A stub is a sparse file of the length of its pack: it has
+//! the bytes before and after the frames, and a hole in place of the frames. A reader fetches an
+//! absent frame and writes it into the stub for the next reader. A frame is stored locally if its
+//! bytes match its checksum. So the store needs no record of local frames, syncs only the ends of a
+//! stub, and fetches a damaged frame again.
 
 use std::{
     fmt::{self, Debug},
@@ -27,43 +27,40 @@ use crate::{
 
 /// The source of the frames of stubs.
 pub trait RemoteFrames: Debug + Send + Sync {
-    /// Reads all bytes of a pack in `range`. Waits for them if a request is under way.
-    /// The caller detects a wrong length or wrong bytes.
+    /// Reads all bytes of a pack in `range`. Waits for a request that is already in flight. The
+    /// caller checks the length and the bytes.
     ///
     /// # Errors
-    /// [`RemoteFrameError`], with a message for the user.
+    /// [`RemoteFrameError`] with a message for the user.
     fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError>;
 
-    /// Prefetches ranges that will be read, in the order of need. Returns without
-    /// waiting.
+    /// Prefetches ranges, in the order of the later reads. Returns without waiting.
     fn prefetch(&self, ranges: &[(PackId, Range<u64>)]);
 
-    /// Discards the copy that [`RemoteFrames::read`] has kept of the bytes in `range`, if
-    /// any, because it does not match the checksum. The next read requests them again.
+    /// Discards any cached bytes of `range`, because they do not match the checksum. The next read
+    /// requests the bytes again.
     fn discard(&self, _pack: PackId, _range: Range<u64>) {}
 
-    /// Returns outlines of other packs that hold objects of these damaged or lost frames, or
-    /// nothing if there are none.
+    /// Returns outlines of the other packs that hold objects of these damaged or lost frames.
     fn other_copies(&self, _pack: PackId, _offsets: &[u64]) -> Vec<PackOutline> {
         Vec::new()
     }
 
-    /// Records that a frame was in its stub and need not be fetched.
+    /// Records that a stub had a frame, so that no fetch was needed.
     fn record_hit(&self) {}
 
-    /// Records that the copy of a pack in this store is damaged. Returns true if the
-    /// pack certainly exists elsewhere; the damaged part is then read there.
+    /// Records that the copy of a pack in this store is damaged. Returns true if the remote
+    /// certainly has the pack; the caller then fetches the damaged part.
     fn record_damage(&self, _pack: PackId) -> bool {
         false
     }
 
-    /// Returns where a pack lies, in words for the user, if that is known.
+    /// Returns the location of a pack in words for the user, or `None` if unknown.
     fn location(&self, _pack: PackId) -> Option<String> {
         None
     }
 
-    /// Returns true if fetched contents are to be kept in the stub. Metadata is always
-    /// kept.
+    /// Returns true to keep fetched contents in the stub. Metadata is always kept.
     fn keeps_contents(&self) -> bool {
         true
     }
@@ -72,7 +69,7 @@ pub trait RemoteFrames: Debug + Send + Sync {
 /// Why bytes could not be fetched.
 #[derive(Debug)]
 pub struct RemoteFrameError {
-    /// What the caller can do about it.
+    /// What the caller can do about the error.
     pub kind: ErrorKind,
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
@@ -105,7 +102,7 @@ impl Store {
         self.open_pack(id)?.outline()
     }
 
-    /// Makes a stub of a pack that lies elsewhere, and indexes its objects.
+    /// Creates a stub of a remote pack, and indexes its objects.
     ///
     /// # Errors
     /// As [`Store::add_stubs`].
@@ -113,14 +110,14 @@ impl Store {
         self.add_stubs([outline])
     }
 
-    /// Makes stubs of packs that lie elsewhere, and indexes their objects. They are durable when
-    /// this returns. A pack that is stored locally, whole or in part, stays as it is.
+    /// Creates stubs of remote packs, durably, and indexes their objects. Skips packs that this
+    /// store already has, whole or in part, except unreadable stubs.
     ///
-    /// Checked: header, footer and trailer. **Not** checked: that the outline belongs
-    /// to the pack of that name. Objects are checked when they are read.
+    /// Checked: header, footer and trailer. **Not** checked: that the outline belongs to the pack
+    /// of that name. Readers check the objects.
     ///
     /// # Errors
-    /// [`StoreError::Format`], [`StoreError::Io`]; some of the stubs may exist then.
+    /// [`StoreError::Format`], [`StoreError::Io`]. Some of the stubs may then exist.
     pub fn add_stubs<'o>(
         &self,
         outlines: impl IntoIterator<Item = &'o PackOutline>,
@@ -143,7 +140,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a stub and renames it into place. Returns `None` when the pack is stored locally.
+    /// Writes a stub and renames it into place. Returns `None` if the store already has the pack or
+    /// a readable stub.
     fn write_stub(&self, outline: &PackOutline) -> Result<Option<FinishedPack>, StoreError> {
         let id = outline.id;
         let is_unreadable =
@@ -176,14 +174,13 @@ impl Store {
         Ok(file)
     }
 
-    /// Replaces a pack that also lies elsewhere with a stub, durably. Later reads fetch
-    /// its frames again; a reader that has the file open can go on reading it. Returns
-    /// true if this was done. It is not done while another process fills the pack or
-    /// makes it whole, or if `may` returns false; `may` is called while no other
-    /// process can change the pack. **Not** checked: that the pack lies elsewhere.
+    /// Replaces a pack with a stub, durably, to free disk space. Later reads fetch the frames
+    /// again; a reader with an open file can go on. Returns true if the pack was replaced. Returns
+    /// false if another process fills or completes the pack, or if `may` returns false. Calls `may`
+    /// while no other process can change the pack. Does **not** check that the remote has the pack.
     ///
-    /// If the disk has no room for the stub, the pack is removed first. If the stub
-    /// cannot be written even then, this store does not know the pack any more.
+    /// If the disk has no room for the stub, removes the pack first. If the stub still cannot be
+    /// written, this store loses the pack.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read, or the stub cannot be written.
@@ -191,13 +188,12 @@ impl Store {
         self.replace_locked_with_stub(id, may, &|| self.outline(id))
     }
 
-    /// Replaces the copy of a pack that lies elsewhere with a stub made of `outline`,
-    /// in whatever state the copy is. Returns true if this was done, as
-    /// [`Store::evict_pack`].
+    /// Replaces a pack in any state, even an unreadable one, with a stub made of `outline`. Returns
+    /// true if the pack was replaced, like [`Store::evict_pack`].
     ///
     /// # Errors
-    /// [`StoreError::Format`] when the outline is damaged; other errors when the stub
-    /// cannot be written.
+    /// [`StoreError::Format`] if the outline is damaged, and other errors if the stub cannot be
+    /// written.
     pub fn renew_stub(
         &self,
         outline: &PackOutline,
@@ -231,15 +227,14 @@ impl Store {
         };
         let path = layout.path(completeness, id);
         let Ok(locked) = fs_err::File::open(&path) else { return Ok(false) };
-        // The lock is held until the catalog is updated, as in [`Store::complete`].
+        // Hold the lock until the catalog is updated, like [`Store::complete`].
         if locked.file().try_lock().is_err() || !is_file_at(locked.file(), &path)? || !may() {
             return Ok(false);
         }
         let outline = outline()?;
         let replaced = match self.replace_with_stub(&outline) {
             Err(error) if error.is_full() => {
-                // A process that has the file open keeps its bytes readable and its
-                // disk space in use until it closes the file.
+                // Close the file: an open file keeps its disk space in use.
                 if let Some(slot) = self.catalog().slot(id) {
                     *slot.open.lock() = None;
                 }
@@ -258,7 +253,7 @@ impl Store {
         self.change_catalog(|catalog| {
             catalog.place_pack(*id, layout.path(Completeness::Partial, id), Completeness::Partial);
             if let Some(slot) = catalog.slot(id) {
-                // The open file may be an earlier stub, which was replaced.
+                // Close an open file, which may be an earlier stub.
                 *slot.open.lock() = None;
             }
         });
@@ -279,24 +274,25 @@ impl Store {
         Ok(disk.sync_folder(&layout.partial)?)
     }
 
-    /// Returns when the pack was last read, if it was read since this store was opened and since
-    /// the pack was added to it, whole or in part. Only stores that can fetch frames record this.
+    /// Returns the time of the last read of a pack by this open store, or `None` without a read
+    /// since the pack was added, whole or as a stub. Only a store that can fetch frames records
+    /// this time.
     pub fn last_used(&self, id: &PackId) -> Option<SystemTime> {
         self.catalog().slot(id).and_then(|slot| slot.used())
     }
 
-    /// Returns the ids of all packs. Of packs that are added together, the list has
-    /// either all or none.
+    /// Returns the ids of all packs. Waits for a running adoption, so the list has either all or
+    /// none of the packs that are added together.
     pub fn consistent_packs(&self) -> Vec<PackId> {
         let _nobody_adds = self.adoption_lock.write();
         self.packs()
     }
 
-    /// Makes the store fetch absent frames from `remote`.
+    /// Lets the store fetch absent frames from `remote`.
     #[must_use]
     pub fn with_remote_frames(mut self, remote: Arc<dyn RemoteFrames>) -> Self {
         self.fetcher = Some(Arc::new(Fetcher::new(remote, self.disk().clone())));
-        // Packs that are open have no fetcher.
+        // Close all packs, because open packs have no fetcher.
         for slot in &self.catalog().packs {
             *slot.open.lock() = None;
         }
@@ -305,11 +301,11 @@ impl Store {
 }
 
 impl PackFile {
-    /// Reads the pack's outline again from the file and checks it.
+    /// Reads the pack's outline from the file and checks it.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when the outline cannot be read, [`StoreError::Format`] when
-    /// it was damaged since the pack was opened.
+    /// [`StoreError::Io`] if the outline cannot be read, [`StoreError::Format`] if it was damaged
+    /// after the pack was opened.
     pub fn outline(&self) -> Result<PackOutline, StoreError> {
         let read = || {
             let (id, file_bytes) = (self.id(), self.file_bytes());

@@ -1,4 +1,4 @@
-//! Index segments: tables from object id to place, for the objects of some packs.
+//! Index segments: tables from object id to location, for the objects of some packs.
 //!
 //! A segment is a [table](crate::format::table) with 48-byte records:
 //!
@@ -10,10 +10,10 @@
 //! | 40     | 4     | offset in the frame's raw bytes, u32              |
 //! | 44     | 4     | length, u32                                       |
 //!
-//! The table's meta data is the list of packs, 32 bytes each. A segment holds every
-//! object of each pack that it lists. An object in several of these packs has a record
-//! for each: if one pack is removed, the object must still be found in the others. Records of
-//! packs that are gone are dead; the next merge drops them.
+//! The metadata of the table is the list of packs, 32 bytes each. A segment has every object of
+//! each listed pack. An object in several of these packs has a record for each pack: lookups still
+//! find the object after the removal of one pack. The records of removed packs are dead; the next
+//! merge drops them.
 
 use std::{
     collections::{BinaryHeap, HashMap},
@@ -51,8 +51,8 @@ const MAX_PACKS: u32 = 1 << 28;
 
 pub(super) type IndexRecord = [u8; RECORD_BYTES];
 
-/// Makes the records of a pack's objects, sorted, with one record for each id and kind: a content
-/// may be stored as a chunk list and, as the chunk of another content, as a blob.
+/// Returns the sorted records of a pack's objects, one for each id and kind. A content may be
+/// stored both as a chunk list and, as a chunk of another content, as a blob.
 pub(super) fn records(pack: u32, frames: &[Frame], objects: &[PackedObject]) -> Vec<IndexRecord> {
     let mut records = Vec::with_capacity(objects.len());
     let mut rest = objects.iter();
@@ -87,8 +87,7 @@ fn field(record: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
 }
 
-/// Decodes the place in a record. Its pack number still refers to the segment's own
-/// list.
+/// Decodes the location in a record. Its pack number still refers to the segment's own list.
 fn place(record: &[u8]) -> Option<ObjectLocation> {
     let pack = field(record, 32);
     let kind = ObjectKind::from_code((pack >> 28) as u8)?;
@@ -101,7 +100,8 @@ fn place(record: &[u8]) -> Option<ObjectLocation> {
     })
 }
 
-/// A digest of the records of one pack, whatever their order and the number of the pack.
+/// A digest of the records of one pack. It does not depend on the order of the records or on the
+/// number of the pack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RecordsDigest {
     records: u64,
@@ -121,7 +121,7 @@ impl RecordsDigest {
 #[derive(Debug)]
 pub(super) struct Segment {
     source: SegmentRecords,
-    /// The packs that it covers.
+    /// The packs whose objects the segment has.
     packs: Vec<PackId>,
     /// For each pack, its number in the open store; `None` if the pack is gone.
     numbers: Vec<Option<u32>>,
@@ -146,7 +146,7 @@ impl Segment {
         Ok(Self::new(SegmentRecords::File(table), packs, numbers))
     }
 
-    /// Makes a segment in memory from the sorted records of one pack.
+    /// Creates a segment in memory from the sorted records of one pack.
     pub(super) fn in_memory(
         pack: PackId,
         records: Vec<IndexRecord>,
@@ -164,12 +164,12 @@ impl Segment {
         &self.packs
     }
 
-    /// Returns true if at least one of its packs still exists.
+    /// Returns true if at least one pack of the segment still exists.
     pub(super) fn is_live(&self) -> bool {
         self.numbers.iter().any(Option::is_some)
     }
 
-    /// Returns the path of its file, unless it is in memory.
+    /// Returns the path of the segment's file, or `None` for a segment in memory.
     pub(super) fn path(&self) -> Option<&Path> {
         match &self.source {
             SegmentRecords::File(table) => Some(table.path()),
@@ -177,8 +177,8 @@ impl Segment {
         }
     }
 
-    /// Returns the records of one pack as a segment of that pack alone has them; `None` if the
-    /// segment does not cover the pack or is damaged.
+    /// Returns the records of one pack, renumbered for a segment of that pack alone. Returns `None`
+    /// if the segment does not cover the pack or is damaged.
     pub(super) fn records_of(&self, pack: &PackId) -> Option<Vec<IndexRecord>> {
         let wanted = self.packs.iter().position(|id| id == pack)? as u32;
         let mut found = Vec::new();
@@ -193,7 +193,7 @@ impl Segment {
         Some(found)
     }
 
-    /// Returns a digest of the records of each pack that it covers.
+    /// Returns a digest of the records of each covered pack.
     ///
     /// # Errors
     /// [`TableError`] when the file is damaged.
@@ -217,8 +217,8 @@ impl Segment {
         }
     }
 
-    /// Returns the first place of an object that `is_acceptable` accepts, in a pack that
-    /// exists.
+    /// Returns the first location of an object that is in an existing pack and that `is_acceptable`
+    /// accepts.
     pub(super) fn find(
         &self,
         id: &ObjectId,
@@ -258,7 +258,7 @@ impl Segment {
         Some(ObjectLocation { pack, ..place })
     }
 
-    /// Calls `visit` for each object from `low` to `high` whose pack exists, until it
+    /// Calls `visit` for each object from `low` to `high` in an existing pack, until `visit`
     /// returns false.
     pub(super) fn between(
         &self,
@@ -278,7 +278,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Returns a record by its number; `None` after the last one.
+    /// Returns a record by its number, or `None` after the last record.
     fn record(&self, index: u64) -> Result<Option<&[u8]>, TableError> {
         match &self.source {
             SegmentRecords::File(table) if index < table.records() => table.record(index).map(Some),
@@ -306,9 +306,8 @@ pub(super) fn write(
 
 /// Merges segments into one at `path`, without the records of packs that are gone.
 ///
-/// An object keeps a record for each pack that has it. With a single record, that pack
-/// might be about to be removed, or another process might have removed it since the
-/// packs were listed.
+/// An object keeps a record for each pack that has it. The pack of a single record might be removed
+/// soon, or might have been removed since the last listing.
 ///
 /// Memory: one record for each segment, and the records of one object.
 pub(super) fn merge(
@@ -334,8 +333,8 @@ pub(super) fn merge(
     for (which, segment) in segments.iter().enumerate() {
         push_next(&mut heap, segment, which, 0)?;
     }
-    // Records of one object, with their new pack numbers. Each segment sorted them by
-    // its own numbers, so they are sorted again when all have been read.
+    // Records of one object, with their new pack numbers. Each segment sorts by its own numbers, so
+    // `push_all` sorts these records again.
     let mut same: Vec<IndexRecord> = Vec::new();
     while let Some(std::cmp::Reverse((mut record, which, index))) = heap.pop() {
         push_next(&mut heap, segments[which], which, index + 1)?;
@@ -355,7 +354,7 @@ pub(super) fn merge(
     Ok(writer.finish(&meta)?)
 }
 
-/// Writes the records of one object, one for each pack.
+/// Sorts the records of one object, writes one for each pack and kind, and clears the list.
 fn push_all(writer: &mut TableWriter, records: &mut Vec<IndexRecord>) -> Result<(), PathError> {
     records.sort_unstable_by_key(|record| (field(record, 32), *record));
     records.dedup_by_key(|record| field(record, 32));

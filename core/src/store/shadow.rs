@@ -1,15 +1,14 @@
-//! Shadows: objects that are stored but must not be relied on.
+//! Shadows: marks of stored objects that must not be relied on.
 //!
-//! A shadowed object is *dead* (no kept commit refers to it, and it may be deleted) or
-//! *damaged* (its bytes are wrong or unreadable). Writers treat it as new and store it
-//! again. Readers prefer any other place of it, and try this one last. A pack with a
-//! shadowed object is neither sent nor merged whole.
+//! A shadowed object is *dead* (no kept commit refers to it, and garbage collection may delete it)
+//! or *damaged* (its bytes are wrong or unreadable). Writers treat the object as new and store it
+//! again. Readers try the shadowed copy after all other copies. A pack with a shadowed object is
+//! neither sent nor merged as a whole.
 //!
 //! The table is the file `shadow` of a store, in the format of
-//! [`format::shadow`](crate::format::shadow). It is replaced under the lock
-//! `shadow.lock`. It cannot be derived from the packs. While it is unreadable, all
-//! packs count as shadowed, until [`verify`](crate::ops::verify) has checked each of
-//! them.
+//! [`format::shadow`](crate::format::shadow). A process replaces the file under the lock
+//! `shadow.lock`. The table cannot be derived from the packs. If it is damaged, all packs count as
+//! shadowed until [`verify`](crate::ops::verify) has checked each pack.
 
 use std::{collections::BTreeSet, io, path::Path, sync::Arc};
 
@@ -35,14 +34,14 @@ use crate::{
 /// Name of the table in a store.
 pub(super) const TABLE: &str = "shadow";
 
-/// The file that is locked while the table is replaced.
+/// The file that a process locks while it replaces the table.
 const LOCK: &str = "shadow.lock";
 
-/// The shadowed objects, as far as this process knows them.
+/// The shadowed objects that this process knows.
 #[derive(Debug, Default)]
 pub(super) struct Shadows {
     table: ShadowTable,
-    /// True if the table is damaged: every pack counts as shadowed then.
+    /// True if the table is damaged. Then every pack counts as shadowed.
     is_unknown: bool,
     /// XXH3-64 of the table file; 0 if there is no file.
     checksum: u64,
@@ -50,7 +49,7 @@ pub(super) struct Shadows {
     is_unsaved: bool,
 }
 
-/// A version of the shadows at one moment, for comparison with a later one.
+/// The version of the shadows at one moment, for comparison with a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowVersion {
     pub(super) checksum: u64,
@@ -58,8 +57,7 @@ pub struct ShadowVersion {
 }
 
 impl Shadows {
-    /// Loads the shadow table. Leaves out the damage of packs that this process has
-    /// written again since.
+    /// Loads the shadow table, without the damage of packs that this process has healed.
     ///
     /// # Errors
     /// As [`Shadows::read`].
@@ -71,13 +69,13 @@ impl Shadows {
     /// Reads the table at `path`.
     ///
     /// # Errors
-    /// [`StoreError::Shadow`] when a newer snap wrote it, [`StoreError::Io`].
+    /// [`StoreError::Shadow`] if a newer snap wrote the table, and [`StoreError::Io`].
     fn read(path: &Path) -> Result<Self, StoreError> {
         let bytes = match read_at_most(path, limits::SHADOW_BYTES) {
             Ok(bytes) => bytes,
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound => return Ok(Self::default()),
-                // snap never writes such a table, so it is damaged.
+                // snap never writes such a table, so the table is damaged.
                 io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
                     return Ok(Self { is_unknown: true, checksum: 1, ..Self::default() });
                 }
@@ -119,7 +117,7 @@ impl Shadows {
         self.is_unknown || self.table.has(pack, Reason::Damaged)
     }
 
-    /// Returns the shadows without the damage of a pack that was written again.
+    /// Returns the shadows without the damage of one pack.
     fn without_damage(&self, pack: &PackId) -> Self {
         let mut table = self.table.clone();
         table.remove(pack, Reason::Damaged);
@@ -127,7 +125,7 @@ impl Shadows {
     }
 }
 
-/// Returns the pack, and the objects in it, that an error reports as damaged.
+/// Returns the pack that an error reports as damaged, and the damaged part of it.
 pub fn damage(error: &StoreError) -> Option<(PackId, ShadowedPart)> {
     let pack = error.damaged_pack().filter(|_| error.kind() == ErrorKind::Damaged)?;
     let part = match error {
@@ -145,19 +143,19 @@ impl Store {
         self.catalog().shadows.version()
     }
 
-    /// Returns the shadow table, as this open store knows it.
+    /// Returns the shadow table that this open store knows.
     pub fn shadow_table(&self) -> ShadowTable {
         self.catalog().shadows.table.clone()
     }
 
-    /// Returns true if any object of a pack is shadowed. Such a pack is neither sent
-    /// nor merged whole.
+    /// Returns true if any object of a pack is shadowed. Such a pack is neither sent nor merged as
+    /// a whole.
     pub fn is_shadowed(&self, pack: &PackId) -> bool {
         self.catalog().shadows.touches(pack)
     }
 
-    /// Returns true if an object of a pack is shadowed individually, not because the
-    /// whole pack is.
+    /// Returns true if the shadow table lists an object of a pack by its id. Returns false if only
+    /// the whole pack is shadowed.
     pub fn is_shadowed_alone(&self, pack: &PackId, id: &ObjectId) -> bool {
         self.catalog().shadows.table.entries().any(|(other, _, part)| {
             other == pack && matches!(part, ShadowedPart::Objects(ids) if ids.contains(id))
@@ -231,8 +229,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Shadows the damage that an error reports, for this open store only: readers
-    /// never write to the store.
+    /// Shadows the damage that an error reports, for this open store only, since readers never
+    /// write to the store.
     pub(super) fn shadow_in_memory(&self, error: &StoreError) {
         if let Some((pack, part)) = damage(error) {
             self.add_in_memory(pack, part);
@@ -262,14 +260,14 @@ impl Store {
         self.change_shadows(&|table| table.add(pack, Reason::Damaged, part.clone()))
     }
 
-    /// Removes the damage of a pack that was read and hashed since, for this open store
-    /// only.
+    /// Removes the damage of a pack from the shadows of this open store, because the caller has
+    /// found all bytes of the pack right.
     pub fn mark_sound(&self, pack: &PackId) {
         self.change_catalog(|catalog| catalog.heal(pack));
     }
 
-    /// Removes the damage of packs from the table, durably, after they were written
-    /// again or verified. Their names must be durable.
+    /// Removes the damage of healed packs from the table, durably. The names of these packs must be
+    /// durable.
     ///
     /// # Errors
     /// As [`Store::change_shadows`] and [`Store::reindex`].
@@ -284,13 +282,13 @@ impl Store {
             }
         })?;
         self.change_catalog(|catalog| catalog.healed.retain(|pack| !healed.contains(pack)));
-        // Index records that were made from the damaged file may be wrong.
+        // The index records of a damaged file may be wrong.
         self.reindex()
     }
 }
 
 impl Shadows {
-    /// Returns the table. If it is lost, returns one that shadows every existing pack.
+    /// Returns the table, or a table that shadows every existing pack if the table is damaged.
     fn known_table(&self, catalog: &Catalog) -> ShadowTable {
         let mut table = self.table.clone();
         if self.is_unknown {
@@ -314,8 +312,8 @@ impl Shadows {
 }
 
 impl Catalog {
-    /// Removes the damage of a pack, which was just written or read completely and
-    /// hashes to its name.
+    /// Removes the damage of a pack. The caller has just written the whole pack, or read it and
+    /// compared its hash with its name.
     pub(super) fn heal(&mut self, id: &PackId) {
         if !self.shadows.is_damaged(id) {
             return;
@@ -323,7 +321,7 @@ impl Catalog {
         self.shadows = Arc::new(self.shadows.without_damage(id));
         self.healed.push(*id);
         if let Some(slot) = self.slot(id) {
-            // The open file is the damaged one.
+            // Close the open file, which is the damaged copy.
             *slot.open.lock() = None;
         }
     }

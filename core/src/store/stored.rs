@@ -1,4 +1,4 @@
-//! Checks whether a content is stored completely, without reading the content again.
+//! Checks that a content is stored completely, without reading the whole content.
 
 use crate::{
     base::id::{BlobId, ObjectId, PackId},
@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl ObjectWriter<'_> {
-    /// Returns true if a content is stored, or about to be stored, with all of its
-    /// chunks. A chunk list that turns out to be damaged is shadowed.
+    /// Returns true if a content is stored, or about to be stored, with all of its chunks. Shadows
+    /// a damaged chunk list.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
@@ -53,8 +53,8 @@ impl ObjectWriter<'_> {
         }
     }
 
-    /// Returns true if the object is [stored](crate::store::Store::is_stored). A wrong object in an
-    /// unproven pack is shadowed.
+    /// Returns true if the object is [stored](crate::store::Store::is_stored). Shadows a wrong
+    /// object in an unproven pack.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read or the shadow table cannot be written.
@@ -62,9 +62,9 @@ impl ObjectWriter<'_> {
         self.store.is_stored_or(id, &|error| self.shadow_damage(error))
     }
 
-    /// Shadows the damage that an error reports, so that this writer stores the objects
-    /// again. A writer that only counts shadows it for the open store; any other writer
-    /// does so durably. Does nothing for other errors.
+    /// Shadows the damage that an error reports, so that this writer stores the objects again. A
+    /// counting writer shadows the damage for this open store only; any other writer shadows it
+    /// durably. Does nothing for other errors.
     ///
     /// # Errors
     /// As [`Store::change_shadows`](crate::store::Store::change_shadows).
@@ -72,9 +72,8 @@ impl ObjectWriter<'_> {
         damage(error).map_or(Ok(()), |(pack, part)| self.shadow(pack, part))
     }
 
-    /// Shadows what made a chunk list unreadable: the damaged objects, or the list
-    /// itself if it breaks its format. A bad list has no other sign of damage, because
-    /// its id is the hash of the content, not of its bytes.
+    /// Shadows the cause of an unreadable chunk list: the damaged objects, or the list itself if it
+    /// is wrong. Hashing cannot detect such a list, because its id is the hash of the content.
     fn shadow_list(&self, id: &ObjectId, error: &StoreError) -> Result<(), StoreError> {
         if damage(error).is_some() {
             return self.shadow_damage(error);

@@ -1,10 +1,10 @@
-//! Removes what killed processes left in `tmp/`.
+//! Removes the leftovers of killed processes from `tmp/`.
 //!
-//! A process [locks](crate::disk::scratch) what it writes there: a pack, a file that a remote
-//! folder receives, one file in each folder of [incoming](crate::store::ReceivedPacks) packs, and
-//! each scratch folder. An entry of these kinds that is not locked has no owner any more. The
-//! other files are small and short-lived, and stay for six hours. Folders with other names belong
-//! to other programs, or to the [staging area](crate::ops::staging_area), and stay.
+//! A process [locks](crate::disk::scratch) its entries: a new pack, an upload to a remote folder,
+//! one file in each folder of [incoming](crate::store::ReceivedPacks) packs, and each scratch
+//! folder. An unlocked entry of these kinds has no owner any more. Other files are small and
+//! short-lived; they are removed after six hours. Folders with other names belong to other programs
+//! or to the [staging area](crate::ops::staging_area), and stay.
 
 use std::{fs::File, path::Path, time::Duration};
 
@@ -17,24 +17,23 @@ pub(super) const INCOMING_PREFIX: &str = "incoming";
 /// Prefix of the names of files that are uploaded to a remote folder.
 pub const UPLOAD_PREFIX: &str = "put-";
 
-/// The file in a folder of incoming packs that its owner locks.
+/// Name of the file that the owner of a folder of incoming packs locks.
 pub(super) const LOCK_FILE: &str = "lock";
 
-/// Minimum age of a folder of incoming packs without a lock file: its owner may be about to create
-/// that file.
+/// Minimum age for the removal of a folder of incoming packs without a lock file. The owner of a
+/// younger folder may be about to create that file.
 const UNLOCKED_AGE: Duration = Duration::from_secs(60);
 
 const OTHER_AGE: Duration = Duration::from_secs(6 * 3600);
 
 impl Store {
-    /// Removes what killed processes left in `tmp/`. Writers do this when they start.
+    /// Removes the leftovers of killed processes from `tmp/`. Writers do this when they start.
     pub fn sweep(&self) {
         run(&self.layout().tmp);
     }
 }
 
-/// Removes abandoned entries from a `tmp/` folder. Failures are ignored: the next sweep
-/// tries again.
+/// Removes abandoned entries from a `tmp/` folder. Ignores failures: the next sweep tries again.
 pub fn run(tmp: &Path) {
     // A symbolic link may lead to files that do not belong to the store.
     if tmp.is_symlink() {
@@ -67,8 +66,8 @@ pub fn run(tmp: &Path) {
     }
 }
 
-/// Removes an abandoned folder. It is renamed first, so that an owner that has just created it and
-/// has not locked it yet notices that it is gone.
+/// Removes an abandoned folder. Renames the folder first: its owner may have created it just now,
+/// and then finds it missing when it takes the lock.
 fn remove_folder(path: &Path) {
     let gone = path.with_file_name(scratch::unique_name(scratch::PREFIX));
     if fs_err::rename(path, &gone).is_ok() {
@@ -76,15 +75,14 @@ fn remove_folder(path: &Path) {
     }
 }
 
-/// Removes a file that a killed process left. Its writer keeps such a file
-/// [locked](scratch::create_locked).
+/// Removes a file unless its writer still has it [locked](scratch::create_locked).
 pub fn remove_abandoned(path: &Path) {
     if let Some(_locked) = locked_abandoned(path) {
         let _ = fs_err::remove_file(path);
     }
 }
 
-/// Locks a file or folder that has no owner. It may be removed while the lock is held.
+/// Locks a file or folder that has no owner. The caller may remove it while holding the lock.
 fn locked_abandoned(path: &Path) -> Option<File> {
     let file = open_unfollowed(path).ok()?;
     file.try_lock().ok()?;

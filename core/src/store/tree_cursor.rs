@@ -1,21 +1,21 @@
-//! A position in one directory, however its tree is split.
+//! A position in one directory, for split and unsplit directories.
 //!
-//! Every walk over trees reads them through a [`TreeCursor`], or through a
-//! [`TreeWalk`](super::TreeWalk), which has one cursor for each level of folders. The
-//! cursor hands out nodes without reading them, so the caller decides which ones to open:
-//! a search skips nodes without the name, a comparison skips nodes that both sides have.
+//! Every walk over trees uses a [`TreeCursor`], or a [`TreeWalk`](super::TreeWalk), which has one
+//! cursor for each level of folders. The cursor returns nodes without reading them, and the caller
+//! decides which nodes to open: a search skips nodes without the name, a comparison skips nodes
+//! that both sides have.
 //!
-//! Before a cursor hands out anything that is in a node, it compares the node with what
-//! the node above states:
+//! Before a cursor returns an item of a node, it compares the node with its record in the parent
+//! node:
 //!
-//! 1. The level is one below that of the node above, so a chain of nodes must end.
-//! 2. The first name is the recorded one. Otherwise one leaf could be used in many
-//!    places, and a few nodes could claim more entries than a reader can process.
+//! 1. The level is one below that of the parent, so a chain of nodes must end.
+//! 2. The first name is the recorded one. Otherwise one leaf could occur in many places, and a few
+//!    nodes could claim more entries than a reader can process.
 //! 3. All names come before the first name of the next node.
 //!
-//! The decoder has checked the order within a node. So all names of a directory strictly
-//! increase, even for a reader that skips nodes. A node that breaks a rule is
-//! [`StoreError::Object`]; the caller may go on with the next node.
+//! The decoder has checked the order within a node. So all names of a directory strictly increase,
+//! even for a reader that skips nodes. A node that breaks a rule fails with [`StoreError::Object`];
+//! the caller may go on with the next node.
 
 use std::vec::IntoIter;
 
@@ -37,10 +37,10 @@ pub trait TreeSource {
     /// Reads a node, verified against its id.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing or damaged.
+    /// [`StoreError`] if the node is missing or damaged.
     fn tree(&self, id: &TreeId) -> Result<Node, StoreError>;
 
-    /// Announces objects that will be read, so that an implementation can prefetch them.
+    /// Announces objects that the caller will read, so that an implementation can prefetch them.
     fn will_need(&self, ids: &mut ObjectIds<'_>);
 }
 
@@ -54,7 +54,7 @@ impl TreeSource for Store {
     }
 }
 
-/// Decodes a node whose bytes were verified.
+/// Decodes a node. The caller has verified the bytes.
 ///
 /// # Errors
 /// [`StoreError::Object`] when the bytes break a rule of the format.
@@ -78,9 +78,9 @@ pub enum Prefetch {
 #[derive(Debug)]
 pub struct UnreadNode {
     id: TreeId,
-    /// Its level and first name according to the node above; `None` for the topmost node.
+    /// Level and first name according to the parent node; `None` for the topmost node.
     place: Option<(u8, EntryName)>,
-    /// The first name of the next node of the directory.
+    /// First name of the next node of the directory; `None` for the last node.
     end: Option<EntryName>,
 }
 
@@ -89,21 +89,21 @@ impl UnreadNode {
         self.id
     }
 
-    /// Returns true if the node above states that this is a leaf.
+    /// Returns true if the parent node states that this node is a leaf.
     pub fn is_leaf(&self) -> bool {
         self.place.as_ref().is_some_and(|(level, _)| *level == 0)
     }
 
-    /// Returns its first name and the first name of the next node, where the nodes above
+    /// Returns the first name of the node and the first name of the next node, if the inner nodes
     /// state them.
     pub fn bounds(&self) -> (Option<&EntryName>, Option<&EntryName>) {
         (self.place.as_ref().map(|(_, first)| first), self.end.as_ref())
     }
 
-    /// Reads the node and checks its place.
+    /// Reads the node and compares it with its record in the parent node.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing or damaged, or does not fit in its place.
+    /// [`StoreError`] if the node is missing, damaged or out of place.
     pub fn read<S: TreeSource + ?Sized>(&self, source: &S) -> Result<Node, StoreError> {
         let node = source.tree(&self.id)?;
         let what = match &self.place {
@@ -126,10 +126,10 @@ impl UnreadNode {
 /// An item of a directory.
 #[derive(Debug)]
 pub enum TreeItem {
-    /// An entry of the leaf that was opened last.
+    /// An entry of an opened leaf.
     Entry(Entry),
-    /// A node. [`TreeCursor::open`] moves to its first item; to drop it skips everything
-    /// in it.
+    /// An unread node. [`TreeCursor::open`] moves to its first item; a caller that drops the node
+    /// skips all of its entries.
     Node(UnreadNode),
 }
 
@@ -138,8 +138,8 @@ pub enum TreeItem {
 pub enum NextItem<'c> {
     /// An entry of the directory.
     Entry(&'c Entry),
-    /// A node, and its level and first name according to the node above. The topmost node
-    /// has neither.
+    /// A node, and its level and first name according to the parent node. The topmost node has
+    /// neither.
     Node { id: TreeId, level: Option<u8>, first: Option<&'c EntryName> },
 }
 
@@ -147,7 +147,7 @@ pub enum NextItem<'c> {
 #[derive(Debug)]
 enum OpenNode {
     Leaf(IntoIter<Entry>),
-    /// The children have this level.
+    /// The unread children, and their level.
     Inner(IntoIter<Child>, u8),
 }
 
@@ -160,10 +160,11 @@ impl OpenNode {
     }
 }
 
-/// A position in one directory. Holds the unread rest of one node for each level of nodes.
+/// A position in one directory. Holds in memory the unread rest of one node for each level of
+/// nodes.
 ///
-/// Iterates over the items in the order of their names. Nodes that the caller opens are
-/// replaced by the items in them.
+/// Iterates over the items in the order of their names. The items of an opened node take the place
+/// of the node.
 #[derive(Debug)]
 pub struct TreeCursor {
     /// The topmost node, until it is returned.
@@ -178,19 +179,19 @@ impl TreeCursor {
         Self { top: Some(tree), open: Vec::new(), prefetch }
     }
 
-    /// Starts in a directory that has only these entries, which are sorted by name.
+    /// Starts in a directory that consists of these entries, which must be sorted by name.
     pub fn of_entries(entries: Vec<Entry>) -> Self {
         let open = vec![OpenNode::Leaf(entries.into_iter())];
         Self { top: None, open, prefetch: Prefetch::Nothing }
     }
 
-    /// Returns the selection of objects that the cursor announces.
+    /// Returns the mode of prefetching.
     pub fn prefetch(&self) -> Prefetch {
         self.prefetch
     }
 
-    /// Returns the number of opened nodes around the item that was returned last. An
-    /// opened node counts until the first item after it is returned.
+    /// Returns the number of opened nodes that contain the last returned item. An opened node
+    /// counts until the cursor returns the first item after that node.
     pub fn open_nodes(&self) -> usize {
         self.open.len()
     }
@@ -209,11 +210,11 @@ impl TreeCursor {
         }
     }
 
-    /// Reads the node that was returned last, and moves to its first item.
+    /// Reads the last returned node, and moves to its first item.
     ///
     /// # Errors
-    /// [`StoreError`] when the node is missing or damaged, or does not fit in its place.
-    /// The cursor stays behind the node.
+    /// [`StoreError`] if the node is missing, damaged or out of place. The cursor stays behind the
+    /// node.
     pub fn open<S: TreeSource + ?Sized>(
         &mut self,
         source: &S,
@@ -233,7 +234,7 @@ impl TreeCursor {
         Ok(())
     }
 
-    /// Moves to the first item of a node that was returned last and read by the caller.
+    /// Moves to the first item of the last returned node, which the caller has read.
     pub(super) fn push(&mut self, node: Node) {
         self.open.push(match node {
             Node::Leaf { entries, .. } => OpenNode::Leaf(entries.into_iter()),
@@ -258,8 +259,8 @@ impl TreeCursor {
         }
     }
 
-    /// Returns the rest of the node that was opened last if it is a leaf, and nothing if it
-    /// is not.
+    /// Takes the unread entries of the last opened node. Returns an empty list if the node is not a
+    /// leaf.
     pub fn take_leaf(&mut self) -> Vec<Entry> {
         match self.open.last_mut() {
             Some(OpenNode::Leaf(entries)) => std::mem::take(entries).collect(),
@@ -267,8 +268,8 @@ impl TreeCursor {
         }
     }
 
-    /// Moves forward to the first item whose names do not all sort before `name`. Reads
-    /// only nodes that may contain `name`.
+    /// Moves forward to the first item with a name that is not less than `name`. Reads only nodes
+    /// that may contain `name`.
     ///
     /// # Errors
     /// As [`TreeCursor::open`].
@@ -289,7 +290,7 @@ impl TreeCursor {
                     break;
                 }
                 Some(OpenNode::Inner(children, _)) => {
-                    // The last child whose first name is not after `name` may contain it.
+                    // Only the last child whose first name is at most `name` may contain `name`.
                     let not_after =
                         children.as_slice().partition_point(|c| c.first.as_bytes() <= name);
                     let Some(before) = not_after.checked_sub(1) else { break };
@@ -308,7 +309,7 @@ impl TreeCursor {
         Ok(())
     }
 
-    /// Skips everything that has not been returned.
+    /// Skips all remaining items.
     pub fn clear(&mut self) {
         self.top = None;
         self.open.clear();
@@ -318,7 +319,7 @@ impl TreeCursor {
         while self.open.pop_if(|node| node.is_finished()).is_some() {}
     }
 
-    /// Returns the ids of the unread nodes below the opened ones, in order.
+    /// Returns the ids of the unread children of the opened nodes, in order.
     fn unread_children(&self) -> impl Iterator<Item = ObjectId> {
         let children = |node| match node {
             &OpenNode::Leaf(_) => &[][..],
@@ -327,7 +328,7 @@ impl TreeCursor {
         self.open.iter().rev().flat_map(children).map(|child| child.id.object())
     }
 
-    /// Returns the first name of the next node.
+    /// Returns the first name of the next unread node.
     fn end(&self) -> Option<&EntryName> {
         self.open.iter().rev().find_map(|node| match node {
             OpenNode::Leaf(_) => None,
@@ -377,7 +378,7 @@ pub(super) mod tests {
         format::tree::{EntryKind, Metadata, Totals},
     };
 
-    /// Trees in memory. Counts the nodes that are read, and keeps what is announced.
+    /// Trees in memory. Counts reads of nodes, and keeps the announced ids.
     #[derive(Debug, Default)]
     pub(in super::super) struct Trees {
         nodes: HashMap<TreeId, Vec<u8>>,
@@ -405,8 +406,8 @@ pub(super) mod tests {
             id
         }
 
-        /// Adds a leaf. A name that ends with `/` is a folder with the tree of the same
-        /// place in `folders`.
+        /// Adds a leaf. A name that ends with `/` is a folder; the first such folder has the first
+        /// tree of `folders`, and so on.
         pub(in super::super) fn leaf(&mut self, names: &[&str], folders: &[TreeId]) -> TreeId {
             let mut folders = folders.iter();
             let entry = |name: &&str| {
@@ -582,7 +583,7 @@ pub(super) mod tests {
         assert_eq!(trees.announced.take(), [leaves[1].object()], "only what is not read yet");
     }
 
-    /// A directory, and what a writer could do wrong when it splits it.
+    /// A directory, its split into nodes, and a possible fault of the writer.
     #[derive(Clone, Debug)]
     struct Shape {
         names: BTreeSet<String>,
@@ -593,9 +594,9 @@ pub(super) mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Fault {
-        /// A node gets the child of another place.
+        /// The first child of a node is replaced with another node of the row.
         Child(usize),
-        /// A node records another first name.
+        /// A node records a wrong first name for its second child.
         First(char),
         Level(u8),
     }
@@ -624,7 +625,7 @@ pub(super) mod tests {
         let (mut level, mut number) = (1, 0);
         while row.len() > 1 {
             let widths = &shape.widths[usize::from(level).min(2)];
-            // The top level takes what is left, so there are at most 4 levels.
+            // The top level takes the rest of the row, so a tree has at most 4 levels.
             let parts = if level == 3 { vec![&row[..]] } else { cut(&row, widths) };
             let mut above = Vec::new();
             for part in parts {
@@ -653,7 +654,8 @@ pub(super) mod tests {
         row[0].1
     }
 
-    /// Cuts a row into parts of these widths, repeated. The last part is never alone.
+    /// Cuts a row into parts of these widths, repeated. The last part never has a single item,
+    /// unless the row has one.
     fn cut<'r, T>(row: &'r [T], widths: &[usize]) -> Vec<&'r [T]> {
         let (mut parts, mut rest) = (Vec::new(), row);
         for width in widths.iter().cycle() {
@@ -688,7 +690,7 @@ pub(super) mod tests {
     proptest! {
         #![proptest_config(snap_testkit::property::cases(256))]
 
-        /// The checks of nodes, one by one, accept what a check of the whole list accepts.
+        /// The checks of single nodes accept the same directories as a check of the whole list.
         #[test]
         fn a_directory_is_accepted_if_its_names_increase(shape in shapes(), from in "[a-i]{0,2}") {
             let mut trees = Trees::default();
@@ -702,7 +704,7 @@ pub(super) mod tests {
             if shape.fault.is_none() {
                 prop_assert_eq!(sorted.as_ref().map(Vec::len), Some(shape.names.len()));
             }
-            // A search finds the same names, and none that are out of order.
+            // A search finds the same names, in the right order.
             let mut cursor = TreeCursor::new(tree, Prefetch::Nothing);
             let mut after = Vec::new();
             let mut read = cursor.seek(&trees, from.as_bytes());

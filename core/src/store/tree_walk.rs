@@ -1,12 +1,12 @@
 //! A depth-first walk over a folder and everything below it.
 //!
-//! The walk has its own stack, so a deep tree cannot overflow the thread's stack. The
-//! caller decides which nodes to open and which folders to enter, and attaches a tag to
-//! each folder: its path, or what it is to do there.
+//! The walk has its own stack, so a deep tree cannot overflow the thread's stack. The caller
+//! decides which nodes to open and which folders to enter, and attaches a tag to each folder, such
+//! as its path.
 //!
-//! [`TreeWalk::read`] returns a whole leaf. The walk then holds only the folders of it that
-//! are to be entered. After [`TreeWalk::open`] the walk holds the leaf and returns entry by
-//! entry, and it goes through a folder before it returns the entry after it.
+//! [`TreeWalk::read`] returns a whole leaf, and the walk then holds only the scheduled folders of
+//! that leaf. After [`TreeWalk::open`], the walk holds the leaf and returns its entries one by one.
+//! It walks through a scheduled folder before it returns the next entry.
 
 use std::collections::VecDeque;
 
@@ -22,13 +22,13 @@ use crate::{
 /// A step of a walk.
 #[derive(Debug)]
 pub enum WalkStep<T> {
-    /// The walk is now in another folder; see [`TreeWalk::tag`].
+    /// The walk has entered a folder; see [`TreeWalk::tag`].
     Enter,
-    /// A node of the present folder. To drop it skips everything in it.
+    /// An unread node of the present folder. A caller that drops the node skips all of its entries.
     Node(UnreadNode),
     /// An entry of the present folder.
     Entry(Entry),
-    /// The walk has left the folder with this tag. The folder above is the present one.
+    /// The walk has left the folder with this tag. Its parent is now the present folder.
     Leave(T),
 }
 
@@ -36,21 +36,21 @@ pub enum WalkStep<T> {
 struct WalkLevel<T> {
     cursor: TreeCursor,
     tag: T,
-    /// True until the step that enters the folder.
+    /// True until the walk returns [`WalkStep::Enter`] for the folder.
     is_new: bool,
-    /// Folders to enter before the cursor moves on.
+    /// Scheduled folders, which the walk enters before the cursor moves on.
     folders: VecDeque<(TreeId, T)>,
 }
 
 /// A depth-first walk. `T` is the caller's tag of a folder.
 #[derive(Debug)]
 pub struct TreeWalk<T> {
-    /// The present folder comes last.
+    /// The folders from the start to the present folder, which is last.
     levels: Vec<WalkLevel<T>>,
 }
 
 impl<T> TreeWalk<T> {
-    /// Starts at the folder that `cursor` is in.
+    /// Starts in the folder of `cursor`.
     pub fn new(cursor: TreeCursor, tag: T) -> Self {
         let mut walk = Self { levels: Vec::new() };
         walk.push(cursor, tag);
@@ -71,7 +71,7 @@ impl<T> TreeWalk<T> {
         self.levels.last_mut().map(|level| &mut level.cursor)
     }
 
-    /// Reads the node of the present folder that the last step returned.
+    /// Reads the node that the last step returned. The next steps return its items.
     ///
     /// # Errors
     /// As [`TreeCursor::open`]. The walk can go on after the node.
@@ -83,8 +83,8 @@ impl<T> TreeWalk<T> {
         self.cursor().map_or(Ok(()), |cursor| cursor.open(source, node))
     }
 
-    /// Reads the node of the present folder that the last step returned. Returns the
-    /// entries of a leaf, and none for another node.
+    /// Reads the node that the last step returned. Returns the entries of a leaf, and an empty list
+    /// for an inner node.
     ///
     /// # Errors
     /// As [`TreeCursor::open`]. The walk can go on after the node.
@@ -97,12 +97,12 @@ impl<T> TreeWalk<T> {
         Ok(self.cursor().map(TreeCursor::take_leaf).unwrap_or_default())
     }
 
-    /// Schedules a folder of the present one. The next steps go through the scheduled
+    /// Schedules a subfolder of the present folder. The next steps walk through all scheduled
     /// folders, in this order, before they go on in the present folder.
     ///
     /// # Errors
-    /// [`StoreError::TooDeep`] when the folder is nested too deep. The walk does not enter
-    /// it.
+    /// [`StoreError::TooDeep`] if the folder is nested too deep. Then the walk does not enter the
+    /// folder.
     pub fn enter(&mut self, tree: TreeId, tag: T) -> Result<(), StoreError> {
         check_depth(self.levels.len(), tree)?;
         if let Some(level) = self.levels.last_mut() {
@@ -111,13 +111,13 @@ impl<T> TreeWalk<T> {
         Ok(())
     }
 
-    /// Returns the folders of the present one that are scheduled.
+    /// Returns the scheduled subfolders of the present folder.
     pub fn scheduled(&self) -> impl Iterator<Item = ObjectId> {
         let folders = self.levels.last().into_iter().flat_map(|level| &level.folders);
         folders.map(|(tree, _)| tree.object())
     }
 
-    /// Skips the rest of the present folder. Scheduled folders are still entered.
+    /// Skips the rest of the present folder, but not its scheduled subfolders.
     pub fn skip_rest(&mut self) {
         if let Some(cursor) = self.cursor() {
             cursor.clear();
@@ -146,10 +146,10 @@ impl<T> Iterator for TreeWalk<T> {
     }
 }
 
-/// Checks the number of folders around a folder.
+/// Checks the nesting depth of a folder.
 ///
 /// # Errors
-/// [`StoreError::TooDeep`] when there are more than [`limits::DEPTH`].
+/// [`StoreError::TooDeep`] if the depth exceeds [`limits::DEPTH`].
 pub fn check_depth(depth: usize, tree: TreeId) -> Result<(), StoreError> {
     if depth > limits::DEPTH { Err(StoreError::TooDeep { id: tree.object() }) } else { Ok(()) }
 }
@@ -162,7 +162,7 @@ mod tests {
         store::{Prefetch, tree_cursor::tests::Trees},
     };
 
-    /// A directory of two leaves with a folder in each: a, b/ | c, d/.
+    /// Adds a directory of two leaves with a folder in each: a, b/ | c, d/.
     fn folders(trees: &mut Trees) -> (TreeId, [TreeId; 2]) {
         let inside = [trees.leaf(&["x", "y"], &[]), trees.leaf(&["z"], &[])];
         let leaves =
@@ -174,7 +174,7 @@ mod tests {
         std::str::from_utf8(entry.name.as_bytes()).unwrap()
     }
 
-    /// Walks a tree and enters each folder. Returns a word for each step.
+    /// Walks through a tree and enters each folder. Returns a word for each step.
     fn walk(trees: &Trees, tree: TreeId, is_by_leaf: bool) -> String {
         let mut walk = TreeWalk::new(TreeCursor::new(tree, Prefetch::Nothing), String::from("top"));
         let mut steps = Vec::new();

@@ -1,19 +1,17 @@
 //! The list of packs that the stat cache relies on.
 //!
-//! An entry of the stat cache says that a content is stored; an entry of a folder says
-//! so for everything below it. The file `cache/packs` lists the whole packs that
-//! existed when the cache was saved, with their lengths. It also has the checksum that
-//! the shadow table had then. The cache must not be trusted when one of these packs is
-//! gone, or when other objects are shadowed now. A merge of packs writes the new names
-//! into the file before it removes the old packs.
+//! An entry of the stat cache means that a content is stored; an entry of a folder means that
+//! everything below the folder is stored. The file `cache/packs` lists the whole packs at the time
+//! when the cache was saved, with their lengths, and the checksum of the shadow table at that time.
+//! A commit must not trust the cache if one of these packs is gone, or if the shadow table has
+//! changed. A merge of packs writes the new names into the file before it removes the old packs.
 //!
-//! Each commit compares the length of every pack file with the list. A pack whose
-//! length changed is damaged. For a pack that is not listed, the header, the trailer
-//! and the frame table are read. So a truncated pack is found before anything relies on
-//! it.
+//! Each commit compares the length of every pack file with the list. A pack whose length changed is
+//! damaged. Of an unlisted pack, the commit reads the header, the trailer and the frame table. So
+//! it finds a truncated pack before it relies on the pack.
 //!
-//! The file is text, derived, and not synced. It has a line `shadow` with the checksum
-//! in hexadecimal, a line with the id and length in bytes of each pack, in ascending
+//! The file is a text file with derived data, and not synced. It has a line `shadow` with the
+//! checksum in hexadecimal, a line for each pack with its id and its length in bytes, in ascending
 //! order, and a line `sum` with the XXH3-64 of all lines before.
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -34,26 +32,25 @@ use crate::{
 /// Name of the file in `cache/`.
 const FILE: &str = "packs";
 
-/// Limit on searches for packs that seem lost while other processes merge packs.
+/// Maximum number of searches for packs that seem lost while other processes merge packs.
 const LOOKS: usize = 8;
 
 /// The length recorded for a damaged pack. No file has this length, so every commit
 /// examines the pack again.
 const UNCERTAIN: u64 = 0;
 
-/// Says whether the stat cache may be trusted.
+/// Whether a commit may trust the stat cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheTrust {
-    /// It may: all packs that it relies on exist, and nothing in them was shadowed
-    /// since.
+    /// Yes: all packs that the cache relies on exist, and the shadow table is unchanged.
     Holds,
-    /// It may not: no list of packs was saved with it, or objects were shadowed since.
+    /// No: there is no valid list of packs, or the shadow table has changed.
     Unknown,
-    /// It may not: packs that it relies on are gone. `first` is one of them.
+    /// No: packs that the cache relies on are gone. `first` is one of them.
     Lost { packs: usize, first: PackId },
 }
 
-/// The packs of one moment with their lengths in bytes.
+/// The packs at one moment with their lengths in bytes, and the checksum of the shadow table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TrustedPacks {
     shadows: u64,
@@ -61,8 +58,8 @@ struct TrustedPacks {
 }
 
 impl TrustedPacks {
-    /// Lists the whole packs of a catalog. A length that `known` lacks is read from the
-    /// file system; a pack whose length cannot be read is left out.
+    /// Lists the whole packs of a catalog. Reads lengths that `known` lacks from the file system.
+    /// Leaves out a pack whose length cannot be read.
     fn of(catalog: &Catalog, known: Option<&Self>) -> Self {
         let packs = catalog.numbers.keys().filter_map(|id| {
             let slot = catalog.slot(id).filter(|slot| slot.completeness == Completeness::Whole)?;
@@ -84,7 +81,7 @@ impl TrustedPacks {
         text
     }
 
-    /// Parses the text. Returns `None` when it was not written completely.
+    /// Parses the text. Returns `None` if it is incomplete or invalid.
     fn decode(text: &str) -> Option<Self> {
         let (lines, sum) = text.strip_suffix('\n')?.rsplit_once('\n')?;
         let lines = &text[..=lines.len()];
@@ -113,10 +110,9 @@ impl Store {
         TrustedPacks::decode(std::str::from_utf8(&bytes).ok()?)
     }
 
-    /// Shadows packs whose length, header, trailer or frame table shows that they are
-    /// not whole. With `is_dry` they are shadowed for this open store only, otherwise
-    /// durably. If the shadow table cannot be written, they are shadowed for this open
-    /// store anyway. Returns the errors of packs that were not known to be damaged.
+    /// Shadows packs whose length, header, trailer or frame table shows damage: durably, or with
+    /// `is_dry` for this open store only. If the shadow table cannot be written, the shadows still
+    /// apply to this open store. Returns the errors of packs that were not yet known to be damaged.
     pub fn shadow_cut_packs(&self, is_dry: bool) -> Vec<StoreError> {
         let catalog = self.catalog();
         let (now, noted) = (TrustedPacks::of(&catalog, None), self.read_relied());
@@ -129,8 +125,8 @@ impl Store {
             let before = noted.as_ref().and_then(|noted| noted.packs.get(id));
             let error = match (before, slot.map(|slot| slot.open(None))) {
                 (_, Some(Err(error))) => error,
-                // Damaged even if its tables are valid: the id of a pack is the hash of
-                // its bytes, so its length never changes.
+                // The pack is damaged even if its tables are valid: its id is the hash of its
+                // bytes, so its length never changes.
                 (Some(before), _) if *before != UNCERTAIN => {
                     let source = FormatError::Invalid { what: "length", at: *bytes as usize };
                     StoreError::Format { pack: *id, source }
@@ -150,18 +146,17 @@ impl Store {
         found
     }
 
-    /// Returns whether the stat cache may be trusted.
+    /// Checks if a commit may trust the stat cache.
     pub fn cache_trust(&self) -> CacheTrust {
         self.reliance_on(&|| self.read_relied())
     }
 
-    /// Does the same as [`Store::cache_trust`] with a given reader of the list.
+    /// Like [`Store::cache_trust`], with a given reader of the list.
     ///
-    /// Another process may merge packs at the same time: it writes the new packs, then
-    /// the list, then removes the old packs. The catalog may be older than the list, so
-    /// packs that seem lost are looked up again in `objects/`. If a pack is still
-    /// missing, the list is read again. The pack was merged if the list no longer names
-    /// it.
+    /// Another process may merge packs at the same time: it writes the new packs, then the list,
+    /// then removes the old packs. The catalog may be older than the list. So if packs seem lost,
+    /// this function lists `objects/` again, and then reads the list again. A missing pack was
+    /// merged if the new list no longer names it.
     fn reliance_on(&self, read: &dyn Fn() -> Option<TrustedPacks>) -> CacheTrust {
         let Some(mut relied) = read() else { return CacheTrust::Unknown };
         for _ in 0..LOOKS {
@@ -192,13 +187,13 @@ impl Store {
         CacheTrust::Unknown
     }
 
-    /// Writes the list of packs that the stat cache relies on from now on. The caller
-    /// saves the cache afterwards. `opened` is the version of the shadow table when the
-    /// cache was opened.
+    /// Writes the list of packs that the stat cache relies on from now on. The caller saves the
+    /// cache afterwards. `opened` is the version of the shadow table at the time when the cache was
+    /// opened.
     ///
-    /// Returns false when the caller must clear the cache instead: objects were shadowed or packs
-    /// were removed meanwhile, or the list cannot be written. Files that were read before an object
-    /// was shadowed may have relied on that object.
+    /// Returns false if the caller must clear the cache instead: objects were shadowed or packs
+    /// were removed meanwhile, or the list cannot be written. The commit may have relied on an
+    /// object before the object was shadowed.
     pub fn record_trusted_packs(&self, opened: ShadowVersion) -> bool {
         let (before, catalog) = (self.read_relied(), self.catalog());
         if opened.is_unsaved || catalog.shadows.version() != opened {
@@ -214,11 +209,10 @@ impl Store {
         if before.as_ref() == Some(&relied) {
             return true;
         }
-        // The cache that was read at the start relies on the packs of the old list.
+        // The entries of the old cache rely on the packs of the old list.
         let covers =
             before.is_none_or(|before| before.packs.keys().all(|id| relied.packs.contains_key(id)));
-        // The shared lock keeps other processes from merging packs between the check
-        // and the write.
+        // The shared lock prevents merges by other processes between the check and the write.
         let held = compact::open_lock(self).is_ok_and(|lock| {
             lock.try_lock_shared().is_ok()
                 && covers
@@ -231,7 +225,7 @@ impl Store {
         held
     }
 
-    /// Returns true if all of these packs are in `objects/`.
+    /// Returns true if all given packs are in `objects/`.
     fn are_named(&self, packs: &BTreeMap<PackId, u64>) -> bool {
         let Ok(entries) = fs_err::read_dir(&self.layout().objects) else { return false };
         let name = |entry: std::io::Result<fs_err::DirEntry>| {
@@ -252,16 +246,15 @@ impl Store {
         self.disk().write_unsynced(&layout.tmp, &path, relied.encode().as_bytes())
     }
 
-    /// Returns true if merged packs can be recorded: the list can be written or
-    /// removed. If neither works, for example because `cache/` belongs to another user,
-    /// merged packs would seem lost.
+    /// Returns true if a merge can be recorded, that is, if the list can be written or removed.
+    /// Otherwise merged packs would seem lost, for example if `cache/` belongs to another user.
     pub(super) fn can_note_merges(&self) -> bool {
         let Some(relied) = self.read_relied() else { return true };
         self.write_relied(&relied).is_ok() || self.disk().remove(&self.relied_path()).is_ok()
     }
 
-    /// Records a merge in the list before the old packs are removed. The caller must
-    /// hold the lock on `compact.lock`.
+    /// Records a merge in the list. The caller must hold the lock on `compact.lock`, and removes
+    /// the old packs afterwards.
     pub(super) fn note_merged(&self, old: &[PackId], new: &[PackId]) {
         let Some(mut relied) = self.read_relied() else { return };
         let before = relied.packs.len();
@@ -299,7 +292,7 @@ mod tests {
         Store::open(dir, Disk::scratch(), &Silent).unwrap()
     }
 
-    /// Makes a store with as many small packs as one merge takes, and the list of them.
+    /// Creates a store with as many small packs as one merge takes, and the list of these packs.
     fn with_small_packs(dir: &Path) -> Store {
         Store::create(dir, &Disk::scratch()).unwrap();
         let store = open(dir);
@@ -321,11 +314,11 @@ mod tests {
     fn packs_that_another_process_merges_are_not_reported_lost() {
         let scratch = tempfile::tempdir().unwrap();
         let early = with_small_packs(scratch.path());
-        // Opened before the merge; the list is read after it.
+        // The store is opened before the merge, and reads the list after the merge.
         merge_elsewhere(scratch.path());
         assert_eq!(early.cache_trust(), CacheTrust::Holds);
 
-        // The list is read before the merge, the packs are listed after it.
+        // The store reads the list before the merge, and lists the packs after the merge.
         let scratch = tempfile::tempdir().unwrap();
         let early = with_small_packs(scratch.path());
         let reads = Cell::new(0);

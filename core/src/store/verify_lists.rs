@@ -1,12 +1,11 @@
-//! Verification of received chunk lists: the chunks must have the stated lengths, and
-//! together hash to the id of the list.
+//! Verification of chunk lists: the chunks must have the stated lengths, and their bytes must hash
+//! to the id of the list.
 //!
-//! A list is not named by its own bytes, so every chunk that it names is read and
-//! hashed. A list of a few hundred bytes can name 16 TiB of the same chunk. The work is
-//! bounded in three ways. Its amount is [known](ReceivedPacks::listed_bytes) before anything
-//! is read. At most one part of a list is in memory at a time. A semaphore with fair
-//! queuing limits the threads that do this work; stores can share it
-//! ([`Store::with_list_checks`]).
+//! The id of a list is the hash of the content, so only a hash of all chunks proves the list. But a
+//! list of a few hundred bytes can name 16 TiB of the same chunk. So the amount of work is
+//! [known](ReceivedPacks::listed_bytes) before the first chunk is read. A check holds at most one
+//! part of a list in memory. A semaphore with a FIFO queue limits the checking threads; stores can
+//! share the semaphore ([`Store::with_list_checks`](crate::store::Store::with_list_checks)).
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -34,10 +33,10 @@ use crate::{
     },
 };
 
-/// Bytes that a thread reads before it gives its permit to a waiting thread.
+/// Number of bytes that a thread reads before it gives its permit to a waiting thread.
 const PERMIT_BYTES: u64 = 256 << 20;
 
-/// Lists of a frame that one thread takes at a time.
+/// Number of lists of a frame that one thread takes at a time.
 const LISTS: usize = 16;
 
 /// Why the walk through a list ended early.
@@ -73,15 +72,16 @@ impl<'o> ListWorker<'o> {
         Self { observer, failed, permits, permit: None, bytes: 0 }
     }
 
-    /// Counts `bytes` more bytes as read. Waits for a permit if the worker has none. A worker
-    /// that has read [`PERMIT_BYTES`] with one permit gives it up while others wait.
+    /// Counts `bytes` more bytes as read. Waits for a permit if the worker has none. After
+    /// [`PERMIT_BYTES`] with one permit, gives the permit back if other threads wait, and waits for
+    /// a new one.
     fn advance(&mut self, bytes: u64) -> Result<(), ListWorkerStop> {
         if self.failed.load(Ordering::Relaxed) || self.observer.cancelled() {
             return Err(ListWorkerStop::Cancelled);
         }
         self.bytes += bytes;
         if self.permit.is_none() || self.bytes >= PERMIT_BYTES && self.permits.is_wanted() {
-            // The old permit is returned first, so that no worker ever holds two.
+            // Return the old permit first, so that no worker ever holds two permits.
             self.permit = None;
             self.bytes = 0;
             self.permit = self.permits.take(rayon::current_num_threads(), self.observer);
@@ -90,7 +90,7 @@ impl<'o> ListWorker<'o> {
     }
 }
 
-/// Returns the work of checking a list, in bytes.
+/// Returns the work of a check of the list, in bytes.
 fn work(list: &ChunkList) -> u64 {
     let chunks = match &list.pieces {
         ChunkListEntries::Chunks(chunks) => chunks.len() as u64,
@@ -118,8 +118,8 @@ fn decode(
     decode_list(*id, raw.get(range.clone()).unwrap_or_default())
 }
 
-/// Passes everything that the chunk lists of a pack name to `visit`: chunks, and parts of long
-/// lists before they are read. Skips lists that cannot be read. Fetches no list of this pack.
+/// Passes every chunk that the chunk lists of a pack name to `visit`, and every part of a long list
+/// before reading the part. Skips wrong lists. Fetches no list of this pack.
 pub(super) fn visit_named(
     pack: &PackFile,
     read: &ReadObject<'_>,
@@ -146,8 +146,8 @@ pub(super) fn visit_named(
 }
 
 impl ReceivedPacks<'_> {
-    /// Returns the work of [checking](Self::check_lists) all received lists, in bytes:
-    /// the lengths that they state, or a minimum for each chunk. A list that cannot be
+    /// Returns the work of a [check](Self::check_lists) of all received lists, in bytes: for each
+    /// list, the larger of its stated length and a minimum for each chunk. A list that cannot be
     /// decoded counts 0.
     ///
     /// # Errors
@@ -168,11 +168,11 @@ impl ReceivedPacks<'_> {
         Ok(bytes)
     }
 
-    /// Hashes the content behind every received chunk list, because a list is not named
-    /// by its own bytes. Ends early without an error when the user asks to stop.
+    /// Hashes the chunks of every received list. Nothing else proves a list, because its id is the
+    /// hash of the content. Ends early without an error when the user asks to stop.
     ///
     /// # Errors
-    /// [`StoreError`] when chunks are missing, or do not add up to the content.
+    /// [`StoreError`] if chunks are missing, or if they are not the content.
     pub fn check_lists(&mut self, observer: &dyn Observer) -> Result<(), StoreError> {
         let permits = self.target().list_checks();
         let (read, on_wrong) = (&|id: &_, kind| self.object(id, kind), &|_, error| Err(error));
@@ -184,12 +184,12 @@ impl ReceivedPacks<'_> {
         Ok(())
     }
 
-    /// Does the same as [`ReceivedPacks::check_lists`], but leaves out wrong chunk lists instead of
-    /// failing: [`ReceivedPacks::adopt`] does not add them. The caller must then check that
-    /// nothing needs them.
+    /// Like [`ReceivedPacks::check_lists`], but does not fail on wrong chunk lists:
+    /// [`ReceivedPacks::adopt`] leaves them out. The caller must then check that no commit needs
+    /// them.
     ///
     /// # Errors
-    /// [`StoreError`] when something cannot be read.
+    /// [`StoreError`] if an object cannot be read.
     pub fn leave_out_wrong_lists(&mut self, observer: &dyn Observer) -> Result<(), StoreError> {
         let mut wrong = HashMap::new();
         for id in self.packs() {
@@ -202,10 +202,10 @@ impl ReceivedPacks<'_> {
         Ok(())
     }
 
-    /// Sorts the packs into the order in which they become part of the store: chunks before the
-    /// lists that name them. A commit to that store relies on any list that it finds. It may run
-    /// while only some packs have been added, and the others are never added if this process is
-    /// killed. Packs that refer to each other come in any order.
+    /// Returns the packs in the order of adoption: chunks before the lists that name them. A commit
+    /// to the target relies on any list that it finds. Such a commit may run between two adoptions,
+    /// and a killed process never adds the remaining packs. Packs that refer to each other come in
+    /// any order.
     ///
     /// # Errors
     /// [`StoreError`] when a list cannot be read.
@@ -218,8 +218,8 @@ impl ReceivedPacks<'_> {
         for id in packs {
             after.insert(*id, self.named_by_lists(id)?);
         }
-        // Depth-first search in post-order: a pack is pushed a second time, as ready,
-        // below the packs that it needs. `seen` makes cycles end.
+        // Depth-first search in post-order. The stack gets each pack a second time, as ready, below
+        // the packs that it needs. `seen` breaks cycles.
         let mut ordered = Vec::with_capacity(packs.len());
         let mut seen = BTreeSet::new();
         let mut waiting: Vec<(PackId, bool)> = packs.iter().rev().map(|id| (*id, false)).collect();
@@ -234,7 +234,7 @@ impl ReceivedPacks<'_> {
         Ok(ordered)
     }
 
-    /// Returns the received packs that hold chunks named by the lists in a pack.
+    /// Returns the other received packs that hold chunks or parts of the lists in a pack.
     fn named_by_lists(&self, id: &PackId) -> Result<BTreeSet<PackId>, StoreError> {
         let mut named = BTreeSet::new();
         let pack = self.own().open_pack(id)?;
@@ -248,16 +248,16 @@ impl ReceivedPacks<'_> {
     }
 }
 
-/// Reads an object of a given kind, on several threads.
+/// Reads an object of a given kind. Several threads may call the function at once.
 pub(super) type SharedReadObject<'a> =
     dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + Sync + 'a;
 
-/// Receives the id and the error of a wrong chunk list. The check of the other lists goes on if it
-/// returns no error.
+/// Receives the id and the error of a wrong chunk list. An error from this function ends the check.
 type OnWrongList<'a> = dyn Fn(ObjectId, StoreError) -> Result<(), StoreError> + Sync + 'a;
 
-/// Returns true if an error says that a chunk list is wrong or of a newer format: it cannot be
-/// decoded, its chunks do not exist, or they are not the content. A damaged chunk says nothing about the list.
+/// Returns true if an error shows that a chunk list is wrong or has a newer format. A wrong list
+/// cannot be decoded, or its chunks do not exist or are not the content. A damaged chunk does not
+/// make its list wrong.
 fn is_wrong_list(id: &ObjectId, error: &StoreError) -> bool {
     match error {
         StoreError::Content { id: content, .. } => content.object() == *id,
@@ -271,9 +271,9 @@ fn is_wrong_list(id: &ObjectId, error: &StoreError) -> bool {
 
 /// Hashes the contents behind the chunk lists of packs.
 pub(super) struct ListChecker<'a> {
-    /// Reads and verifies an object of the packs, or of the store that they are for.
+    /// Reads and verifies an object of the packs or of their target store.
     pub(super) read: &'a SharedReadObject<'a>,
-    /// Limits the threads that do this.
+    /// Limits the checking threads.
     pub(super) permits: &'a FifoSemaphore,
     pub(super) observer: &'a dyn Observer,
     pub(super) on_wrong: &'a OnWrongList<'a>,
@@ -283,11 +283,11 @@ impl ListChecker<'_> {
     /// Checks all lists of a pack. Ends early without an error when the user asks to stop.
     ///
     /// # Errors
-    /// [`StoreError`] when something cannot be read, and errors of `on_wrong`.
+    /// [`StoreError`] if an object cannot be read, and the errors of `on_wrong`.
     pub(super) fn check_pack(&self, pack: &PackFile) -> Result<(), StoreError> {
         let objects = pack.objects()?;
         let all = lists_of(pack, &objects);
-        // Use separate threads: rayon's shared pool is for short jobs.
+        // Use separate threads, because rayon's shared pool is for short jobs.
         let threads = rayon::current_num_threads().min(all.len());
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::new(None);
@@ -341,8 +341,8 @@ impl ListChecker<'_> {
         list: &ChunkList,
         reading: &mut ListWorker<'_>,
     ) -> Result<(), ListWorkerStop> {
-        // The limit on work was computed from the lengths that the list states, and
-        // `read_chunks` checks these lengths.
+        // The estimate of the work relies on the lengths in the list, and `read_chunks` checks
+        // these lengths.
         read_chunks(&BlobId::from_object(id), list, 0..u64::MAX, self.read, &mut |chunk| {
             reading.observer.advance(chunk.len() as u64, 0);
             reading.advance(chunk.len() as u64)

@@ -1,13 +1,12 @@
-//! Adding objects to a store, from many threads at once.
+//! Adds objects to a store, from many threads at once.
 //!
-//! A writer keeps a lane (a frame being filled) for each worker thread, one lane for
-//! metadata, and one open pack. It decides for each id whether the object is new: not
-//! in the store, and not claimed by another thread.
+//! A writer has a lane (a frame that is being filled) for each worker thread, a lane for metadata,
+//! and one open pack. An object is new if it is neither in the store nor claimed by another thread.
 //!
-//! Order of durability: frames → pack file → sync of the file → rename → index segment;
-//! [`ObjectWriter::finish`] syncs the folder last. Nothing may refer to added objects before
-//! it has returned. Metadata waits in memory for the last pack. So the structure of a
-//! snapshot lies together, and is never durable before the contents are.
+//! Order of durability: frames → pack file → sync of the file → rename → index segment.
+//! [`ObjectWriter::finish`] syncs the folder last; no ref may point at added objects before
+//! `finish` returns. Metadata waits in memory for the last pack. So the trees of a snapshot are
+//! stored together, and never become durable before the contents.
 
 use std::{
     collections::HashSet,
@@ -36,23 +35,23 @@ use crate::{
     },
 };
 
-/// Number of locks over which claimed ids are spread.
+/// Number of shards of the set of claimed ids. Each shard has its own lock.
 const SHARDS: usize = 16;
 
-/// The totals of what a writer has added.
+/// Totals of the added objects and packs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteStats {
     /// Number of new objects.
     pub objects: u64,
-    /// Length of these objects before compression, in bytes.
+    /// Total length of these objects before compression, in bytes.
     pub raw_bytes: u64,
-    /// Length of the new packs, in bytes.
+    /// Total length of the new packs, in bytes.
     pub stored_bytes: u64,
     /// Number of new packs.
     pub packs: u64,
 }
 
-/// A hasher for ids. They are hashes already, so it uses eight of their bytes.
+/// A hasher for ids. An id is a hash already, so eight of its bytes are enough.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -62,7 +61,7 @@ impl Hasher for IdHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The array's length is hashed before its bytes; ignore it.
+        // Ignore the length of the array, which `Hash` writes before the bytes.
         if let (32, Some(word)) = (bytes.len(), bytes.first_chunk::<8>()) {
             self.0 = u64::from_le_bytes(*word);
         }
@@ -71,8 +70,8 @@ impl Hasher for IdHasher {
 
 type IdSet = HashSet<ObjectId, BuildHasherDefault<IdHasher>>;
 
-/// Returns the key of a claimed object. The id of a chunk list is that of a content, which may be
-/// a chunk of another content, so the key of a list is the inverted id.
+/// Returns the key of a claimed object. A chunk list has the id of its content, which may also be a
+/// chunk of another content. So the key of a list is the inverted id.
 fn claim_key(id: &ObjectId, kind: ObjectKind) -> ObjectId {
     match kind {
         ObjectKind::ChunkList => ObjectId::from_bytes(id.as_bytes().map(|byte| !byte)),
@@ -80,22 +79,21 @@ fn claim_key(id: &ObjectId, kind: ObjectKind) -> ObjectId {
     }
 }
 
-/// Number of ids that a counting writer remembers in each of its [`SHARDS`]. When a
-/// shard is full it is cleared, so an object may be counted again.
+/// Number of ids that a counting writer remembers in each of its [`SHARDS`]. The writer clears a
+/// full shard, and may then count an object again.
 const COUNTED: usize = (1 << 20) / SHARDS;
 
 /// What a writer does with new objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterMode {
-    /// It adds them to the store.
+    /// The writer adds them to the store.
     Write,
-    /// It counts them and writes nothing.
+    /// The writer counts them and writes nothing.
     Count,
 }
 
-/// Adds objects to a store. If a writer is dropped before it is finished, its open pack
-/// is discarded. Packs that are already sealed stay, as objects that nothing refers to
-/// yet.
+/// Adds objects to a store. The drop of an unfinished writer discards its open pack. Its sealed
+/// packs stay, as unreferenced objects.
 pub struct ObjectWriter<'s> {
     pub(super) store: &'s Store,
     level: i32,
@@ -107,7 +105,7 @@ pub struct ObjectWriter<'s> {
     sealed: Mutex<Vec<PackId>>,
     counts: [AtomicU64; 4],
     mode: WriterMode,
-    /// True if every object was hashed, and every chunk list is that of its content.
+    /// True if this machine has hashed every object, and the contents behind all chunk lists.
     is_proven: bool,
 }
 
@@ -125,8 +123,8 @@ struct MetadataWriter {
 }
 
 impl MetadataWriter {
-    /// Keeps a frame in memory. Returns all kept frames once they fill a pack of their
-    /// own. This limits the memory for them, and the number of objects in one pack.
+    /// Keeps a frame in memory. Returns all kept frames once they fill a pack of their own, which
+    /// limits the memory and the number of objects in one pack.
     fn keep(&mut self, frame: EncodedFrame) -> Option<Vec<EncodedFrame>> {
         self.bytes += frame.stored.len();
         self.objects += frame.objects.len();
@@ -148,20 +146,19 @@ const STORED_BYTES: usize = 2;
 const PACKS: usize = 3;
 
 impl<'s> ObjectWriter<'s> {
-    /// Creates a writer for `store` with `lanes` lanes that compresses at `level`.
+    /// Creates a writer for `store` with `lanes` lanes and the compression level `level`.
     ///
     /// # Errors
     /// [`StoreError::Compress`] when there is not enough memory.
     pub fn new(store: &'s Store, level: i32, lanes: usize) -> Result<Self, StoreError> {
-        // Empty folders may get lost when a store is copied by other tools.
+        // Create `tmp/` again: other tools may lose empty folders when they copy a store.
         store.disk().create_folders(&store.layout().tmp)?;
         sweep::run(&store.layout().tmp);
         Self::for_purpose(store, level, lanes, WriterMode::Write)
     }
 
-    /// Creates a writer that counts what would be added to `store` and writes nothing.
-    /// [`WriteStats::stored_bytes`] stays 0. If there are more than a million new objects,
-    /// some may be counted twice.
+    /// Creates a writer that counts new objects and writes nothing. [`WriteStats::stored_bytes`]
+    /// stays 0. Above a million new objects, the writer may count some objects twice.
     ///
     /// # Errors
     /// [`StoreError::Compress`] when there is not enough memory.
@@ -169,8 +166,8 @@ impl<'s> ObjectWriter<'s> {
         Self::for_purpose(store, level, 1, WriterMode::Count)
     }
 
-    /// Makes the packs of this writer count as [unproven](super::proof): it copies chunk lists
-    /// whose contents this machine has not hashed.
+    /// Makes the packs of this writer [unproven](super::proof), for a writer that copies chunk
+    /// lists whose contents this machine has not hashed.
     #[must_use]
     pub(super) fn without_proof(self) -> Self {
         Self { is_proven: false, ..self }
@@ -212,12 +209,12 @@ impl<'s> ObjectWriter<'s> {
         })
     }
 
-    /// Returns the store that this writer adds to.
+    /// Returns the store that gets the objects.
     pub fn store(&self) -> &'s Store {
         self.store
     }
 
-    /// Returns what was added so far.
+    /// Returns the totals so far.
     pub fn added(&self) -> WriteStats {
         let count = |which: usize| self.counts[which].load(Ordering::Relaxed);
         WriteStats {
@@ -238,8 +235,8 @@ impl<'s> ObjectWriter<'s> {
         self.shard(&key).lock().contains(&key)
     }
 
-    /// Returns true if an object other than a chunk list is [stored](Store::is_stored), or about to
-    /// be.
+    /// Returns true if the object is [stored](Store::is_stored), or if this writer is about to
+    /// store it. Not for chunk lists.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
@@ -247,8 +244,8 @@ impl<'s> ObjectWriter<'s> {
         Ok(self.is_claimed(id, ObjectKind::Blob) || self.is_stored(id)?)
     }
 
-    /// Claims an object. Returns true if the object is new; the caller must then add
-    /// it. Returns false in a writer that only counts.
+    /// Claims an object. Returns true if the object is new; the caller must then add the object. A
+    /// counting writer counts a new object and returns false.
     pub(super) fn claim(&self, object: &PackedObject) -> Result<bool, StoreError> {
         if self.is_stored(&object.id)? && !self.store.lacks_blob(object)? {
             return Ok(false);
@@ -267,11 +264,11 @@ impl<'s> ObjectWriter<'s> {
         Ok(new && !self.is_counting())
     }
 
-    /// Adds a content of at most [`limits::SMALL_FRAME_BYTES`] to a lane if it is new.
-    /// Returns true if it was.
+    /// Adds a content of at most [`limits::SMALL_FRAME_BYTES`] to a lane, if the content is new.
+    /// Returns true if the content was added.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_blob(&self, lane: usize, id: BlobId, bytes: &[u8]) -> Result<bool, StoreError> {
         let object =
             PackedObject { id: id.object(), kind: ObjectKind::Blob, bytes: bytes.len() as u32 };
@@ -288,11 +285,12 @@ impl<'s> ObjectWriter<'s> {
     /// Hashes the chunks of `raw` that end at `cuts`, and adds the new ones as one
     /// frame. Returns the chunks in order, and the number of new ones.
     ///
-    /// A chunk is cut in halves if its id names a chunk list: a content with the same bytes was cut
-    /// with other parameters. Other stores know that id as a content, and would not ask for a chunk.
+    /// Cuts a chunk in halves if the store has a chunk list with the id of the chunk: a content
+    /// with the same bytes was cut with other parameters. Another store that has that content would
+    /// never request the chunk.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_chunks(
         &self,
         raw: &[u8],
@@ -301,7 +299,7 @@ impl<'s> ObjectWriter<'s> {
         let mut chunks = Vec::with_capacity(cuts.len());
         let mut objects = Vec::new();
         let mut fresh = Vec::new();
-        // The ends of the next chunks, the first one last.
+        // A stack of the ends of the next chunks. The next end is on top.
         let mut ends: Vec<usize> = cuts.iter().rev().copied().collect();
         let mut start = 0;
         while let Some(&end) = ends.last() {
@@ -321,7 +319,7 @@ impl<'s> ObjectWriter<'s> {
             start = end;
         }
         let new = objects.len();
-        // If all chunks are new, the input is the frame and need not be copied.
+        // If all chunks are new, compress the input without a copy.
         match fresh.as_slice() {
             [] => {}
             _ if new == chunks.len() => self.encode_and_append(&raw[..start], objects)?,
@@ -349,7 +347,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds an encoded tree, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_tree(&self, id: TreeId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::Tree, id.object(), bytes)
     }
@@ -357,7 +355,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds an encoded commit, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_commit(&self, id: CommitId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::Commit, id.object(), bytes)
     }
@@ -365,7 +363,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds the chunk list of a content, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_chunk_list(&self, id: BlobId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::ChunkList, id.object(), bytes)
     }
@@ -373,7 +371,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds a part of a long chunk list, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer cannot be used any more then.
+    /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_chunk_list_part(&self, bytes: &[u8]) -> Result<BlobId, StoreError> {
         let id = BlobId::of(bytes);
         self.add_metadata(ObjectKind::Blob, id.object(), bytes)?;
@@ -419,8 +417,8 @@ impl<'s> ObjectWriter<'s> {
         full.map_or(Ok(()), |frames| self.seal_metadata(&frames))
     }
 
-    /// Claims an object that is copied out of a pack about to be removed, although the
-    /// store has it. Returns false if it was claimed before.
+    /// Claims an object that the store has, for a copy out of a pack that is about to be removed.
+    /// Returns false if the object is already claimed.
     pub fn claim_anew(&self, object: &PackedObject) -> bool {
         let key = claim_key(&object.id, object.kind);
         self.shard(&key).lock().insert(key)
@@ -459,8 +457,8 @@ impl<'s> ObjectWriter<'s> {
         let shared = pack.shared();
         let offset = pack.reserve(class, codec, stored, raw_bytes, objects);
         let full = pack.is_full();
-        // The file's lock is taken before the lock on the pack is released, so that no
-        // other thread can seal the pack before this frame is written.
+        // Take the lock of the file before releasing the lock of the pack, so that no other thread
+        // can seal the pack before this frame is written.
         let file = shared.enter();
         let full = if full { slot.take() } else { None };
         drop(slot);
@@ -477,8 +475,8 @@ impl<'s> ObjectWriter<'s> {
         if self.is_proven {
             self.store.record_proven(&[sealed.id]);
         }
-        // Claims are dropped after the index has the objects: `contains` checks the
-        // claims first, so it finds an object in one of the two.
+        // Drop the claims after the index has the objects. `contains` checks the claims before the
+        // index, so it always finds an object in one of them.
         for object in &sealed.objects {
             let key = claim_key(&object.id, object.kind);
             self.shard(&key).lock().remove(&key);
@@ -489,19 +487,19 @@ impl<'s> ObjectWriter<'s> {
         Ok(())
     }
 
-    /// Writes what is pending, makes everything durable and tidies the index.
+    /// Writes pending frames, makes all packs durable and merges small index segments.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing may refer to the added objects then.
+    /// [`StoreError`]. Then no ref may point at the added objects.
     pub fn finish(self) -> Result<WriteStats, StoreError> {
         self.finish_with_packs().map(|(added, _)| added)
     }
 
-    /// Does the same as [`ObjectWriter::finish`], and also returns the new packs.
+    /// Like [`ObjectWriter::finish`], but also returns the new packs.
     pub(super) fn finish_with_packs(self) -> Result<(WriteStats, Vec<PackId>), StoreError> {
         self.flush()?;
-        // Do this even if nothing was added: the snapshot may refer to objects of a
-        // pack that another process has renamed into the folder, but not synced yet.
+        // Sync even if nothing was added: the snapshot may refer to objects of a pack that another
+        // process has renamed into place, but not synced yet.
         self.store.make_names_durable()?;
         let packs = std::mem::take(&mut *self.sealed.lock());
         Ok((self.added(), packs))
@@ -518,8 +516,7 @@ impl<'s> ObjectWriter<'s> {
         let frames = metadata.take();
         drop(metadata);
         let objects = frames.iter().map(|frame| frame.objects.len()).sum::<usize>();
-        // The metadata goes into the open pack, unless that would have too many
-        // objects.
+        // Put the metadata into the open pack, unless the pack would have too many objects.
         let pack = self.pack.lock().take();
         match pack {
             Some(pack) if pack.object_count() + objects <= limits::PACK_OBJECTS => {

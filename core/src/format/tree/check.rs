@@ -1,8 +1,7 @@
 //! Checks of an entry before it is encoded.
 //!
-//! [`Node::decode`](super::Node::decode) enforces the same rules. An entry that breaks
-//! one would make its whole folder unreadable, and with it every commit that contains
-//! the folder.
+//! [`Node::decode`](super::Node::decode) enforces the same rules. An entry that breaks a rule would
+//! make its whole folder unreadable, and thus every commit that contains the folder.
 
 use crate::{
     base::limits,
@@ -12,7 +11,7 @@ use crate::{
     },
 };
 
-/// Allowance for the encoded number of attributes, in addition to their bytes.
+/// Bytes that the encoded number of attributes may take in addition to the attributes.
 pub(super) const XATTR_COUNT_BYTES: usize = 8;
 
 impl Entry {
@@ -63,7 +62,7 @@ pub fn check_target(target: &[u8]) -> Result<(), FormatError> {
 /// Checks extended attributes, which must be sorted by name.
 ///
 /// # Errors
-/// [`FormatError`] names the rule that they break.
+/// [`FormatError`] names the rule that the attributes break.
 pub fn check_xattrs(xattrs: &[Xattr]) -> Result<(), FormatError> {
     check_limit("number of extended attributes", xattrs.len(), limits::XATTRS)?;
     let mut bytes = varint_bytes(xattrs.len());
@@ -137,8 +136,8 @@ mod tests {
         file(Metadata { owner: Some(Arc::new(owner)), ..Metadata::default() })
     }
 
-    /// Returns two results: whether the encoder accepts the entry, and whether the
-    /// decoder accepts it when it is encoded without a check.
+    /// Returns two results: true if the encoder accepts the entry, and true if the decoder accepts
+    /// the entry from an encoder that does not check it.
     fn taken(entry: &Entry) -> (bool, bool) {
         let mut put = |_, _| Ok::<_, FormatError>(());
         let pushed = FolderEncoder::new().push(entry.clone(), &Totals::default(), &mut put);
@@ -154,8 +153,7 @@ mod tests {
 
     #[test]
     fn the_encoder_accepts_values_up_to_their_limits() {
-        // One attribute with a name of ten bytes. Its two length fields take 1 and 3
-        // bytes.
+        // One attribute with a name of ten bytes. The two length fields take 1 and 3 bytes.
         let most = limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES - 1 - (1 + 10) - 3;
         let at: [(Entry, Entry); 7] = [
             (symlink(limits::SYMLINK_BYTES), symlink(limits::SYMLINK_BYTES + 1)),

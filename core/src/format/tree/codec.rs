@@ -40,9 +40,8 @@ impl Node {
 
     /// Decodes a node.
     ///
-    /// Checked: version, names, order, owner table, counts, and that no bytes are left.
-    /// **Not** checked: that `bytes` hash to the expected id, and that the totals are
-    /// true.
+    /// Checked: version, names, order, owner table, counts and trailing bytes. **Not** checked: the
+    /// hash of `bytes`, and the totals.
     ///
     /// # Errors
     /// [`FormatError`] names the rule and the offset.
@@ -64,8 +63,8 @@ impl Node {
 fn encode_leaf(totals: &Totals, entries: &[Entry]) -> Vec<u8> {
     let mut owners: Vec<&Arc<Owner>> = Vec::new();
     for owner in entries.iter().filter_map(|e| e.metadata.owner.as_ref()) {
-        // Consecutive entries usually have the same owner, so compare with the last one
-        // first.
+        // Consecutive entries usually have the same owner, so first compare with the last added
+        // owner.
         if owners.last().is_none_or(|last| !Arc::ptr_eq(last, owner)) && !owners.contains(&owner) {
             owners.push(owner);
         }
@@ -262,7 +261,7 @@ impl Totals {
 }
 
 impl Metadata {
-    /// Encodes the metadata, including the owner, as in the root of a commit.
+    /// Encodes the metadata with the owner itself instead of an index, as in the root of a commit.
     pub(crate) fn encode(&self, w: &mut WireWriter) {
         self.encode_with(w, |w, owner| owner.encode(w));
     }

@@ -1,10 +1,10 @@
 //! Trees: the encoding of directories.
 //!
-//! A tree's id is the BLAKE3 of its top node's bytes in derive-key mode. A small
-//! directory is a single *leaf*. A large directory is split into leaves. A *node* lists
-//! them, each with its first entry name, and further nodes may list these nodes. The
-//! split depends only on the entries (see [`split`]). So a directory has only one id,
-//! and a change rewrites one leaf and the nodes above it.
+//! A tree's id is the BLAKE3 of its top node's bytes in derive-key mode. A small directory is a
+//! single *leaf*. A large directory is split into leaves. An *inner node* lists leaves, each with
+//! its first entry name; further inner nodes may list these nodes. The split depends only on the
+//! entries (see [`split`]). So a directory has only one id, and a change rewrites about one leaf
+//! and the nodes above it.
 //!
 //! | field   | form                    | meaning                                  |
 //! |---------|-------------------------|------------------------------------------|
@@ -15,10 +15,10 @@
 //! | count   | varint                  | entries, or children                     |
 //! | entries | back to back            | strictly increasing by name bytes        |
 //!
-//! An owner is varint uid, varint gid, user name and group name (bytes with length,
-//! empty if unknown). The table strictly increases, and each owner in it is used. A
-//! child of a node is a name (bytes with length; the first entry name below it) and a
-//! tree id. An entry of a leaf is
+//! An owner is varint uid, varint gid, user name and group name (bytes with length, empty if
+//! unknown). The table is in strictly increasing order, and an entry refers to each of its owners.
+//! A child of an inner node is a name (bytes with length; the first entry name below the child) and
+//! a tree id. An entry of a leaf is
 //!
 //! | field    | form             | meaning                                        |
 //! |----------|------------------|------------------------------------------------|
@@ -56,19 +56,19 @@ pub use codec::VERSION;
 /// The kind of an entry, with the data of that kind. `B` identifies a content, and `T` a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind<B = BlobId, T = TreeId> {
-    /// Regular file: 0. The size is in bytes.
+    /// Regular file: code 0. The size is in bytes.
     File { size: u64, id: B },
-    /// Directory: 1.
+    /// Directory: code 1.
     Folder { id: T },
-    /// Symbolic link: 2. The target is any bytes except NUL.
+    /// Symbolic link: code 2. The target is any bytes except NUL.
     Symlink { target: Box<[u8]> },
-    /// Named pipe: 3.
+    /// Named pipe: code 3.
     Fifo,
-    /// Unix socket: 4.
+    /// Unix socket: code 4.
     Socket,
-    /// Character device: 5.
+    /// Character device: code 5.
     CharDevice { device: Device },
-    /// Block device: 6.
+    /// Block device: code 6.
     BlockDevice { device: Device },
 }
 
@@ -110,8 +110,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Returns false if no file can have this owner: `chown` takes the id 2^32-1 as "keep the
-    /// present owner".
+    /// Returns false if no file can have this owner: for `chown`, the id 2^32-1 means "keep the
+    /// owner".
     pub fn is_possible(&self) -> bool {
         self.uid != u32::MAX && self.gid != u32::MAX
     }
@@ -120,7 +120,7 @@ impl Owner {
 /// Name of the extended attribute with the capabilities of a program.
 pub const CAPABILITY: &[u8] = b"security.capability";
 
-/// The mode bits that run a program with the rights of its owner or group.
+/// The mode bits that let a program run with the rights of its owner or group.
 const SETUID_SETGID: u16 = 0o6000;
 
 /// An extended attribute.
@@ -150,27 +150,27 @@ pub struct Metadata {
     /// Hard link group: all names of one file have the same number. Absent if the file
     /// has one name.
     pub link: Option<u64>,
-    /// True if zeros are restored as holes.
+    /// True if the file has holes: a restore writes its zeros as holes.
     pub sparse: bool,
 }
 
 impl Metadata {
-    /// Returns the mode of a file that gets another owner than recorded: without setuid and setgid,
-    /// which would give the rights of that owner.
+    /// Returns the mode for a file whose owner differs from the recorded one: without setuid and
+    /// setgid, which would grant the rights of the actual owner.
     pub fn mode_for_other_owner(&self) -> u16 {
         self.mode & !SETUID_SETGID
     }
 
-    /// Prepares the metadata of a file for another owner than recorded: removes setuid, setgid and
+    /// Prepares the metadata for an owner other than the recorded one: removes setuid, setgid and
     /// capabilities.
     pub fn drop_owner_rights(&mut self) {
         self.mode = self.mode_for_other_owner();
         self.xattrs.retain(|xattr| *xattr.name != *CAPABILITY);
     }
 
-    /// Hashes all attributes except `sparse`: equal hashes mean equal attributes. A restore
-    /// keeps the hash of each file with several names, because extended attributes may be
-    /// long. It is never stored.
+    /// Hashes all attributes except `sparse`: equal hashes mean equal attributes. A restore keeps
+    /// in memory the hash for each file with several names, because extended attributes may be
+    /// long. The hash is never stored.
     pub fn attributes_hash(&self) -> AttributesHash {
         let Self { mode, owner, mtime, xattrs, link, sparse: _ } = self;
         let mut hasher = blake3::Hasher::new();
@@ -196,7 +196,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the id of its tree if it is a folder.
+    /// Returns the tree id of a folder, or `None` for other kinds.
     pub fn folder(&self) -> Option<ObjectId> {
         if let EntryKind::Folder { id } = &self.kind { Some(id.object()) } else { None }
     }
@@ -271,12 +271,12 @@ impl fmt::Debug for Totals {
     }
 }
 
-/// A child of a node.
+/// A child of an inner node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// The first entry name below it.
+    /// First entry name below the child.
     pub first: EntryName,
-    /// Id of the leaf or node.
+    /// Id of the child: a leaf or an inner node.
     pub id: TreeId,
 }
 
@@ -285,13 +285,13 @@ pub struct Child {
 pub enum Node {
     /// A leaf: entries, sorted by name.
     Leaf { totals: Totals, entries: Vec<Entry> },
-    /// A node above leaves (level 1) or nodes of the level below. Children are sorted by first
-    /// name.
+    /// An inner node above leaves (level 1) or above inner nodes of the next lower level. Children
+    /// are sorted by first name.
     Inner { level: u8, totals: Totals, children: Vec<Child> },
 }
 
 impl Node {
-    /// Returns the totals of everything below.
+    /// Returns the totals of everything below the node.
     pub fn totals(&self) -> &Totals {
         match self {
             Self::Leaf { totals, .. } | Self::Inner { totals, .. } => totals,
@@ -306,7 +306,7 @@ impl Node {
         }
     }
 
-    /// Returns the first entry name below. The node above states it, too.
+    /// Returns the first entry name below the node. The parent node states the same name.
     pub fn first(&self) -> Option<&EntryName> {
         match self {
             Self::Leaf { entries, .. } => entries.first().map(|entry| &entry.name),
@@ -314,7 +314,7 @@ impl Node {
         }
     }
 
-    /// Returns the last name in the node: of an entry, or the first name of the last
+    /// Returns the last name in the node: the name of the last entry, or the first name of the last
     /// child.
     pub fn last(&self) -> Option<&EntryName> {
         match self {

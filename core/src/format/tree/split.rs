@@ -8,12 +8,11 @@
 //! 3. it has at least 1,024 entries, and the first four bytes of the BLAKE3 of the
 //!    entry's name, as a little-endian number, are a multiple of 4,096.
 //!
-//! The children are grouped into nodes in the same way, level by level, until one node
-//! is left. A node is closed at [`limits::TREE_NODE_ENTRIES`] − 1 children. It is also
-//! closed after at least 64 children, when the first four bytes of the child's id are a
-//! multiple of 256. A last child that would be alone in a node joins the node before
-//! it. The split depends only on the entries, so it is canonical. An insertion changes
-//! only the split points near it.
+//! The encoder groups the children into inner nodes in the same way, level by level, until one node
+//! is left. It closes an inner node at [`limits::TREE_NODE_ENTRIES`] − 1 children. From 64 children
+//! on, it also closes the node if the first four bytes of the last child's id are a multiple of
+//! 256. A last child that would be alone in a node joins the previous node. The split depends only
+//! on the entries, so it is canonical. An insertion changes only the split points near it.
 
 use std::mem;
 
@@ -30,7 +29,7 @@ const LEAF_MASK: u32 = 4096 - 1;
 const NODE_MIN_CHILDREN: usize = 64;
 const NODE_MASK: u32 = 256 - 1;
 
-/// Encodes one directory, entry by entry. Holds one leaf in memory.
+/// Encodes one directory, entry by entry. Holds the entries of one leaf in memory.
 #[derive(Debug, Default)]
 pub struct FolderEncoder {
     entries: Vec<Entry>,
@@ -43,9 +42,9 @@ pub struct FolderEncoder {
 /// An encoded directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncodedFolder {
-    /// Id of its topmost node.
+    /// Id of the topmost node.
     pub id: TreeId,
-    /// Totals of everything below it.
+    /// Totals of everything below the directory.
     pub totals: Totals,
 }
 
@@ -55,12 +54,12 @@ impl FolderEncoder {
         Self::default()
     }
 
-    /// Adds the next entry. Names must strictly increase. `below` has the totals of
-    /// everything below the entry.
+    /// Adds the next entry. Names must strictly increase. `below` is the totals of everything below
+    /// the entry.
     ///
     /// # Errors
-    /// [`FormatError`] when readers would refuse the entry, and the errors of `put`,
-    /// which receives each finished node.
+    /// [`FormatError`] if readers would refuse the entry, and the errors of `put`, which receives
+    /// each finished node.
     pub fn push<E: From<FormatError>>(
         &mut self,
         entry: Entry,
@@ -83,8 +82,8 @@ impl FolderEncoder {
     /// Ends the directory and returns it.
     ///
     /// # Errors
-    /// [`FormatError`] when there are more levels of nodes than readers accept, and the
-    /// errors of `put`, which receives each finished node.
+    /// [`FormatError`] if there are more levels of nodes than readers accept, and the errors of
+    /// `put`, which receives each finished node.
     pub fn finish<E: From<FormatError>>(
         mut self,
         put: &mut impl FnMut(TreeId, Vec<u8>) -> Result<(), E>,
@@ -115,8 +114,8 @@ impl FolderEncoder {
         let bytes = Node::Leaf { totals, entries }.encode();
         let id = TreeId::of(&bytes);
         put(id, bytes)?;
-        // Only the leaf of an empty directory has no first name. It has no siblings, so
-        // its name is not used for sorting.
+        // Only the leaf of an empty directory has no first name. No node lists this leaf, so the
+        // name `-` is never stored.
         let first = first.unwrap_or_else(|| EntryName::new(b"-").expect("a dash is a name"));
         self.children.push((Child { first, id }, totals));
         Ok(())
