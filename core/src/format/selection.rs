@@ -112,12 +112,11 @@ impl UnreadPaths {
 
     /// Adds the paths of another list.
     pub fn extend(&mut self, other: &Self) {
-        if other.has_more {
-            self.paths.retain(|path| !other.may_be_dropped(path));
-            self.bytes = self.paths.iter().map(|path| path.len()).sum();
-            self.has_more = true;
-        }
-        other.iter().for_each(|path| self.insert(path));
+        let own = std::mem::take(self);
+        // Every path that one of the lists may have dropped sorts after the recorded ones.
+        let is_complete = |path: &&[u8]| !own.may_be_dropped(path) && !other.may_be_dropped(path);
+        own.iter().chain(other.iter()).filter(is_complete).for_each(|path| self.insert(path));
+        self.has_more |= own.has_more || other.has_more;
     }
 
     /// Returns true if a path may be one of the dropped paths.
@@ -331,7 +330,8 @@ mod tests {
         assert_eq!(Selection::decode(&mut WireReader::new(&w.finish())), Ok(selection));
     }
 
-    /// Every inserted path is covered, for any order of insertions and merges.
+    /// Every inserted path is covered, for any order of insertions and merges. The recorded paths
+    /// are the first ones, about as many as the limit allows.
     #[test]
     fn dropped_unread_paths_are_covered() {
         let paths: Vec<Vec<u8>> = (0..400_usize)
@@ -342,6 +342,7 @@ mod tests {
             .collect();
         let total: usize = paths.iter().map(Vec::len).sum();
         assert!(total > 3 * limits::UNREAD_BYTES);
+        let sorted: BTreeSet<&[u8]> = paths.iter().map(|path| &path[..]).collect();
         for parts in [1, 2, 3, 7, 400] {
             let mut all = UnreadPaths::default();
             for part in paths.chunks(paths.len().div_ceil(parts)) {
@@ -351,6 +352,11 @@ mod tests {
                 all.extend(&own);
             }
             assert!(all.has_more() && all.bytes <= limits::UNREAD_BYTES);
+            assert!(all.bytes > limits::UNREAD_BYTES / 2, "{parts} parts: {} bytes", all.bytes);
+            assert!(all.iter().eq(sorted.iter().take(all.paths.len()).copied()), "{parts} parts");
+            let mut copy = UnreadPaths::default();
+            copy.extend(&all);
+            assert_eq!(copy, all);
             assert!(paths.iter().all(|path| all.covers(path)), "{parts} parts");
             assert!(paths.iter().all(|path| all.covers(&[path, &b"/below"[..]].concat())));
         }

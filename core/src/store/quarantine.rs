@@ -25,9 +25,6 @@ use crate::{
     store::{Store, StoreError, compact, pack_reader::Completeness},
 };
 
-/// Exclusive upper bound of the numbers of files in `quarantine/` for one pack.
-const NAMES: usize = 1000;
-
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -95,7 +92,7 @@ impl Store {
 
     fn quarantine_names(&self, id: &PackId) -> impl Iterator<Item = PathBuf> {
         let first = self.layout().quarantine.join(id.to_string());
-        let others = (2..NAMES).map({
+        let others = (2_u64..).map({
             let first = first.clone();
             move |number| first.with_extension(number.to_string())
         });

@@ -202,16 +202,21 @@ impl<'s> ReceivedPacks<'s> {
         Ok(())
     }
 
+    /// Checks that no object was received before. A content may come twice: as its chunk list and
+    /// as a whole, which is a chunk of another content.
     fn check_new(&self, objects: &[PackedObject]) -> Result<(), BundleError> {
+        let is_list = |kind| kind == ObjectKind::ChunkList;
         for object in objects {
-            if self.own.locate(&object.id)?.is_some() {
+            let is_same = |place: &ObjectLocation| is_list(place.kind) == is_list(object.kind);
+            if self.own.places(&object.id)?.iter().any(is_same) {
                 return Err(BundleError::Duplicate { id: object.id });
             }
         }
-        let mut sorted: Vec<&ObjectId> = objects.iter().map(|object| &object.id).collect();
+        let mut sorted: Vec<(ObjectId, bool)> =
+            objects.iter().map(|object| (object.id, is_list(object.kind))).collect();
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(BundleError::Duplicate { id: *pair[0] }),
+            Some(pair) => Err(BundleError::Duplicate { id: pair[0].0 }),
             None => Ok(()),
         }
     }
