@@ -1,5 +1,5 @@
-//! Detection of changed folders: whether entries were added, removed or replaced since
-//! the folders were listed, according to the folders' modification times.
+//! Detects by the modification times of folders whether entries were added, removed or replaced
+//! since the folders were listed.
 
 use std::{
     path::{Path, PathBuf},

@@ -52,8 +52,8 @@ pub fn open_unfollowed(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path)
 }
 
-/// Returns true if a path is a symbolic link. If reading the path failed, the link is
-/// dangling.
+/// Returns true if a path is a symbolic link. After a failed read of the path, true means that the
+/// link is dangling.
 pub fn is_link(path: &Path) -> bool {
     fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink())
 }

@@ -8,11 +8,12 @@
 //! | who    | text: the user who moved the ref                    |
 //! | reason | text: the command, such as `commit: fix the roof`   |
 //!
-//! Columns are separated by tabs and lines by `\n`. In texts, `\`, tab, line feed and carriage
-//! return are escaped as `\\`, `\t`, `\n`, `\r`. A line is written and synced before the ref moves.
-//! A crash between the two steps can therefore leave a line about a change that did not happen, but
-//! never a change without a line. A line torn by a crash is skipped. Times are unique among all log
-//! lines of a store, so they order all changes.
+//! Columns are separated by tabs and lines by `
+//! `. In texts, `\`, tab, line feed and carriage return are escaped as `\\`, `\t`, `
+//! `, `\r`. Snap writes and syncs a line before it moves the ref. A crash between the two steps can
+//! therefore leave a line about a change that did not happen, but never a change without a line.
+//! Readers skip a line that a crash cut off. Times are unique among all log lines of a store, so
+//! they order all changes.
 
 use std::{fmt, os::unix::fs::MetadataExt, path::Path};
 
@@ -31,7 +32,7 @@ use crate::{
     repo::{ref_name::RefName, refs::RefLogMessage},
 };
 
-/// Bytes at the end of a log in which the last line is looked for first.
+/// Number of bytes at the end of a log that a search for the last line reads first.
 const LAST_LINE_BYTES: u64 = 4 << 10;
 
 /// The value of a ref before or after a change.
@@ -67,7 +68,7 @@ impl fmt::Display for RefValue {
 }
 
 impl RefValue {
-    /// Returns the commit if this is one.
+    /// Returns the commit; `None` for a branch or nothing.
     pub fn commit(&self) -> Option<CommitId> {
         match self {
             Self::Commit(id) => Some(*id),

@@ -10,7 +10,7 @@
 //! | [`error`]    | errors, with their file and line                     |
 //!
 //! Each start of snap reads the files whole. One unknown setting or invalid value makes the whole
-//! file invalid; the error names the file and the line. The version of a store is checked first,
+//! file invalid; the error names the file and the line. Snap checks the version of a store first,
 //! because a newer store may have settings that are unknown here.
 
 pub mod edit;
@@ -96,8 +96,8 @@ impl Config {
     }
 
     /// Returns the text of a new store's settings file, of the newest version, with a comment for
-    /// each setting. The version and the chunk sizes are always written. Other settings with
-    /// default values are commented out, so that the user's file can override them.
+    /// each setting. The text always sets the version and the chunk sizes. It comments out other
+    /// settings with default values, so that the user's file can override them.
     pub fn to_text(&self) -> String {
         let level = self.compression_level;
         let line = |key: &str, value: Value, is_built_in: bool| {
