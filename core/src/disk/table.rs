@@ -4,11 +4,10 @@
 //! it is first read. So opening a table reads only its header, fences and metadata,
 //! however many records it has.
 //!
-//! This is one of the two modules with `unsafe`. A memory map is sound while no process
-//! shortens or changes the file. Tables are written under a temporary name, renamed,
-//! and never changed again, and they are in folders of the store. If another process
-//! truncates one, snap is killed by `SIGBUS`. Nothing worse can happen, because each
-//! byte is read as plain data and checked.
+//! This is one of the two modules with `unsafe`. A memory map is sound while no process shortens or
+//! changes the file. Snap writes a table in a folder of the store under a temporary name, renames
+//! it, and never changes it again. If another process truncates a table, `SIGBUS` kills snap.
+//! Nothing worse can happen, because each byte is read as plain data and checked.
 #![expect(unsafe_code, reason = "memory maps; see the module documentation")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! Planned, merged, eager range reads, and a seekable reader.
+//! Range requests: planned in advance and merged, or cached with read-ahead; and a seekable reader.
 //!
 //! A caller that knows all its ranges in advance gives them to a [`RangePlanner`]. The planner
 //! merges ranges, sends the requests at once and returns the pieces as they arrive. Other

@@ -41,12 +41,12 @@ impl Client {
         self.service.identity()
     }
 
-    /// Returns the folder of a store on this machine that commits go to, if it is one.
+    /// Returns the folder of the store if it is a local store on this machine.
     pub fn local_store(&self) -> Option<&Path> {
         self.service.local_store()
     }
 
-    /// Returns what the store lacks, if it is a partial clone.
+    /// Returns the objects that the store lacks, if it is a partial clone.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.

@@ -1,7 +1,7 @@
 //! A pool of connections to one host, opened on demand and shared by requests.
 //!
 //! Requests for small objects share one connection, and large bodies use others. Replies come in
-//! the order of the requests, so a small request behind megabytes of a pack would wait for them.
+//! the order of the requests, so a small request behind megabytes of a pack would have to wait.
 
 use std::{
     io::{self, SeekFrom},
@@ -30,27 +30,28 @@ use super::{
 };
 use crate::service::FailureReason;
 
-/// Bodies of fewer bytes use the connection for small requests.
+/// Bodies with fewer bytes use the connection for small requests.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// Connections for large bodies. With the one for small requests, two clients together stay below
-/// the 10 concurrent logins at which OpenSSH begins to refuse some (`MaxStartups`).
+/// Maximum number of connections for large bodies. With the one for small requests, two clients
+/// together stay below the 10 concurrent logins at which OpenSSH begins to refuse some
+/// (`MaxStartups`).
 const BULK_CONNECTIONS: usize = 3;
 
-/// Another connection is opened once each has more bytes in flight than this.
+/// Number of bytes in flight on each connection, above which the pool opens another one.
 const BUSY_BYTES: u64 = 4 << 20;
 
-/// Bytes of reads and writes in flight on a connection: twice the channel window of OpenSSH, so
-/// that the connection is never idle between two requests.
+/// Maximum bytes of reads and writes in flight on a connection: twice the channel window of
+/// OpenSSH, so that the connection is never idle between two requests.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// Bytes of one permit of that window.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// Most bytes that one request reads or writes: the limit of OpenSSH since 8.5.
+/// Maximum number of bytes that one request reads or writes: the limit of OpenSSH since 8.5.
 const PIECE_BYTES: u64 = 255 << 10;
 
-/// How long `ssh` may take to exit and to report why, once its pipe is closed.
+/// Timeout for `ssh` to exit and to report the reason after its pipe has closed.
 const ENDING: Duration = Duration::from_secs(2);
 
 /// The kind of an error, and its message.
@@ -68,9 +69,9 @@ pub(super) struct SftpConnections {
 #[derive(Debug)]
 struct ConnectionPool {
     open: Mutex<Vec<Arc<SftpConnection>>>,
-    /// Limit of open connections. It falls if the server refuses another one.
+    /// Maximum number of open connections. It falls if the server refuses another one.
     most: AtomicUsize,
-    /// Held while a connection is opened, so that logins happen one at a time.
+    /// A lock that makes logins happen one at a time.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -84,8 +85,8 @@ pub(super) struct SftpConnection {
     /// Bytes of the bodies in flight.
     load: AtomicU64,
     window: Semaphore,
-    /// Bytes that the server reads or writes in one request, as far as that is known. It falls
-    /// with the first shorter reply.
+    /// Maximum bytes that the server reads or writes in one request. It falls with the first
+    /// shorter reply.
     piece: AtomicU64,
 }
 
@@ -127,7 +128,7 @@ impl SftpConnections {
         loop {
             let Some(lease) = lane.take(bytes) else {
                 let _opening = lane.opening.lock().await;
-                // Another request may have opened one in the meantime.
+                // Another request may have opened a connection in the meantime.
                 if lane.take(0).is_none() {
                     lane.add(SftpConnection::open(&self.host).await?);
                 }
