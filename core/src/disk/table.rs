@@ -1,8 +1,8 @@
 //! Table files: written in sorted order, read through a memory map.
 //!
-//! [`format::table`](crate::format::table) defines the bytes. A block is verified when
-//! it is first read. So opening a table reads only its header, fences and metadata,
-//! however many records it has.
+//! [`format::table`](crate::format::table) defines the bytes. The first read of a block verifies
+//! it. So snap reads only the header, fences and metadata to open a table, however many records
+//! there are.
 //!
 //! This is one of the two modules with `unsafe`. A memory map is sound while no process shortens or
 //! changes the file. Snap writes a table in a folder of the store under a temporary name, renames

@@ -57,8 +57,8 @@ impl Repo {
     ///
     /// # Errors
     /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`], and the errors of
-    /// [`check_links`] for an unfinished store, whose `objects` may not be a link either. If `dir`
-    /// did not exist before, it is removed after an error.
+    /// [`check_links`] for an unfinished store, whose `objects` may not be a link either. After an
+    /// error, removes `dir` if it did not exist before.
     pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
         Self::init_for(Sharing::Private, dir, disk, config)
     }

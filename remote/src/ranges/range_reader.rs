@@ -161,8 +161,8 @@ impl RangeReader {
     /// one fetch.
     ///
     /// # Errors
-    /// [`ReadError::Outside`] if a range ends after the content; then nothing is read.
-    /// Otherwise the first error of a request.
+    /// [`ReadError::Outside`] if a range ends after the content, before any request. Otherwise the
+    /// first error of a request.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

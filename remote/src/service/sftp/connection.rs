@@ -160,7 +160,7 @@ impl ConnectionPool {
         self.open.lock().push(Arc::new(connection));
     }
 
-    /// Returns the connection with the fewest bytes in flight, or `None` if all have ended.
+    /// Returns the connection with the fewest bytes in flight, or `None` if none is open.
     fn take(&self, bytes: u64) -> Option<Lease> {
         let mut open = self.open.lock();
         open.retain(|connection| connection.is_usable());
@@ -169,7 +169,8 @@ impl ConnectionPool {
         Some(Lease { connection: Arc::clone(connection), bytes })
     }
 
-    /// Returns true if all connections were busy before this lease and another one is allowed.
+    /// Returns true if all connections were busy before this lease and the limit allows another
+    /// one.
     fn wants_more(&self, lease: &Lease) -> bool {
         let before = lease.load.load(Relaxed).saturating_sub(lease.bytes);
         before >= BUSY_BYTES && self.open.lock().len() < self.most.load(Relaxed)
@@ -196,7 +197,7 @@ impl SftpConnection {
         };
         let (stderr_tail, is_garbled) = (SshStderr::default(), Arc::new(AtomicBool::new(false)));
         let listening = stderr_tail.listen(stderr);
-        // Requests are sent without delay.
+        // Send requests without delay.
         let options = SftpOptions::new().flush_interval(Duration::ZERO);
         let error =
             match Sftp::new(stdin, CheckedFrames::new(stdout, Arc::clone(&is_garbled)), options)
@@ -252,8 +253,8 @@ impl SftpConnection {
         !self.is_broken.load(Relaxed) && matches!(self.child.lock().try_wait(), Ok(None))
     }
 
-    /// Converts an error of a request. If the connection has ended, it is not used again, and it
-    /// is unknown whether the server has carried out the request.
+    /// Converts an error of a request. After the end of the connection, marks it as broken; it is
+    /// then unknown whether the server has carried out the request.
     pub(super) async fn request_error(&self, error: Error) -> SftpFailure {
         let Error::SftpError(kind, message) = error else { return self.lost(&error).await };
         let what = match kind {
@@ -266,7 +267,7 @@ impl SftpConnection {
         };
         let text = message.get().0.chars().filter(|char| !char.is_control()).take(300);
         let text: String = text.collect();
-        // For these two kinds the message says no more than the code.
+        // For these two reasons the message says no more than the code.
         let is_told = matches!(what, FailureReason::NotFound | FailureReason::Denied);
         (what, if is_told { String::new() } else { text })
     }
@@ -283,12 +284,12 @@ impl SftpConnection {
             sleep(Duration::from_millis(10)).await;
         };
         if status.is_none() {
-            // It may have exited by now.
+            // A failure means that `ssh` has exited by now.
             let _ended = self.child.lock().start_kill();
         }
         let text = self.stderr.last_lines();
         let why = match status {
-            // It was killed here, so its earlier output is not the reason.
+            // A signal ended `ssh`, so its earlier output is not the reason.
             Some(status) if status.code().is_none() => ended(status),
             _ if !text.is_empty() => text,
             Some(status) => ended(status),
@@ -297,7 +298,7 @@ impl SftpConnection {
         (FailureReason::Temporary, format!("the connection broke: {why}"))
     }
 
-    /// Returns the bytes of one request.
+    /// Returns the number of bytes of one request.
     pub(super) fn piece(&self) -> u64 {
         self.piece.load(Relaxed)
     }
@@ -307,7 +308,7 @@ impl SftpConnection {
         WINDOW_BYTES / self.piece().max(UNIT_BYTES as u64) as usize
     }
 
-    /// Lowers the bytes of one request to what the server transferred in one reply.
+    /// Lowers the number of bytes of one request to those that the server transferred in one reply.
     fn lower_piece_limit(&self, bytes: usize) {
         self.piece.fetch_min((bytes as u64).max(UNIT_BYTES as u64), Relaxed);
     }
