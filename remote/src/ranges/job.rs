@@ -22,7 +22,7 @@ use super::{
     random_access::RequestTarget,
 };
 
-/// When requests are sent.
+/// The time at which a job sends requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Submission {
     /// As soon as the limits allow.
@@ -46,7 +46,7 @@ pub struct JobOptions {
     pub budget_bytes: u64,
     /// Maximum length of a request. The job splits longer ranges.
     pub request_bytes: u64,
-    /// When requests are sent.
+    /// The time at which a job sends requests.
     pub submission: Submission,
 }
 

@@ -103,7 +103,7 @@ pub enum RemoteError {
         name: Box<RefName>,
         /// The location.
         location: String,
-        /// The commit at which it was last seen.
+        /// The last known commit of the ref.
         seen: CommitId,
     },
     /// A ref has moved, and its last known commit is missing.
@@ -117,7 +117,7 @@ pub enum RemoteError {
         name: Box<RefName>,
         /// The location.
         location: String,
-        /// The commit at which it was last seen.
+        /// The last known commit of the ref.
         seen: CommitId,
     },
     /// An object is damaged.

@@ -129,7 +129,7 @@ impl RemoteStore {
     /// Publishes uploaded packs. `store` has their outlines.
     ///
     /// # Errors
-    /// [`RemoteError`]; then either all of the packs are visible, or none.
+    /// [`RemoteError`]; either all packs or none are visible then.
     pub async fn publish(&self, store: &Store, packs: &[PackId]) -> Result<(), RemoteError> {
         let outlines = packs.iter().map(|id| (store, *id)).collect();
         self.write_index_update(self.index_update(outlines)?).await?;
@@ -142,7 +142,7 @@ impl RemoteStore {
     /// without files.
     ///
     /// # Errors
-    /// [`RemoteError`]; then either all of the packs are visible, or none.
+    /// [`RemoteError`]; either all packs or none are visible then.
     pub(crate) async fn write_index_update(
         &self,
         publication: IndexUpdate<'_>,

@@ -335,11 +335,11 @@ impl RemoteStore {
     }
 
     /// Creates a store at a free location: its settings, and the branch that clones start with.
-    /// Another client may create it first.
+    /// Succeeds if another client creates the store first.
     ///
     /// # Errors
-    /// [`RemoteError::Service`]; [`RemoteError::Config`] if another client created it first, with
-    /// a newer version of snap.
+    /// [`RemoteError::Service`]; [`RemoteError::Config`] if a newer version of snap has created the
+    /// store first.
     pub async fn create(&self, config: &str, head: &RefName) -> Result<(), RemoteError> {
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
         let when = if can.absent { WriteCondition::Absent } else { WriteCondition::Always };

@@ -1,4 +1,4 @@
-//! Packs that a pull is receiving: stubs in their own folder. An interrupted pull leaves them for
+//! Packs that a pull receives: stubs in a folder of their own. An interrupted pull leaves them for
 //! the next one.
 
 use std::{
@@ -28,15 +28,15 @@ const LOCK: &str = "lock";
 pub(super) struct ReceivingFolder {
     store: Store,
     dir: PathBuf,
-    /// True if another process uses the usual folder. Then this one is temporary and removed on
+    /// True if another process uses the usual folder. This one is then temporary, and removed on
     /// drop.
     is_spare: bool,
     _lock: File,
 }
 
 impl ReceivingFolder {
-    /// Opens the folder of `target` for the packs `wanted`. Removes other packs that were left
-    /// there.
+    /// Opens the folder of `target` for the packs `wanted`. Removes other packs that an earlier
+    /// pull left there.
     pub(super) fn open(target: &Store, wanted: &[PackId]) -> Result<Self, StoreError> {
         let cache = target.dir().join("cache");
         let usual = cache.join(FOLDER);
@@ -91,7 +91,7 @@ impl Drop for ReceivingFolder {
     }
 }
 
-/// Removing the folder removes its lock as well.
+/// Removes a folder, including its lock file. Ignores errors.
 fn remove(dir: &Path) {
     let _ = fs_err::remove_dir_all(dir);
 }

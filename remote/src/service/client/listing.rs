@@ -25,8 +25,10 @@ impl Client {
         self.retry("list", prefix, 0, || self.service.list_some(prefix, most)).await
     }
 
+    /// Returns the paths of the stores at most `levels` folders below the root.
+    ///
     /// # Errors
-    /// The errors of [`Service::stores`](crate::service::Service::stores).
+    /// [`ServiceError`] of the last attempt.
     pub async fn stores(&self, levels: usize) -> Result<Vec<String>, ServiceError> {
         self.retry("list", "", 0, || self.service.stores(levels)).await
     }
