@@ -339,8 +339,8 @@ fn leaked_secret(url: &str) -> Option<&'static str> {
     rest.contains('@').then_some("a user or a password")
 }
 
-/// Returns the problem with an authority that `ssh` would not read as a user and a host, or
-/// that a shell started by `ssh` for a `ProxyCommand` would run.
+/// Returns the problem with an unsafe authority: `ssh` would not read it as a user and a host, or
+/// the shell that runs a `ProxyCommand` would interpret it.
 ///
 /// The rules are those of OpenSSH 9.6 for names on its command line. They apply to each
 /// scheme, since no host or bucket needs such a name.
@@ -363,7 +363,7 @@ fn unsafe_for_ssh(authority: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns true if the host is followed by a port number or by nothing.
+/// Returns true if a port number follows the host, or nothing.
 fn has_plain_port(authority: &str) -> bool {
     // An address such as `[::1]` contains colons.
     let host = authority.rsplit(['@', ']']).next().unwrap_or_default();

@@ -74,11 +74,11 @@ pub struct RemoteRepairOutcome {
 /// Opens the remote store. Each step opens it again.
 pub type RemoteOpener<'f> = dyn Fn() -> Result<RemoteStore, RemoteError> + 'f;
 
-/// Repairs the store that `open` opens, as far as `sources` have the missing data. Blocks;
-/// must not be called on a thread of the runtime.
+/// Repairs the store that `open` opens, with the data in `sources`. Blocks; must not be called on a
+/// thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; packs that were uploaded before it remain.
+/// [`RemoteError`]; packs uploaded before the error remain.
 pub fn run(
     open: &RemoteOpener<'_>,
     sources: &Sources<'_, '_>,

@@ -86,7 +86,6 @@ impl UnlistedPacks {
         Ok(Self { packs: packs.into_iter().collect(), stubs, _scratch: scratch })
     }
 
-    /// Returns the number of packs.
     pub(crate) fn len(&self) -> usize {
         self.packs.len()
     }

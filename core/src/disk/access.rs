@@ -5,8 +5,8 @@
 //! folder.
 //!
 //! A new file has only the owner's bits at first and gets the others afterwards, so it never has
-//! more bits than in the end. On file systems without permission bits (FAT, some network shares),
-//! files keep the bits that the file system gives them.
+//! too many bits. On file systems without permission bits (FAT, some network shares), files keep
+//! the bits that the file system gives them.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, Permissions},
@@ -105,8 +105,7 @@ impl CreateMode {
             .map_or(Self::PRIVATE, |meta| Self::Exactly(usable(meta.mode())))
     }
 
-    /// Returns the bits of a folder that is created at `path`; `None` if the umask
-    /// decides.
+    /// Returns the bits of a new folder at `path`; `None` if the umask decides.
     fn folder_bits(self, path: &Path) -> Option<u32> {
         match self {
             Self::Umask => None,

@@ -56,7 +56,7 @@ enum NewFileOwner {
     User,
     /// The owner of a store that root changes.
     Store(StoreOwner),
-    /// If the process is root: the owner of the folder in which they are created.
+    /// If the process is root: the owner of the parent folder.
     Folder,
 }
 
@@ -126,8 +126,8 @@ impl Disk {
         Self { store, ownership, ..self.with_access(CreateMode::of_store(dir)) }
     }
 
-    /// Fails if a link inside the store is on the way to `path`, or if the store was
-    /// replaced by another one since it was opened.
+    /// Fails if a link inside the store is on the way to `path`, or if another folder has replaced
+    /// the store.
     fn stay_inside(&self, path: &Path) -> Result<(), PathError> {
         self.store.as_ref().map_or(Ok(()), |root| root.check(path))
     }
@@ -512,9 +512,8 @@ impl NewFile {
         writeback::start(self.file.as_fd(), offset, bytes);
     }
 
-    /// Waits until the data is durable. After a failed sync the file must be written
-    /// again: a second sync would succeed, because the kernel drops the data that it
-    /// could not write.
+    /// Waits until the data is durable. After a failed sync, the caller must write the file again:
+    /// a second sync would succeed, because the kernel drops the data that it could not write.
     ///
     /// # Errors
     /// [`PathError`] when the data cannot be written.

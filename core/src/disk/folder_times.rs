@@ -28,8 +28,8 @@ impl FolderTimes {
         self.folders.push((folder.to_owned(), time));
     }
 
-    /// Returns true if certainly no entry of the folders was added, removed or replaced
-    /// since. Writes to existing files are not detected.
+    /// Returns true if certainly no entry of the folders was added, removed or replaced since the
+    /// calls of [`FolderTimes::add`]. Does not detect writes to existing files.
     pub fn are_unchanged(&self) -> bool {
         !self.has_unsettled
             && !self.folders.is_empty()

@@ -2,9 +2,9 @@
 //!
 //! A writer believes some derived files without a check: the index of a store, and the mirror of a
 //! remote store. The author of an archive could put entries into them for objects that are nowhere.
-//! So such a folder has the file `made-here`, with the folder's own inode and time of birth. A
-//! copied or extracted folder has another inode and time of birth, which its author cannot foresee.
-//! Snap then makes its files again. Where the file system records no birth, the inode alone counts.
+//! So such a folder has the file `made-here`, with the folder's own inode and birth time. A copied
+//! or extracted folder has another inode and birth time, which its author cannot foresee. Snap then
+//! makes its files again. Without birth times in the file system, the inode alone counts.
 
 use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH};
 
@@ -43,8 +43,8 @@ fn text_for(folder: &Metadata) -> String {
     }
 }
 
-/// Returns the time of birth of a file or folder, in nanoseconds since 1970; `None` if the file
-/// system records none.
+/// Returns the birth time of a file or folder, in nanoseconds since 1970; `None` if the file system
+/// records none.
 pub fn birth_nanos(file: &Metadata) -> Option<u128> {
     Some(file.created().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos())
 }

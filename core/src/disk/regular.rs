@@ -1,8 +1,8 @@
 //! Reading of small files in a store, which other users may be able to write.
 //!
-//! Only regular files are read, because opening a pipe could block and a device may
-//! never end. Reads are limited in length, because a sparse file that is tiny on disk
-//! could fill the memory.
+//! The functions read only regular files, because opening a pipe could block and a device may never
+//! end. Each read has a length limit, because a sparse file that is tiny on disk could fill the
+//! memory.
 
 use std::{
     fs::{File, OpenOptions},

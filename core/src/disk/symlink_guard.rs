@@ -73,9 +73,9 @@ pub fn check_no_links_between(root: &Path, path: &Path) -> Result<(), PathError>
     inside.collect::<Vec<_>>().into_iter().rev().try_for_each(check)
 }
 
-/// Checks that every existing folder from `root` to `path` belongs to this user and is not a
-/// link. If the process is root and none exists yet, the folder above them must belong to
-/// root, because root gives new folders of a cache to the owner of the folder above.
+/// Checks that every existing folder from `root` to `path` belongs to this user and is not a link.
+/// If the process is root and `root` does not exist, the nearest existing folder above it must
+/// belong to root: root gives new folders of a cache to the owner of that folder.
 ///
 /// # Errors
 /// [`PathError`] names the first folder that fails the check.
@@ -167,7 +167,7 @@ impl StoreRoot {
         Ok(())
     }
 
-    /// Checks that a link `objects` is allowed, and leads to the same folder as before.
+    /// Checks that `objects` is no forbidden link, and leads to the same folder as before.
     fn check_objects(&self, objects: &Path) -> Result<(), PathError> {
         let is_known = || match self.objects {
             Some(before) => identity(objects).is_ok_and(|now| now == before),

@@ -1,14 +1,15 @@
 //! Attributes of files: owner, mode, time and extended attributes.
 //!
-//! The scan reads them, and a restore applies them. POSIX ACLs are the extended attributes
-//! `system.posix_acl_access` and `system.posix_acl_default`; they need no code of their own.
+//! The scan reads the attributes, and a restore applies them. POSIX ACLs are the extended
+//! attributes `system.posix_acl_access` and `system.posix_acl_default`. If the system refuses an
+//! ACL, [`apply`] narrows the mode.
 //!
 //! The order of applying matters. The owner comes first, because a change of owner clears setuid
 //! and file capabilities. Extended attributes come next, while the file is still writable; then the
 //! time. The mode comes last: a restore that runs again after a kill recognises an
-//! [unfinished](super::unfinished) folder by its mode and sets all attributes again. Errors are
-//! reported to the caller and do not stop the rest. If the owner could not be set, setuid, setgid and
-//! the file capabilities are not set either: they would grant rights to the wrong user.
+//! [unfinished](super::unfinished) folder by its mode and sets all attributes again. [`apply`]
+//! reports errors to the caller and goes on. If it cannot set the owner, it does not set setuid,
+//! setgid and file capabilities either: they would grant rights to the wrong user.
 
 use std::{
     ffi::CStr,

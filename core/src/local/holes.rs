@@ -158,8 +158,8 @@ impl Read for SparseReader {
         let until = match in_hole {
             false if self.at < self.hole.start => self.hole.start,
             false => self.size,
-            // After a short read, the rest of the block is read through the cache; then direct
-            // reads continue with whole blocks.
+            // After a short read, read the rest of the block through the cache; then direct reads
+            // continue with whole blocks.
             true if !self.at.is_multiple_of(ALIGN_BYTES) => self.at.next_multiple_of(ALIGN_BYTES),
             true => self.hole.end,
         };
@@ -266,7 +266,7 @@ mod tests {
     fn a_sparse_reader_returns_the_same_bytes_as_a_plain_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(9 << 20).unwrap();
-        // The data is not synced, so it is only in the page cache.
+        // Without a sync, the data is only in the page cache.
         file.as_file().write_all_at(b"start", 0).unwrap();
         file.as_file().write_all_at(b"middle", (3 << 20) + 17).unwrap();
         file.as_file().write_all_at(b"end", (9 << 20) - 3).unwrap();

@@ -1,10 +1,10 @@
 //! Rules that exclude files and folders from a snapshot.
 //!
 //! Patterns have the full gitignore syntax and git's meaning; the `ignore` crate matches them.
-//! There are two sources: patterns from the caller, which act like an ignore file at the root but
-//! take precedence over all files, and ignore files in folders, of which the nearest one decides.
-//! The walk does not enter an excluded folder, so a `!` pattern cannot include anything in it
-//! again, as in git.
+//! There are two sources. Patterns from the caller act like an ignore file at the root, but take
+//! precedence over all files. Of the ignore files in folders, the nearest one decides. The walk
+//! does not enter an excluded folder, so a `!` pattern cannot include anything in it again, as in
+//! git.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -102,8 +102,8 @@ pub(crate) fn add_line(builder: &mut GitignoreBuilder, line: &str) -> Result<(),
 /// Returns `None` if the pattern matches no path in git.
 ///
 /// Git drops trailing spaces that are not escaped by a backslash. The builder drops all trailing
-/// white space, so any other white space at the end is put into a group of one member. (A class
-/// does not work: it holds single bytes.)
+/// white space, so the translation puts any other white space at the end into a group of one
+/// member. (A class does not work: it holds single bytes.)
 fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
     let mut end = 0;
     let mut chars = line.char_indices();

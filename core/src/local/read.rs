@@ -276,8 +276,8 @@ pub fn hash_content(
     Ok((BlobId::from_bytes(*hasher.finalize().as_bytes()), size))
 }
 
-/// Returns a reader of an open file up to the size in `stat`. A file that grows meanwhile is
-/// detected by its changed stat.
+/// Returns a reader of an open file up to the size in `stat`. The caller detects a file that grows
+/// meanwhile by its changed stat.
 ///
 /// # Errors
 /// Returns the error of the system call.

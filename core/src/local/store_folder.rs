@@ -51,7 +51,7 @@ const OWN_PARTS: [(&[u8], FileType); 5] = [
     (b"lock", FileType::RegularFile),
 ];
 
-/// Number of parts of rule 2 that are sufficient.
+/// Sufficient number of parts for rule 2.
 const ENOUGH_PARTS: usize = 3;
 
 /// The parts of a store that were found among the entries of a folder.

@@ -8,14 +8,13 @@
 //! the branch has it and the files lack it. The files contain
 //!
 //! 1. the history of the commits in [`Base::commits`],
-//! 2. what the last restore left in them ([`Restored::commits`]): commits made since then do not
-//!    remove it,
-//! 3. every commit that was made from the files since the last restore, with its history, on
-//!    whatever branch: the logs list these commits, so a crash before the base is written does no
-//!    harm,
-//! 4. on one branch, until the next commit of the files: what an older or other revision replaced
-//!    there ([`Replaced`]). Restoring an older revision and committing it is a usual way to go
-//!    back. Elsewhere the files count as those of the restored revision.
+//! 2. the commits that the last restore left in them ([`Restored::commits`]), whatever commits
+//!    followed,
+//! 3. every commit of the files since the last restore, with its history, on any branch: the logs
+//!    list these commits, so a crash before the write of the base does no harm,
+//! 4. on one branch, until the next commit of the files: the commits that a restore took out of the
+//!    files there ([`Replaced`]). Users restore and commit an older revision to go back. On other
+//!    branches, the files count as those of the restored revision.
 //!
 //! Events, and the state after them (all other commands leave the state alone):
 //!

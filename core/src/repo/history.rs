@@ -23,7 +23,7 @@ use crate::{
 /// Which parents of a commit to follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parents {
-    /// All of them.
+    /// All parents.
     #[default]
     All,
     /// Only the first parent of each commit.
@@ -49,7 +49,7 @@ pub struct History<'a> {
     /// last one is next.
     waiting: BTreeMap<(Time, Reverse<u64>), (CommitId, Commit)>,
     visited: Option<HashSet<CommitId>>,
-    /// Number of commits that were added so far.
+    /// Number of commits added so far.
     count: u64,
     /// Error of reading a parent of the last commit. The iterator returns this error after that
     /// commit, and then ends.

@@ -363,7 +363,7 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
         return Err(RepoError::SettingsLost { dir: dir.to_owned() });
     }
     // A commit saves a folder named `.snap` without objects like any other folder. An archive may
-    // contain such a folder, with hooks that its author chose, so it must not be opened.
+    // contain such a folder, with hooks that its author chose, so do not open it.
     if read.is_ok() && !dir.join("objects").exists() {
         return Err(RepoError::ObjectsLost { dir: dir.to_owned() });
     }

@@ -8,12 +8,11 @@
 //! | who    | text: the user who moved the ref                    |
 //! | reason | text: the command, such as `commit: fix the roof`   |
 //!
-//! Columns are separated by tabs and lines by `
-//! `. In texts, `\`, tab, line feed and carriage return are escaped as `\\`, `\t`, `
-//! `, `\r`. Snap writes and syncs a line before it moves the ref. A crash between the two steps can
-//! therefore leave a line about a change that did not happen, but never a change without a line.
-//! Readers skip a line that a crash cut off. Times are unique among all log lines of a store, so
-//! they order all changes.
+//! Tabs separate the columns, and `\n` ends a line. In texts, `\`, tab, line feed and carriage
+//! return have the escapes `\\`, `\t`, `\n` and `\r`. Snap writes and syncs a line before it moves
+//! the ref. A crash between the two steps can therefore leave a line about a change that did not
+//! happen, but never a change without a line. Readers skip a line that a crash cut off. Times are
+//! unique among all log lines of a store, so they order all changes.
 
 use std::{fmt, os::unix::fs::MetadataExt, path::Path};
 

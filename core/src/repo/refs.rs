@@ -269,8 +269,7 @@ impl Refs {
         damaged.into_iter().next().map_or(Ok(found), |(_, error)| Err(error))
     }
 
-    /// Lists all refs of a kind, sorted by name: first those that can be read, then the unreadable
-    /// ones.
+    /// Lists all refs of a kind, sorted by name: first the readable refs, then the unreadable ones.
     ///
     /// # Errors
     /// As [`Refs::names`].
@@ -472,7 +471,7 @@ impl Refs {
         Ok(if was_there { line.new } else { RefValue::Nothing })
     }
 
-    /// Points a ref whose file is damaged at `new`. Its log still has the old value.
+    /// Points a ref with a damaged file at `new`. The log of the ref still has the old value.
     ///
     /// # Errors
     /// [`RefError::Exists`] if the ref is not damaged, [`RefError::Unknown`], [`RefError::Locked`],
@@ -557,7 +556,7 @@ impl Refs {
     }
 
     /// Points `HEAD` at a new branch, if `HEAD` names a branch that does not exist and the new
-    /// branch is the only one. A clone then starts on the branch that was pushed first.
+    /// branch is the only one. A clone then starts on the first pushed branch.
     ///
     /// # Errors
     /// As [`Refs::set_head`], without [`RefError::HeadMoved`].

@@ -294,7 +294,7 @@ impl<'a> Revisions<'a> {
         }
         let unreadable = || SpecError::Date { date: date.to_owned() };
         let latest = (self.date)(date).ok_or_else(unreadable)?;
-        // A parent may be newer than its child, so the whole history must be searched.
+        // A parent may be newer than its child, so search the whole history.
         let mut newest: Option<(Time, CommitId)> = None;
         for step in History::new(self.repo.store(), &[start], Parents::All)? {
             let (id, commit) = match (step, newest) {

@@ -67,7 +67,7 @@ impl BlockCache {
         self.finished.get(&number).map(CachedBlock::Ready).or_else(requested)
     }
 
-    /// Records that a block was requested.
+    /// Records the request for a block.
     pub(crate) fn begin(&mut self, number: u64, block: RequestedBlock) {
         self.in_flight.insert(number, block);
     }

@@ -101,7 +101,7 @@ pub(super) struct JobCounters {
     pub fetched_bytes: AtomicU64,
 }
 
-/// Ranges that are being read. Dropping a job cancels its requests.
+/// The running read of a list of ranges. Dropping a job cancels its requests.
 #[derive(Debug)]
 pub struct RangeJob {
     plan: Arc<RequestPlan>,
@@ -123,7 +123,7 @@ impl RangePlanner {
         Self { source: RequestTarget::Objects(fetch), link, options }
     }
 
-    /// Creates a planner of requests to one content; the keys of ranges are ignored.
+    /// Creates a planner of requests to one content; ignores the keys of ranges.
     pub fn for_content(
         blocks: Arc<dyn RandomAccess>,
         link: Arc<LinkEstimate>,
@@ -171,8 +171,8 @@ impl RangePlanner {
 }
 
 impl RangeJob {
-    /// Returns the next piece to arrive, in any order, or `None` when all were taken.
-    /// Cancel-safe: dropping the future loses no piece.
+    /// Returns the next piece to arrive, in any order, or `None` after the last one. Cancel-safe:
+    /// dropping the future loses no piece.
     pub async fn next(&mut self) -> Option<RangeResult> {
         if self.left == 0 {
             return None;
@@ -184,8 +184,8 @@ impl RangeJob {
         Some(self.take(piece))
     }
 
-    /// Returns the next piece in order of need, or `None` when all were taken. Cancel-safe:
-    /// dropping the future loses no piece.
+    /// Returns the next piece in order of need, or `None` after the last one. Cancel-safe: dropping
+    /// the future loses no piece.
     pub async fn next_in_order(&mut self) -> Option<RangeResult> {
         if self.left == 0 {
             return None;

@@ -5,7 +5,7 @@
 //! callers read a [`RangeReader`], or a [`SeekableReader`] of it, which has a cache and reads
 //! ahead.
 //!
-//! Requests run as tasks, so everything here must be used within a tokio runtime. The
+//! Requests run as tasks, so callers must use this module within a tokio runtime. The
 //! [`FetchRange`] implementation is responsible for retries, concurrency and rate limits.
 
 mod cache;

@@ -201,7 +201,7 @@ fn assign(wanted: &[NeededRange], requests: &mut [PlannedRequest]) -> Vec<Range<
         let before = |request: &PlannedRequest| {
             (&request.key, request.range.end) <= (&one.key, one.range.start)
         };
-        // Requests are sorted and disjoint, so those that contain a range are adjacent.
+        // Requests are sorted and disjoint, so the requests that contain a range are adjacent.
         let first = requests.partition_point(before);
         let mut end = first;
         while let Some(request) = requests.get_mut(end)

@@ -115,7 +115,6 @@ impl RangeReader {
         self.len() == 0
     }
 
-    /// Returns the block size in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         self.shared.options.block_bytes
     }
@@ -188,8 +187,8 @@ impl RangeReader {
         }
     }
 
-    /// Starts to read `ranges`. Returns the ranges that are cached or in flight, a job for
-    /// the others, and the positions of the pieces of that job.
+    /// Starts to read `ranges`. Returns reads of the ranges that are cached or in flight, a job for
+    /// the other ranges, and the positions of the pieces of that job.
     #[expect(clippy::type_complexity, reason = "taken apart where it is made")]
     fn start(
         &self,

@@ -30,7 +30,6 @@ const ROOM_KIB: u32 = 96 << 10;
 /// Capacity of the cache of units, in bytes.
 const KEPT_BYTES: u64 = 24 << 20;
 
-/// A file of a snapshot.
 #[derive(Debug)]
 pub(super) struct SnapshotFile {
     shared: Arc<FileUnits>,

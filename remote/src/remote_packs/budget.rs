@@ -19,7 +19,7 @@ use super::PacksInner;
 /// A limit for the bytes in flight, fetched and cached of all [`RemotePacks`] that [share
 /// it](super::RemotePacks::with_shared_budget).
 ///
-/// A range that a thread waits for is fetched even if the budget is full. Its bytes count in the
+/// A thread fetches the range that it waits for even if the budget is full. Its bytes count in the
 /// budget, which evicts other bytes for them.
 ///
 /// [`RemotePacks`]: super::RemotePacks

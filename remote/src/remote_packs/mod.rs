@@ -247,7 +247,7 @@ impl RemoteFrames for RemotePacks {
         };
         let Some(dir) = &self.mirror else { return Vec::new() };
         self.shared.refresh_index(dir);
-        // If the mirror cannot be read, the caller reports the damage.
+        // Without a readable mirror, the caller reports the damage.
         find(dir).unwrap_or_default()
     }
 

@@ -26,7 +26,6 @@ const OUT_OF_TURN: u32 = 8;
 /// Time without a read after which other members of the budget may evict prefetched ranges.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A range of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PackRange {
     pub(super) pack: PackId,
@@ -47,7 +46,6 @@ impl PackRange {
     }
 }
 
-/// The state of a range.
 #[derive(Debug)]
 enum RangeState {
     /// Announced, but not requested yet.
@@ -137,7 +135,7 @@ impl PrefetchState {
     /// Returns the number of bytes to request now if the budget has enough room.
     pub(super) fn wanted_bytes(&self) -> u64 {
         match (self.queued_bytes, self.most_bytes.saturating_sub(self.held_bytes.bytes)) {
-            // A range longer than the limit is requested alone.
+            // Request a range longer than the limit alone.
             (queued, _) if self.held_bytes.bytes == 0 => queued.min(self.most_bytes.max(1)),
             (queued, room) => queued.min(room),
         }
@@ -158,7 +156,7 @@ impl PrefetchState {
                 self.queue.pop_front();
                 continue;
             }
-            // A range longer than the whole limit is requested alone.
+            // Request a range longer than the whole limit alone.
             let alone = held == 0 && batch.is_empty() && key.bytes() <= others_leave;
             if bytes + key.bytes() > room && !alone {
                 break;
@@ -427,7 +425,7 @@ mod tests {
             assert!(matches!(held.next_step(key(number), false), ReadStep::Request));
         }
         assert!(!held.next_batch(u64::MAX).is_empty());
-        // A dropped range is requested again when it is read.
+        // The next read of a dropped range requests it again.
         assert!(matches!(held.next_step(key(0), false), ReadStep::Request));
     }
 

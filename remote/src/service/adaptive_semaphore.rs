@@ -54,7 +54,6 @@ impl AdaptiveSemaphore {
         }
     }
 
-    /// Returns the current limit.
     #[cfg(test)]
     fn limit(&self) -> usize {
         self.state.lock().limit

@@ -122,7 +122,7 @@ pub struct Client {
     /// Permits for multipart uploads.
     uploads: Arc<Semaphore>,
     notes: UploadNotes,
-    /// Set once the uploads of killed processes were aborted.
+    /// Set once this client has aborted the uploads of killed processes.
     has_aborted_left: Arc<OnceCell<()>>,
 }
 
@@ -343,7 +343,7 @@ impl Client {
     /// Removes objects; skips those that do not exist.
     ///
     /// # Errors
-    /// [`ServiceError`] of the last attempt; some objects may be removed by then.
+    /// [`ServiceError`] of the last attempt; some objects may be gone then.
     pub async fn remove_many(&self, keys: &[String]) -> Result<(), ServiceError> {
         let first = keys.first().map_or("", String::as_str);
         self.retry("remove", first, 0, || self.service.remove_many(keys)).await

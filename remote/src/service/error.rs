@@ -41,7 +41,7 @@ pub enum FailureReason {
     Unsupported,
     /// The service rejects the request as invalid or not allowed.
     Refused,
-    /// The local file to be written does not hash to its name.
+    /// The local file to write does not hash to its name.
     Damaged,
     /// The server reports that its store is damaged.
     DamagedThere,

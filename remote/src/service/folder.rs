@@ -201,8 +201,8 @@ impl FolderService {
     /// existing ref blocks it. A ref blocks a name that is one of its parent folders, or that
     /// lies below it.
     ///
-    /// Removing a tombstone is safe. A client that read it compares with its nonce, which is
-    /// never used again, so its compare-and-swap fails. The caller must hold the lock.
+    /// Removing a tombstone is safe: its nonce is never used again, so the compare-and-swap of a
+    /// client that has read the tombstone fails. The caller must hold the lock.
     fn make_room(&self, name: &RefName, bytes: &[u8]) -> Result<(), FolderError> {
         let stands = RefText::decode(bytes).is_ok_and(|text| text.commit.is_some());
         if !stands {

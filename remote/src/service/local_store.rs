@@ -14,10 +14,10 @@
 //!
 //! The service checks writes like a server, since later commits rely on each object in `objects/`.
 //! It checks and [stages][staged] a pack. The index file that lists the pack makes it part of the
-//! store, if everything that it refers to is there. A ref moves under the store's own lock, with a
-//! line in its log, to a complete commit. Files of the project and its base stay as they are: the
-//! next commit there reports that the branch has moved. A write of `HEAD` repairs a lost or damaged
-//! `HEAD`.
+//! store, if the store has everything that the pack refers to. A ref moves under the store's own
+//! lock, with a line in its log, to a complete commit. Files of the project and its base stay as
+//! they are: the next commit there reports that the branch has moved. A write of `HEAD` repairs a
+//! lost or damaged `HEAD`.
 //!
 //! [staged]: snap_core::ops::staging_area
 

@@ -366,7 +366,7 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// Removes objects in as few requests as the service allows; skips those that do not exist.
     ///
     /// # Errors
-    /// [`ServiceError`]; some objects may be removed by then.
+    /// [`ServiceError`]; some objects may be gone then.
     fn remove_many<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             for key in keys {

@@ -58,7 +58,7 @@ pub enum OpenError {
         /// The location.
         location: String,
     },
-    /// The region of a bucket is not known.
+    /// The region of a bucket is unknown.
     #[error("cannot use {location}: the region of the bucket is unknown")]
     NoRegion {
         /// The location.

@@ -34,7 +34,6 @@ impl RateLimit {
         Self { rate: rate.map(|rate| rate.max(1)), reserved_until: Mutex::new(None) }
     }
 
-    /// Returns the limit.
     pub(super) fn rate(&self) -> Option<u64> {
         self.rate
     }

@@ -32,7 +32,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// that the request needs.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Minimum rate at which a request must be sent, in bytes a second.
+/// Minimum upload rate of a request, in bytes a second.
 const LEAST_RATE: u64 = 64 << 10;
 
 /// Extra time for the last bytes of a body: 4 MiB in the buffers of a socket, at the minimum rate.

@@ -107,7 +107,7 @@ impl UploadNote {
         Ok(Some((file, path)))
     }
 
-    /// Removes the note: the upload was completed or aborted.
+    /// Removes the note of a completed or aborted upload.
     pub(super) fn remove(&self) {
         if let Some(Some((_, path))) = self.file.get() {
             let _ = fs_err::remove_file(path);
@@ -131,7 +131,6 @@ impl AbandonedUpload {
         modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > OLDEST)
     }
 
-    /// Removes the note.
     pub(super) fn remove(self) {
         let _ = fs_err::remove_file(&self.path);
     }

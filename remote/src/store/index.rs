@@ -206,7 +206,6 @@ impl RemoteStore {
         small.map(|(name, _)| format!("{INDEX}{name}")).collect()
     }
 
-    /// Removes superfluous files.
     pub(crate) async fn remove_superfluous(&self) -> Result<(), RemoteError> {
         let keys = self.superfluous();
         if keys.is_empty() {

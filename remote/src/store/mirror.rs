@@ -84,11 +84,9 @@ const DAMAGED_INDEX: &str = "damaged-index";
 /// The lock for changes of the folder.
 const LOCK: &str = "lock";
 
-/// Files of a mirror.
 const FILES: [&str; 10] =
     [NAMES, SEEN, SENDING, CONDITIONS, NEWEST, DAMAGED, SHADOWS, DAMAGED_INDEX, MADE_HERE, LOCK];
 
-/// Folders of a mirror.
 const FOLDERS: [&str; 4] = ["objects", "partial", "index", "tmp"];
 
 /// Names of index files, and the packs of each.
@@ -130,7 +128,7 @@ impl Mirror {
         Store::retain_stubs(dir, &disk, &|id| indexed.contains(id))?;
         let mut store = Store::open(dir, disk.clone(), &Silent)?;
         let here: HashSet<PackId> = store.packs().into_iter().collect();
-        // A lost segment is rebuilt from the stubs, which reads more of them.
+        // Opening the store rebuilds a lost segment from the stubs, which reads more of them.
         let is_whole = is_listed && store.unreadable_packs().is_empty();
         if !is_whole || !indexed.is_subset(&here) {
             // An object in the mirror stands for everything that it refers to, so a mirror with a
@@ -174,7 +172,7 @@ impl Mirror {
         // Rename the folder first, so that no process sees a half-deleted mirror.
         let gone = self.dir.with_file_name(unique_name(PREFIX));
         self.store.disk().replace(&self.dir, &gone)?;
-        // Files that cannot be removed now only take up space.
+        // After a failure, the remaining files only take up space.
         let _ = fs_err::remove_dir_all(&gone);
         *self = Self::open(&self.dir)?;
         Ok(())
@@ -474,7 +472,7 @@ impl Mirror {
         let _ = self.write(SENDING, "");
     }
 
-    /// Forgets the upload: all uploaded packs are published.
+    /// Forgets the upload after the publication of all uploaded packs.
     pub fn forget_sending(&self) {
         let _ = self.store.disk().remove(&self.dir.join(SENDING));
     }

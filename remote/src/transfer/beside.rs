@@ -29,9 +29,9 @@ use crate::{
 /// Maximum number of damaged frames and lost packs that one command works around.
 const FRAMES: usize = 100;
 
-/// Runs `work`, which fetches into `store`. If a fetched frame is damaged, shadows those of its
-/// objects that other packs contain, here and in the mirror, and runs `work` again. If a pack is
-/// lost, does the same for each of its frames.
+/// Runs `work`, which fetches into `store`. If a fetched frame is damaged, shadows its objects that
+/// other packs contain, in `store` and in the mirror, and runs `work` again. Treats each frame of a
+/// lost pack like a damaged frame.
 ///
 /// # Errors
 /// The errors of `work`.
@@ -77,7 +77,6 @@ impl PacksLeftOut {
         self.0.contains_key(pack)
     }
 
-    /// Returns the errors.
     pub(super) fn errors(&self) -> impl Iterator<Item = &RemoteError> {
         self.0.values()
     }

@@ -23,7 +23,7 @@ use crate::{
 /// Maximum length of adjacent frames to fetch and write together.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// Interval at which the stop flag of the user is polled.
+/// Interval at which a waiting transfer polls the stop flag of the user.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Access to the packs of a remote store.

@@ -244,7 +244,8 @@ impl PullRun<'_> {
         taken.map_err(|error| self.blame(&id, error))
     }
 
-    /// Converts the error of a damaged pack, and discards the pack so that it is fetched again.
+    /// Converts the error of a damaged pack, and discards the pack so that the next pull fetches it
+    /// again.
     fn blame(&self, id: &PackId, error: BundleError) -> RemoteError {
         match error {
             BundleError::Store(error) if error.damaged_pack().is_none() => error.into(),

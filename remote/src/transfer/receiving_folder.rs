@@ -20,7 +20,6 @@ use snap_core::{
 /// Name of the folder in the cache of a store.
 const FOLDER: &str = "receiving";
 
-/// Lock file of the folder.
 const LOCK: &str = "lock";
 
 /// The folder, locked, and the store in it.
@@ -77,7 +76,7 @@ impl ReceivingFolder {
         let _ = self.store.disk().remove(&self.store.pack_path(pack));
     }
 
-    /// Removes the folder: all packs were moved to the store.
+    /// Removes the folder after the move of all packs to the store.
     pub(super) fn finish(self) {
         remove(&self.dir);
     }

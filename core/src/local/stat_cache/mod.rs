@@ -2,8 +2,8 @@
 //!
 //! There are two sets of [tables](crate::format::table) in `cache/`, keyed by inode and device. The
 //! record of a file has its size, times and content id. The record of a folder has the hash of its
-//! listing and the resulting tree. All of it may be deleted at any time; a damaged table is
-//! discarded.
+//! listing and the resulting tree. A user may delete the tables at any time; the cache discards a
+//! damaged one.
 //!
 //! The cache trusts a file only while size, mtime and ctime are the recorded ones. A program can
 //! set an mtime back but not a ctime. So snap reads a file again if its ctime changed, although a
@@ -18,7 +18,7 @@
 //!
 //! The cache records a file only if both times were safely in the past when snap read it. If a file
 //! changes twice within one tick of the file system's clock, its stat is the same after both
-//! changes (git calls it racily clean). A record that a read does not confirm is dropped.
+//! changes (git calls it racily clean). The cache drops a record that a read does not confirm.
 //!
 //! | record | bytes | fields                                                  |
 //! |--------|-------|---------------------------------------------------------|
@@ -127,7 +127,7 @@ pub struct KnownFolder {
     pub totals: Totals,
 }
 
-/// The cache.
+/// The stat cache, in the folder `cache/` of a store.
 #[derive(Debug)]
 pub struct StatCache {
     dir: PathBuf,
@@ -234,7 +234,7 @@ impl StatCache {
         })
     }
 
-    /// Records a folder. All files below it must be settled.
+    /// Records a folder. All files below it must be [settled](is_settled).
     pub fn add_folder(&self, device: u64, inode: u64, known: &KnownFolder) {
         let Totals { files, folders, others, bytes } = known.totals;
         let mut record = [0; FOLDER_BYTES];

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// A settings file to be edited.
+/// A settings file to edit.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'t> {
     /// The present text.

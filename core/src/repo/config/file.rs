@@ -30,7 +30,7 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Mode bits for the permissions of owner, group and others.
 const PERMISSIONS: u32 = 0o777;
 
-/// A settings file as it was read.
+/// The text, owner and mode of a settings file.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
     pub path: PathBuf,

@@ -31,7 +31,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Parses the text of the file at `path`. The path is only used in errors.
+    /// Parses the text of the file at `path`, which only errors use.
     ///
     /// # Errors
     /// [`ConfigError`] names the file and the line; it names no line if the version is missing or

@@ -65,7 +65,7 @@ pub struct CommitDefaults {
     pub exclude: Vec<String>,
     /// Further patterns, which ignore case.
     pub iexclude: Vec<String>,
-    /// Markers of folders whose contents are excluded, each as `FILE` or `FILE:HEADER`.
+    /// Markers of folders with excluded contents, each as `FILE` or `FILE:HEADER`.
     pub exclude_if_present: Vec<String>,
     /// Excludes folders that contain a `CACHEDIR.TAG`.
     pub exclude_caches: bool,
@@ -87,7 +87,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Parses the text of a store's file at `path`. The path is only used in errors.
+    /// Parses the text of a store's file at `path`, which only errors use.
     ///
     /// # Errors
     /// [`ConfigError`] names the file, the line and the setting.

@@ -268,8 +268,8 @@ impl RemoteStore {
         self.listed.len()
     }
 
-    /// Returns true if the listed files cover all packs in the mirror. Otherwise the remote store
-    /// has been emptied.
+    /// Returns true if the listed files cover all packs in the mirror. If not, another client has
+    /// emptied the remote store.
     async fn are_covered(&self, listed: &BTreeMap<String, u64>) -> Result<bool, RemoteError> {
         let known = self.mirror.outlines();
         let (here, gone): (Vec<_>, Vec<_>) =

@@ -40,7 +40,7 @@ impl FirstRequests {
 /// Possible uploaded packs of an interrupted push that no index file lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnpublishedPacks {
-    /// A push from here was interrupted.
+    /// A push from here may have left such packs.
     Maybe,
     /// No push from here left such packs.
     None,

@@ -77,7 +77,7 @@ const RACES: usize = 8;
 /// The moves that a push may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllowedMove {
-    /// A branch may be fast-forwarded, a tag may be created.
+    /// The push may fast-forward a branch and create a tag.
     #[default]
     Forward,
     /// A ref may move to any commit.

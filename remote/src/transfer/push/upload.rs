@@ -19,10 +19,9 @@ use crate::{
     store::{OBJECTS, RemoteError, RemoteStore},
 };
 
-/// Interval at which the stop flag of the user is polled.
+/// Interval at which a push polls the stop flag of the user.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A pack to upload.
 pub(super) struct PackUpload {
     pub(super) id: PackId,
     pub(super) path: PathBuf,
@@ -40,12 +39,10 @@ impl PackUpload {
     }
 }
 
-/// Returns the packs of a selection.
 pub(super) fn packs(selection: &SelectedPacks<'_>) -> Result<Vec<PackUpload>, PathError> {
     packs_at(selection.paths())
 }
 
-/// Returns the packs at these paths.
 pub(super) fn packs_at(
     paths: impl IntoIterator<Item = (PackId, PathBuf)>,
 ) -> Result<Vec<PackUpload>, PathError> {
