@@ -280,7 +280,7 @@ impl Location {
         let shown = if is_plain { host.to_owned() } else { first(host) };
         let authority = match user {
             Some(user) if self.scheme == Scheme::Sftp => format!("{}@{shown}", first(user)),
-            // Only the user of an `sftp` location is never a key.
+            // Show only the user of an `sftp` location; any other user may be a key.
             Some(_) | None => shown,
         };
         // If the port is malformed, the path may be the end of a password that contains a slash.

@@ -48,7 +48,7 @@ pub struct RemoteRepairOptions<'a> {
     pub seen: &'a [(RefName, CommitId)],
 }
 
-/// The result of a repair; in a dry run, of what it would do.
+/// The result of a repair, or the expected result of a dry run.
 #[derive(Debug, Default)]
 pub struct RemoteRepairOutcome {
     /// Number of problems that the first verification found.

@@ -178,8 +178,8 @@ const START_STEP_BYTES: usize = 16 << 10;
 
 /// Decompresses only the beginnings of frames, into reusable buffers.
 ///
-/// zstd looks back into the output buffer (`ZSTD_d_stableOutBuffer`). So each thread saves a window
-/// of up to 2 MiB.
+/// zstd looks back into the output buffer (`ZSTD_d_stableOutBuffer`). So the context needs no
+/// window of up to 2 MiB for each thread.
 pub struct StartDecoder {
     context: zstd::stream::raw::Decoder<'static>,
 }

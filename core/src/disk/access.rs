@@ -76,7 +76,7 @@ impl StoreOwner {
         (owner.user != 0).then_some((owner, meta.mode()))
     }
 
-    /// Makes the owner the owner of an open file or folder that root has created.
+    /// Gives an open file or folder that root has created to this owner.
     pub(super) fn give(self, made: BorrowedFd<'_>) -> io::Result<()> {
         let stat = rustix::fs::fstat(made)?;
         if stat.st_uid != 0 {

@@ -6,8 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// A folder that changed less than this ago may change again without a new time: file
-/// systems round times, up to a second over a network.
+/// Minimum age of a modification time that proves anything. A folder with a newer time may change
+/// again without a new time: file systems round times, up to a second over a network.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Modification times of folders, each read before its folder was listed.

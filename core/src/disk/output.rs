@@ -21,7 +21,7 @@ use crate::{
 /// Number of dirty bytes after which write-back starts.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
-/// What to do if a file has the name already.
+/// Selects what happens if a file has the name already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IfExists {
     /// Keep that file and fail.

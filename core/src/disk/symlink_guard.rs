@@ -132,8 +132,8 @@ impl StoreRoot {
     }
 
     /// Checks that the folder is still the same, and that no link on the way to `path` leads out of
-    /// it. If a copy replaced the store, the command would report files as stored that it wrote to
-    /// the old one.
+    /// it. If a copy has replaced the store, the command would report files as stored that are only
+    /// in the old store.
     ///
     /// # Errors
     /// [`PathError`] with the reason.

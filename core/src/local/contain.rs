@@ -1,13 +1,13 @@
 //! Containment: the only place where stored names are joined to a real folder.
 //!
 //! A [`TargetRoot`] holds the target folder open. Every operation works relative to an open
-//! [`OpenFolder`], on one [`EntryName`], and never follows a symbolic link. It opens folders by
-//! `openat2` with `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, and the final system call does not
-//! follow links either. If another process plants links in the target, before or during a run, the
-//! call fails; nothing leaves the target.
+//! [`OpenFolder`], on one [`EntryName`], and never follows a symbolic link. The module opens
+//! folders by `openat2` with `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, and the final system call
+//! does not follow links either. If another process plants links in the target, before or during a
+//! run, the call fails; nothing leaves the target.
 //!
-//! Without `openat2` (on a kernel before 5.6, or in a sandbox that blocks it), it opens folders one
-//! component at a time with `O_NOFOLLOW`, which has the same effect.
+//! Without `openat2` (on a kernel before 5.6, or in a sandbox that blocks it), the module opens
+//! folders one component at a time with `O_NOFOLLOW`, which has the same effect.
 //!
 //! The path to the target may contain links, because the user chose it. The path from a project to
 //! a part of the project must not. Paths longer than `PATH_MAX` work, because this module opens

@@ -191,8 +191,8 @@ fn wait_for_bytes(fd: impl AsFd, time: Duration) -> io::Result<Duration> {
     }
 }
 
-/// Reads and hashes the file `name` in a folder; `stat` is from the listing of the folder. Reads a
-/// file that changes meanwhile once more.
+/// Reads and hashes the file `name` in a folder; `stat` is from the listing of the folder. If the
+/// file changes meanwhile, reads it once more.
 ///
 /// # Errors
 /// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.
@@ -236,7 +236,7 @@ pub fn unread_xattrs(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read extended attributes: {error}"))
 }
 
-/// Hashes the content of an open file, up to the size in `stat`. Returns the number of bytes too.
+/// Hashes the content of an open file, up to the size in `stat`. Also returns the number of bytes.
 ///
 /// # Errors
 /// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.

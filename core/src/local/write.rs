@@ -311,7 +311,7 @@ fn name_sum(unique: u64) -> u32 {
 }
 
 /// Returns true if snap gave this name to a temporary file or folder beside the user's files: a
-/// draft, an output file that is not complete, or a scratch folder.
+/// draft, an incomplete output file, or a scratch folder.
 pub fn is_temporary(name: &[u8]) -> bool {
     is_draft(name)
         || [scratch::PREFIX, scratch::PART_PREFIX]

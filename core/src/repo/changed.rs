@@ -42,7 +42,7 @@ pub struct Changed<'a> {
     commit: CommitId,
     path: Vec<u8>,
     stack: Vec<ChangedFolder>,
-    /// The folder to enter next, with the folders of the others at the same path.
+    /// The folder to enter next, with the folders of the other snapshots at the same path.
     next: Option<(TreeId, Vec<TreeId>)>,
 }
 
@@ -70,8 +70,8 @@ impl<'a> Changed<'a> {
         &self.path
     }
 
-    /// Returns the folder that the walk enters next, with the folders of the others at the same
-    /// path.
+    /// Returns the folder that the walk enters next, with the folders of the other snapshots at the
+    /// same path.
     pub fn ahead(&self) -> Option<&(TreeId, Vec<TreeId>)> {
         self.next.as_ref()
     }

@@ -340,7 +340,7 @@ mod tests {
             assert!(waiting.join().unwrap().is_err());
         });
         assert!(!dir.exists());
-        // Another store in its place is not the new one.
+        // `discard` spares another store in the place of the new one.
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
         assert!(!new.discard(&dir).unwrap());
         assert!(NewStore::at(&dir).unwrap().discard(&dir).unwrap());

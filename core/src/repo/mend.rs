@@ -1,8 +1,9 @@
 //! Rewrites lost files of a store: its settings, `HEAD`, and the list of paths of a partial clone.
 //!
-//! Objects and refs do not record the settings, so a lost file gets those of a new store. `HEAD`
-//! comes from the last line of its log. Without a log it names the first branch of a new store, or
-//! if that is missing any other branch. The list of paths comes from its copy in `logs/`.
+//! Objects and refs do not record the settings, so a lost settings file gets the values of a new
+//! store. `HEAD` comes from the last line of its log. Without a log it names the first branch of a
+//! new store, or if that is missing any other branch. The list of paths comes from its copy in
+//! `logs/`.
 
 use std::{io, path::Path};
 

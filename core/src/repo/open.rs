@@ -119,8 +119,8 @@ impl RepoError {
 }
 
 impl Repo {
-    /// Opens the store in `dir`. Writes nothing unless the index has to be rebuilt, so a read-only
-    /// file system is enough.
+    /// Opens the store in `dir`. Writes only to rebuild a lost index, so a read-only file system is
+    /// enough.
     ///
     /// # Errors
     /// [`RepoError`] tells apart a missing store, a path that is not a store, a store of a newer
@@ -317,7 +317,7 @@ impl StoreLayout {
         if !has("refs") || ["lock", "cache", "logs"].into_iter().any(has) {
             return Self::Local;
         }
-        // A copy of a local store may have segments, whose names end differently.
+        // A copy of a local store may have segments in `index/`, whose names have another suffix.
         let is_outlines = |name: &str| {
             let name = name.trim_end_matches(".part").trim_end_matches(".group");
             name.parse::<outline::Name>().is_ok()

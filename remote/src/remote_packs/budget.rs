@@ -99,7 +99,8 @@ impl PrefetchBudget {
         BudgetGuard { budget: self, members: self.members.lock() }
     }
 
-    /// Evicts bytes until the budget holds. The caller must hold no lock of a member.
+    /// Evicts bytes if the members hold more than the budget. The caller must hold no lock of a
+    /// member.
     pub(super) fn return_unused(&self) {
         if self.held_bytes() > self.most_bytes {
             self.lock().make_room(0);

@@ -371,8 +371,8 @@ impl Client {
     /// Aborts a failed multipart upload. All concurrent uploads together hold a small number of
     /// parts in memory.
     ///
-    /// The client hashes a pack as it reads it; a snap server hashes the packs that it receives
-    /// itself.
+    /// The client hashes a pack during the read, except for a snap server, which itself hashes
+    /// received packs.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt; [`FailureReason::Damaged`] if a pack does not hash to

@@ -7,9 +7,9 @@
 //! that is alone reads the ref, compares, writes, reads it back, and removes its claim.
 //!
 //! A client that dies leaves its claim. Other clients remove a claim once they have seen it, under
-//! the same name, for a whole [`LEASE`] by their own clock; nobody compares clocks. So a claim is
-//! valid for half a lease. After that time, a client does not begin to write, and gives up a write
-//! without an answer.
+//! the same name, for a whole [`LEASE`] by their own clock; no client compares clocks. So a claim
+//! is valid for half a lease. After that time, a client does not begin to write, and gives up a
+//! write without an answer.
 //!
 //! The service may still carry out a write without an answer later, even if a retry succeeded. So a
 //! client leaves its claim if one of its writes has no answer; other clients remove the claim a
@@ -200,7 +200,8 @@ impl RemoteStore {
         match (now.nonce == Some(nonce), written) {
             (true, _) => Ok(()),
             (false, Ok(Ok(_))) => Err(self.race_error(name, &now)),
-            // If the ref has not changed, the service itself refuses the write.
+            // If the ref has not changed, the conflict is a refusal by the service, see the next
+            // arm.
             (false, Ok(Err(RemoteError::Service(error))))
                 if error.reason == FailureReason::Conflict && !now.is_same(expected) =>
             {

@@ -147,7 +147,7 @@ impl StatCache {
         }
     }
 
-    /// Makes an empty cache. To save it replaces the cache in `dir`.
+    /// Makes an empty cache. Saving it replaces the cache in `dir`.
     pub fn anew(dir: &Path, disk: Disk) -> Self {
         Self {
             files: Tables::anew(FILES, FILE_ENDING),

@@ -51,7 +51,7 @@ pub struct Config {
     pub commit: CommitDefaults,
     /// True if `pull` also updates the files of the project.
     pub pull_update: bool,
-    /// Number of threads of a commit or a restore. `None`: as many as the processor suggests.
+    /// Number of threads of a commit or a restore; `None` for the default, by the number of cores.
     pub jobs: Option<usize>,
 }
 

@@ -80,8 +80,8 @@ impl Refs {
             }
             None => {
                 // The lock file is lost, for example in a power cut, which may also have prevented
-                // the creation of refs. A later change would make their log lines look as if the
-                // refs had existed.
+                // the creation of refs. After a later change, the log lines of these refs would
+                // look as if the refs had existed.
                 let newest = self.newest()?;
                 if let Some(time) = newest {
                     self.remove_undone_lines(time, |line| line.old == RefValue::Nothing)?;
