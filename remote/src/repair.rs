@@ -57,7 +57,7 @@ pub struct RemoteRepairOutcome {
     pub repaired: Vec<Repaired>,
     /// Number of packs that the repair listed again.
     pub relisted: usize,
-    /// Lost packs without need by any ref, which the repair removed from the index.
+    /// Lost packs that no ref needs; the repair removed them from the index.
     pub unlisted: Vec<PackId>,
     /// Bytes of uploaded packs.
     pub sent_bytes: u64,

@@ -3,11 +3,11 @@
 //! A damaged or lost index file hides its packs, although they are whole. Every pack ends with its
 //! own tables. So this module reads the outlines from the packs and lists them in a new index file.
 //!
-//! An interrupted push also leaves packs, perhaps without others that they refer to. But the index
-//! must list only complete packs. So the module lists a pack again only if every object that its
-//! commits, trees and chunk lists refer to is in a listed pack, or in a pack that it lists together
-//! with this one. A repair also lists packs with objects that a ref reaches: refs move after packs
-//! are published, so a lost index file listed them. The module does not read contents.
+//! An interrupted push also leaves packs, perhaps without other packs that they refer to. But the
+//! index must list only complete packs. So the module lists a pack again only if every object that
+//! its commits, trees and chunk lists refer to is in a listed pack, or in a pack that it lists
+//! together with this one. A repair also lists packs with objects that a ref reaches: refs move
+//! after packs are published, so a lost index file listed them. The module does not read contents.
 
 use std::{
     cell::RefCell,

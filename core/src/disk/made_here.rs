@@ -26,8 +26,8 @@ pub fn is_made_here(folder: &Path) -> bool {
     mark.ok().zip(meta.ok()).is_some_and(|(mark, meta)| mark == text_for(&meta).as_bytes())
 }
 
-/// Marks a folder as made on this machine. Writes the file to the folder `tmp` first, and does not
-/// sync it: if it is lost, the derived files are made again.
+/// Marks a folder as made on this machine. Writes the file to the folder `tmp` first. Does not sync
+/// the file: if it is lost, snap makes the derived files again.
 ///
 /// # Errors
 /// [`PathError`] if the folder does not exist or the file cannot be written.

@@ -25,7 +25,7 @@ use super::{
 pub(super) enum JobMessage {
     /// The caller took the piece at this position, so its bytes no longer count.
     Taken(usize),
-    /// The caller waits for the piece at this position, or for any piece, and it is not ready.
+    /// The caller waits for the piece at this position, or for any piece, and has not received one.
     Waiting(Option<usize>),
 }
 

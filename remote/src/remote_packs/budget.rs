@@ -1,6 +1,6 @@
 //! A memory budget that several [`RemotePacks`](super::RemotePacks) share.
 //!
-//! When one needs room, the budget evicts bytes of the least recently used one first.
+//! When a member needs room, the budget first evicts bytes of the least recently used member.
 
 use std::{
     cmp::Reverse,

@@ -1,7 +1,7 @@
 //! Reads frames of packs in a remote store, with prefetch. [`RemotePacks`] is the [`RemoteFrames`]
 //! source of a local store, for several threads.
 //!
-//! It plans, merges and requests announced ranges at once, up to a limit of bytes in flight or
+//! It requests announced ranges at once, planned and merged, up to a limit of bytes in flight or
 //! fetched. Reads make room for the next batch. A read of an unannounced range sends a request of
 //! its own. A range stays in a small cache for other readers after its first read.
 //!
@@ -49,8 +49,8 @@ const REQUEST_BYTES: u64 = 16 << 20;
 /// the link, and each response is in memory twice while it is split into ranges.
 const REQUEST_OF_MANY_BYTES: u64 = 8 << 20;
 
-/// Minimum length of a range that does not stay in the cache if the store itself keeps contents: to
-/// return a shared range would cost a copy.
+/// If the store itself keeps contents, ranges of at least this length do not stay in the cache:
+/// returning a shared range would cost a copy.
 const LONG_BYTES: u64 = 2 << 20;
 
 /// Interval at which a waiting thread polls the stop flag.

@@ -12,7 +12,7 @@ use snap_core::base::id::PackId;
 use super::budget::{HeldBytes, PrefetchBudget};
 use crate::{ranges::ReadError, store::OBJECTS};
 
-/// Minimum room for the next batch. Otherwise each request would be as short as the last read
+/// Minimum room for the next batch. With less, each request would be as short as the last read
 /// range.
 const LEAST_BATCH_BYTES: u64 = 8 << 20;
 
@@ -135,7 +135,7 @@ impl PrefetchState {
     /// Returns the number of bytes to request now if the budget has enough room.
     pub(super) fn wanted_bytes(&self) -> u64 {
         match (self.queued_bytes, self.most_bytes.saturating_sub(self.held_bytes.bytes)) {
-            // Request a range longer than the limit alone.
+            // If a range is longer than the limit, request only this range.
             (queued, _) if self.held_bytes.bytes == 0 => queued.min(self.most_bytes.max(1)),
             (queued, room) => queued.min(room),
         }
@@ -156,7 +156,7 @@ impl PrefetchState {
                 self.queue.pop_front();
                 continue;
             }
-            // Request a range longer than the whole limit alone.
+            // If a range is longer than the whole limit, request only this range.
             let alone = held == 0 && batch.is_empty() && key.bytes() <= others_leave;
             if bytes + key.bytes() > room && !alone {
                 break;

@@ -64,8 +64,8 @@ pub(super) fn service_error(
         ErrorKind::RangeNotSatisfied => FailureReason::Short,
         // The reply is complete, but the range ends after the object.
         ErrorKind::Unexpected if !error.is_temporary() && is_cut(error) => FailureReason::Short,
-        // The reply is longer than the range, and not the whole object, which a service that
-        // ignores ranges sends.
+        // The reply is longer than the range, but it is not the whole object. A service that
+        // ignores ranges sends the whole object.
         ErrorKind::Unexpected if is_long(error) && reply.status != Some(200) => {
             FailureReason::Temporary
         }

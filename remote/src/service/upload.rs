@@ -39,9 +39,9 @@ pub trait MultipartUpload: Send {
 /// The part of a file that the service has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadedBytes {
-    /// The whole file.
+    /// The service has the whole file.
     Whole,
-    /// This many bytes from the start of the file.
+    /// The service has this many bytes from the start of the file.
     Part(u64),
 }
 

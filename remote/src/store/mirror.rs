@@ -128,7 +128,8 @@ impl Mirror {
         Store::retain_stubs(dir, &disk, &|id| indexed.contains(id))?;
         let mut store = Store::open(dir, disk.clone(), &Silent)?;
         let here: HashSet<PackId> = store.packs().into_iter().collect();
-        // Opening the store rebuilds a lost segment from the stubs, which reads more of them.
+        // If a segment is lost, opening the store rebuilds it, and reads more of the stubs for
+        // that.
         let is_whole = is_listed && store.unreadable_packs().is_empty();
         if !is_whole || !indexed.is_subset(&here) {
             // An object in the mirror stands for everything that it refers to, so a mirror with a

@@ -94,7 +94,7 @@ impl RemoteStore {
         self.stands_beside(name, &way).unwrap_or_else(|| self.deleted_beside(name, &way))
     }
 
-    /// Returns an error for each of the refs that lies below another one.
+    /// Returns an error for each ref that lies below another one.
     pub(crate) fn blocked_refs(&self, refs: &[(RefName, CommitId)]) -> Vec<(RefName, RemoteError)> {
         let names: HashSet<&RefName> = refs.iter().map(|(name, _)| name).collect();
         let to_error = |name: &RefName| {
@@ -106,8 +106,9 @@ impl RemoteStore {
         refs.iter().filter_map(|(name, _)| to_error(name)).collect()
     }
 
-    /// Returns an error for each key among the refs that no ref can have, and for each object that
-    /// is not a ref and conflicts with another key. Other readers ignore such an object.
+    /// Returns an error for each key below `refs/` that cannot name a branch or tag, and for each
+    /// object that is not a ref and conflicts with another key. Other readers ignore such an
+    /// object.
     ///
     /// # Errors
     /// [`RemoteError::Service`] if the refs cannot be listed or read.
