@@ -1,17 +1,17 @@
 //! Access to remote stores: locations, services, range reads, push, pull and clone.
 //!
-//! This is the async layer. The engine below it is synchronous, and the command line above
-//! it blocks on it. A module imports only from modules above it in this list:
+//! This is the async layer. The engine below is synchronous, and the command line above blocks on
+//! this layer. A module imports only from modules above it in this list:
 //!
 //! | module | what |
 //! |---|---|
 //! | [`location`] | the location of a store, as users write it |
 //! | [`protocol`] | error responses of a snap server, which client and server share |
 //! | [`service`] | objects by key in a bucket, a share, a folder or a snap server |
-//! | [`ranges`] | planned, merged, eager range reads, and a seekable reader |
+//! | [`ranges`] | range requests: planned and merged, or cached with read-ahead |
 //! | [`store`] | a remote store: its index, its refs and the local mirror of them |
 //! | [`remote_packs`] | blocking reads of frames of remote packs, with prefetch |
-//! | [`unlisted_packs`] | lists again complete packs that no index file names |
+//! | [`unlisted_packs`] | finds complete packs that no index file names, and lists them again |
 //! | [`transfer`] | push, pull, clone |
 //! | [`reader`] | reads a remote store without a local copy |
 //! | [`verify`] | checks that a remote store is complete and undamaged |

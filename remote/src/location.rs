@@ -13,7 +13,7 @@
 
 use std::{collections::BTreeMap, fmt, path::Path, str::FromStr};
 
-/// Longest location in bytes. Longer ones are mistakes, and errors print the location.
+/// Maximum length of a location in bytes. A longer text is a mistake, and error messages print it.
 const LOCATION_BYTES: usize = 2048;
 
 /// Option with the URL of a service.
@@ -157,7 +157,7 @@ pub enum LocationError {
         /// The unknown option.
         option: String,
     },
-    /// The option is a secret, and settings are readable by others.
+    /// The option is a secret, and other users may be able to read settings.
     #[error("option `{option}` is a secret, which settings must not contain")]
     Secret {
         /// The option.
@@ -250,8 +250,7 @@ impl Location {
         let form = |problem| LocationError::Form { location: path.display().to_string(), problem };
         let absolute =
             std::path::absolute(path).map_err(|_| form("is not the path of a folder"))?;
-        // If the folder does not exist, its parent may: then links and `..` are resolved in
-        // the parent.
+        // If only the parent of the folder exists, resolve links and `..` in the parent.
         let above = |path: &Path| {
             let above = path.parent().and_then(|above| fs_err::canonicalize(above).ok())?;
             Some(above.join(path.file_name()?))
@@ -281,11 +280,10 @@ impl Location {
         let shown = if is_plain { host.to_owned() } else { first(host) };
         let authority = match user {
             Some(user) if self.scheme == Scheme::Sftp => format!("{}@{shown}", first(user)),
-            // Only the user of an `sftp` location is never a key.
+            // Show only the user of an `sftp` location; any other user may be a key.
             Some(_) | None => shown,
         };
-        // If the port is malformed, the path may be the end of a password with a slash in
-        // it.
+        // If the port is malformed, the path may be the end of a password that contains a slash.
         let path = if is_plain { self.path.as_str() } else { "" };
         let path = match self.scheme {
             Scheme::File => path,
@@ -337,12 +335,12 @@ fn leaked_secret(url: &str) -> Option<&'static str> {
     if rest.contains(['?', '#']) {
         return Some("a query");
     }
-    // The path is searched as well, because a password may contain a slash.
+    // Search the path as well, because a password may contain a slash.
     rest.contains('@').then_some("a user or a password")
 }
 
-/// Returns the problem with an authority that `ssh` would not read as a user and a host, or
-/// that a shell started by `ssh` for a `ProxyCommand` would run.
+/// Returns the problem with an unsafe authority: `ssh` would not read it as a user and a host, or
+/// the shell that runs a `ProxyCommand` would interpret it.
 ///
 /// The rules are those of OpenSSH 9.6 for names on its command line. They apply to each
 /// scheme, since no host or bucket needs such a name.
@@ -365,7 +363,7 @@ fn unsafe_for_ssh(authority: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns true if the host is followed by a port number or by nothing.
+/// Returns true if a port number follows the host, or nothing.
 fn has_plain_port(authority: &str) -> bool {
     // An address such as `[::1]` contains colons.
     let host = authority.rsplit(['@', ']']).next().unwrap_or_default();

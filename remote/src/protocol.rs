@@ -4,7 +4,7 @@
 use http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What went wrong. Its name in JSON is part of the protocol.
+/// Code of an error. Its name in JSON is part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
@@ -14,7 +14,7 @@ pub enum Code {
     Unauthorized,
     /// The client may not do this.
     Forbidden,
-    /// As `Forbidden`: the token may only add branches, tags and commits.
+    /// Like `Forbidden`: the token may only add branches, tags and commits.
     AppendOnly,
     /// The client exceeded a rate limit.
     SlowDown,
@@ -26,11 +26,11 @@ pub enum Code {
     NoRepository,
     /// There is no such object, ref, pack or file.
     NotFound,
-    /// The data sent is invalid, or refers to data that is missing.
+    /// The data in the request is invalid, or refers to missing data.
     Rejected,
     /// The name of a ref would be a folder of an existing ref, or the reverse.
     NameConflict,
-    /// As `NameConflict`, but the other ref was deleted, and the upstream keeps its name.
+    /// Like `NameConflict`, but the other ref was deleted, and the upstream keeps its name.
     NameReserved,
     /// The precondition of the request does not hold.
     Conflict,
@@ -38,7 +38,7 @@ pub enum Code {
     Offset,
     /// Another request is writing the same upload.
     Locked,
-    /// The request lacks a precondition: a ref is never moved without one.
+    /// The request lacks a precondition, which every move of a ref needs.
     NoCondition,
     /// The request exceeds a size limit.
     TooLarge,
@@ -53,7 +53,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// Returns the HTTP status that is sent with the code.
+    /// Returns the HTTP status of a response with this code.
     pub fn status(self) -> StatusCode {
         match self {
             Self::Invalid => StatusCode::BAD_REQUEST,
@@ -107,8 +107,8 @@ impl Code {
 
 /// The body of an error response: `application/problem+json` (RFC 9457).
 ///
-/// Reading accepts any object, because a proxy may answer instead of a server, and a newer server
-/// may send codes that this client does not know.
+/// The client accepts any JSON object, because a proxy may answer instead of a server, and a newer
+/// server may send unknown codes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProblemBody {

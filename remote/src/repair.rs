@@ -1,12 +1,12 @@
 //! Repairs a remote store: uploads lost data again, from any source that still has it.
 //!
-//! A verification marks the damaged and lost parts in the mirror. [`repair::collect`] of
-//! the engine finds that data in the sources and builds packs, which are uploaded. A
-//! damaged pack keeps its name. No ref moves.
+//! A verification marks the damaged and lost parts in the mirror. [`repair::collect`] of the engine
+//! finds that data in the sources and builds packs, which the repair uploads. A damaged pack keeps
+//! its name. No ref moves.
 //!
-//! Before that, packs that lie in the remote store but are in no readable index file are listed
-//! again ([`unlisted_packs`](crate::unlisted_packs)). At the end, lost packs that no ref needs are
-//! removed from the index.
+//! Before that, the repair lists packs again that no readable index file names
+//! ([`unlisted_packs`](crate::unlisted_packs)). At the end, it removes lost packs that no ref needs
+//! from the index.
 
 use std::{path::Path, sync::Arc};
 
@@ -36,33 +36,33 @@ use crate::{
 /// Options of a repair.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteRepairOptions<'a> {
-    /// How much of the remote data is read and hashed to find damage.
+    /// How much of the remote data the verification reads and hashes.
     pub data: Data,
     /// A dry run uploads nothing.
     pub run: RepairRun,
     /// Compression level of new packs.
     pub level: i32,
-    /// The folder in which a scratch folder may be created.
+    /// Parent of the scratch folder of the repair.
     pub scratch: &'a Path,
-    /// Remote-tracking branches: the commits that branches pointed at when last seen.
+    /// Remote-tracking branches, with the last known commits of the branches.
     pub seen: &'a [(RefName, CommitId)],
 }
 
-/// What a repair did, or in a dry run would do.
+/// The result of a repair, or the expected result of a dry run.
 #[derive(Debug, Default)]
 pub struct RemoteRepairOutcome {
     /// Number of problems that the first verification found.
     pub problems: usize,
-    /// Data that was uploaded again, or would be.
+    /// Data that the repair uploaded again.
     pub repaired: Vec<Repaired>,
-    /// Number of packs that were listed again, or would be.
+    /// Number of packs that the repair listed again.
     pub relisted: usize,
-    /// Lost packs that no ref needs and that were removed from the index, or would be.
+    /// Lost packs that no ref needs; the repair removed them from the index.
     pub unlisted: Vec<PackId>,
     /// Bytes of uploaded packs.
     pub sent_bytes: u64,
-    /// Keys of damaged index files that were rewritten or removed, and of new ones that list
-    /// their packs again.
+    /// Keys of rewritten and removed damaged index files, and of new ones that list their packs
+    /// again.
     pub repaired_keys: Vec<String>,
     /// Objects that no source has.
     pub lost: Vec<LostObject>,
@@ -74,11 +74,11 @@ pub struct RemoteRepairOutcome {
 /// Opens the remote store. Each step opens it again.
 pub type RemoteOpener<'f> = dyn Fn() -> Result<RemoteStore, RemoteError> + 'f;
 
-/// Repairs the store that `open` opens, as far as `sources` have the missing data. Blocks;
-/// must not be called on a thread of the runtime.
+/// Repairs the store that `open` opens, with the data in `sources`. Blocks; must not be called on a
+/// thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; packs that were uploaded before it remain.
+/// [`RemoteError`]; packs uploaded before the error remain.
 pub fn run(
     open: &RemoteOpener<'_>,
     sources: &Sources<'_, '_>,
@@ -116,7 +116,7 @@ pub fn run(
                     unlisted.list(&remote).await
                 };
                 outcome.repaired_keys.extend(waiting.runtime.block_on(listing)?);
-                // The new packs are read as the others were.
+                // Verify again: the relisted packs need the same check as the others.
                 continue;
             }
         }
@@ -134,8 +134,8 @@ pub fn run(
         let is_new = !packs.is_empty() && round_before.as_ref() != Some(&repaired);
         let is_index_alone = found.problems.iter().all(is_of_index) && outcome.lost.is_empty();
         if options.run == RepairRun::Real && !is_new && is_index_alone && !has_mended {
-            // The index lists all objects that refs reach, so a damaged file of the index
-            // is redundant even if this client does not know its content.
+            // The index lists all objects that refs reach. So a damaged index file is redundant,
+            // even if this client does not know its content.
             has_mended = true;
             let mended = waiting.runtime.block_on(mend_index(&mut open()?))?;
             let is_any = !mended.is_empty();
@@ -163,7 +163,7 @@ pub fn run(
     }
 }
 
-/// Removes lost packs from the index. A snap server makes its index itself.
+/// Removes lost packs from the index. Does nothing on a snap server, which makes its own index.
 fn unlist(
     mut remote: RemoteStore,
     lost: &[PackId],
@@ -194,8 +194,8 @@ async fn mend_index(remote: &mut RemoteStore) -> Result<Vec<String>, RemoteError
     remote.repair_index().await
 }
 
-/// Returns the packs that can be listed again, if there are any. A snap server makes its index
-/// itself.
+/// Returns the packs to list again, if there are any. A snap server, which makes its own index, has
+/// none.
 fn find_unlisted(
     mut remote: RemoteStore,
     tips: &[CommitId],
@@ -209,8 +209,8 @@ fn find_unlisted(
     Ok(Some(found).filter(|found| found.len() > 0))
 }
 
-/// Collects the data reachable from `tips` that the remote store lacks. `unlisted` are packs that
-/// a real run would have listed again.
+/// Collects the data reachable from `tips` that the remote store lacks. In a dry run, `unlisted`
+/// are the packs that a real run would have listed again.
 fn collect(
     (mut remote, unlisted): (RemoteStore, Option<&UnlistedPacks>),
     sources: &Sources<'_, '_>,
@@ -225,7 +225,7 @@ fn collect(
     let packs = packs.with_content_retention(ContentRetention::Forget);
     let stubs = mirror.into_store().with_remote_frames(Arc::new(packs));
     if let Some(unlisted) = unlisted {
-        // Only in a dry run, whose mirror is temporary.
+        // This is a dry run, and its mirror is temporary.
         unlisted.add_to(&stubs)?;
     }
     let elsewhere = RepairTarget { stubs: &stubs, tips, level: options.level };

@@ -1,13 +1,13 @@
-//! Packs that lie in a remote store and that no readable index file lists.
+//! Packs in a remote store that no readable index file lists.
 //!
-//! A damaged or lost index file hides its packs, although they are whole. Every pack ends with
-//! its own tables, so the outlines can be read from the packs and listed in a new index file.
+//! A damaged or lost index file hides its packs, although they are whole. Every pack ends with its
+//! own tables. So this module reads the outlines from the packs and lists them in a new index file.
 //!
-//! An interrupted push leaves packs, too, perhaps without others that they refer to. The index must
-//! list only complete packs. So a pack is listed again only if every object that its commits,
-//! trees and chunk lists refer to is in a listed pack, or in a pack that is listed with it. A
-//! repair also lists packs with objects that a ref reaches: refs move after packs are published,
-//! so a lost index file listed them. Contents are not read.
+//! An interrupted push also leaves packs, perhaps without other packs that they refer to. But the
+//! index must list only complete packs. So the module lists a pack again only if every object that
+//! its commits, trees and chunk lists refer to is in a listed pack, or in a pack that it lists
+//! together with this one. A repair also lists packs with objects that a ref reaches: refs move
+//! after packs are published, so a lost index file listed them. The module does not read contents.
 
 use std::{
     cell::RefCell,
@@ -38,28 +38,28 @@ use crate::{
     store::{INDEX, OBJECTS, RemoteError, RemoteStore},
 };
 
-/// Bytes at the end of a pack that are read first. The tables of most packs fit.
+/// Number of bytes at the end of a pack to read first. The tables of most packs fit.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// Packs whose outlines are read concurrently.
+/// Number of packs whose outlines are read concurrently.
 const OUTLINES_AT_ONCE: usize = 8;
 
-/// Outlines of packs that are to be listed again, in a scratch store of stubs.
+/// Outlines of packs to list again, in a scratch store of stubs.
 #[derive(Debug)]
 pub(crate) struct UnlistedPacks {
     packs: Vec<PackId>,
     stubs: Store,
-    // Declared after the store that lies in it, so that it is dropped last.
+    // Fields drop in this order: first the store, then the folder that it lies in.
     _scratch: Scratch,
 }
 
 impl UnlistedPacks {
-    /// Reads the outlines of packs that the mirror of `remote` lacks, and selects those that may
-    /// be listed. `tips` are the commits of refs, if the refs are to be complete. Blocks; must not
-    /// be called on a thread of the runtime.
+    /// Reads the outlines of packs that the mirror of `remote` lacks, and selects the packs to
+    /// list. Also selects packs that `tips` reach, which are commits of refs or empty. Blocks; must
+    /// not be called on a thread of the runtime.
     ///
     /// # Errors
-    /// [`RemoteError`] if a request fails. A damaged pack is left out.
+    /// [`RemoteError`] if a request fails. Leaves out damaged packs.
     pub(crate) fn find(
         remote: &RemoteStore,
         tips: &[CommitId],
@@ -86,7 +86,6 @@ impl UnlistedPacks {
         Ok(Self { packs: packs.into_iter().collect(), stubs, _scratch: scratch })
     }
 
-    /// Returns the number of packs.
     pub(crate) fn len(&self) -> usize {
         self.packs.len()
     }
@@ -100,7 +99,7 @@ impl UnlistedPacks {
     /// Writes an index file that lists the packs. Returns its key.
     ///
     /// # Errors
-    /// [`RemoteError`]; then either all of the packs are listed, or none.
+    /// [`RemoteError`]; the index then lists either all packs or none.
     pub(crate) async fn list(&self, remote: &RemoteStore) -> Result<Option<String>, RemoteError> {
         let packs = self.packs.iter().map(|id| (&self.stubs, *id)).collect();
         let name = remote.write_index_update(remote.index_update(packs)?).await?;
@@ -228,7 +227,7 @@ impl ObjectSource for BothStores<'_> {
     }
 }
 
-/// As [`BothStores`], for a walk that goes on past missing and damaged objects.
+/// [`BothStores`] for a walk that goes on past missing and damaged objects.
 struct AroundDamage<'s>(&'s BothStores<'s>);
 
 impl ObjectSource for AroundDamage<'_> {
@@ -261,7 +260,7 @@ fn is_damage(error: &ReachError) -> bool {
     matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
 }
 
-/// Returns the packs all of whose objects are complete.
+/// Returns the packs with complete objects only.
 fn complete_packs(
     objects: &BothStores<'_>,
     observer: &dyn Observer,
@@ -318,8 +317,8 @@ fn references_of(
     Ok(found.into_inner())
 }
 
-/// Returns the packs, other than `chosen`, with objects that refs reach and that neither a listed
-/// pack nor a chosen one has.
+/// Returns the packs outside `chosen` with objects that `tips` reach, if neither a listed pack nor
+/// a chosen one has these objects.
 fn reached_packs(
     objects: &BothStores<'_>,
     chosen: &BTreeSet<PackId>,

@@ -1,9 +1,9 @@
 //! Verifies a remote store.
 //!
-//! Refs, index and packs are listed in this order, the reverse of the order in which a push
-//! writes them. So the index that is read contains every commit of the refs that were read
-//! before. [`verify::run_elsewhere`] of the engine does the rest on the mirror, which records the
-//! damage ([`Mirror`]).
+//! The verification lists refs, index and packs in this order, the reverse of the order in which a
+//! push writes them. So the index has every commit of the refs that were read before.
+//! [`verify::run_elsewhere`] of the engine does the rest on the mirror, which records the damage
+//! ([`Mirror`]).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,7 +33,7 @@ pub struct RemoteVerifyOutcome {
     pub problems: Vec<RemoteError>,
     /// The result for packs and structure.
     pub found: verify::VerifyOutcome,
-    /// What the store may lack, if it is a partial clone.
+    /// The objects that the store may lack, if it is a partial clone.
     pub partial: Option<PartialClone>,
 }
 
@@ -44,18 +44,18 @@ impl RemoteVerifyOutcome {
     }
 }
 
-/// The answers to the first requests.
+/// The responses to the first requests.
 struct FirstReplies {
     tips: Vec<CommitId>,
-    /// Commits at which refs were last seen, if the remote store still has them.
+    /// Last known commits of refs that the remote store still has.
     seen: Vec<CommitId>,
     lengths: HashMap<PackId, u64>,
     problems: Vec<RemoteError>,
 }
 
-/// Verifies the remote store, and records damage in its mirror, so that the next push uploads
-/// again what it can. Writes nothing to the remote store. `seen` has the commits at which refs
-/// were last seen. Blocks; must not be called on a thread of the runtime.
+/// Verifies the remote store, and records damage in its mirror, so that the next push uploads lost
+/// objects again. Writes nothing to the remote store. `seen` has the last known commits of refs.
+/// Blocks; must not be called on a thread of the runtime.
 ///
 /// # Errors
 /// [`RemoteError::NoStore`]; other errors if a request fails. Damage is in the outcome.
@@ -100,8 +100,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Returns true if the shadows record the problem: the objects that it concerns are in packs that
-/// the index lists.
+/// Returns true if the shadows record the problem, because it concerns objects in listed packs.
 fn is_shadowed(problem: &VerifyProblem) -> bool {
     match problem {
         VerifyProblem::PackLost { .. }
@@ -120,7 +119,7 @@ async fn request_first(
     seen: &[(RefName, CommitId)],
 ) -> Result<FirstReplies, RemoteError> {
     let mut problems = Vec::new();
-    // Not from the mirror, which may describe a store that is gone.
+    // Read the settings themselves: the mirror may describe a store that is gone.
     match remote.settings().await? {
         SettingsState::Usable => {}
         SettingsState::Damaged(error) => problems.push(error),

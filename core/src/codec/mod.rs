@@ -3,11 +3,11 @@
 //! All frame bytes pass through this module. It compresses and decompresses them;
 //! encryption of frames would also belong here.
 //!
-//! Contexts are reused, because a new context for each frame costs up to half the
-//! speed. Frames are compressed with a 2 MiB window, so zstd finds matches across all
-//! small files in a frame. At the default level, such frames use a larger minimum match
-//! length than zstd's default. This is 8 % faster; source trees become 1 % larger, text
-//! does not. `docs/decisions/0002-frames.md` has the figures.
+//! Callers reuse an encoder or decoder, because a new zstd context for each frame costs up to half
+//! the speed. Frames are compressed with a 2 MiB window, so zstd finds matches across all small
+//! files in a frame. At the default level, such frames use a larger minimum match length than
+//! zstd's default. This is 8 % faster; source trees become 1 % larger, text does not.
+//! `docs/decisions/0002-frames.md` has the figures.
 
 use zstd::{
     bulk::{Compressor, Decompressor},
@@ -17,13 +17,13 @@ use zstd::{
 
 use crate::{base::limits, format::pack::Codec};
 
-/// The compression levels that a store may be configured to.
+/// Compression levels that the configuration of a store may select.
 pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 
-/// The compression level of a new store.
+/// Compression level of a new store.
 pub const DEFAULT_LEVEL: i32 = 3;
 
-/// The window size as log2 of its bytes: 2 MiB.
+/// Window size as log2 of its bytes: 2 MiB.
 const WINDOW_LOG: u32 = 21;
 
 /// A frame is stored raw unless compression saves at least this fraction (1/32, about 3
@@ -34,7 +34,7 @@ const WORTHWHILE: usize = 32;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// zstd failed to compress; it fails only when memory is short.
+    /// zstd failed to compress; this happens only when memory is short.
     #[error("cannot compress a frame")]
     Compress(#[source] std::io::Error),
     /// The stored bytes are not a valid frame of the codec.
@@ -45,8 +45,8 @@ pub enum CodecError {
     Length { expected: usize, actual: usize },
 }
 
-/// Parameters that frames of small contents change at the default level: a minimum
-/// match of six bytes instead of five, and a match table of 128 KiB instead of 256 KiB.
+/// zstd parameters of [`Encoder::for_small`] at the default level: a minimum match of six bytes
+/// instead of five, and a match table of 128 KiB instead of 256 KiB.
 const SMALL_PARAMETERS: [CParameter; 2] = [CParameter::MinMatch(6), CParameter::ChainLog(15)];
 
 /// Compresses frames with one reused context.
@@ -128,9 +128,8 @@ impl Decoder {
 
     /// Decompresses `stored` to exactly `raw_bytes` bytes.
     ///
-    /// `raw_bytes` must be within [`limits::FRAME_RAW_BYTES`], which the decoder of
-    /// packs checks. Even if the stored bytes claim more, no more than `raw_bytes` is
-    /// allocated or written.
+    /// `raw_bytes` must not exceed [`limits::FRAME_RAW_BYTES`]; the decoder of packs checks this.
+    /// Even if the stored bytes claim more, the decoder allocates and writes at most `raw_bytes`.
     ///
     /// # Errors
     /// [`CodecError`] when the bytes are invalid or have another length.
@@ -151,8 +150,8 @@ impl Decoder {
         Ok(raw)
     }
 
-    /// Does the same as [`Decoder::decode`] for a zstd frame, with a reusable buffer. Its capacity
-    /// limits what is written.
+    /// Decompresses a zstd frame like [`Decoder::decode`], into a reusable buffer. The capacity of
+    /// `raw` limits the output.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
@@ -173,14 +172,14 @@ impl Decoder {
     }
 }
 
-/// The number of compressed bytes that a [`StartDecoder`] passes to zstd at a time. What is
-/// decompressed beyond the beginning is wasted, at most this many bytes of input.
+/// Number of compressed bytes that a [`StartDecoder`] passes to zstd at a time. At most this much
+/// input is decompressed in vain.
 const START_STEP_BYTES: usize = 16 << 10;
 
 /// Decompresses only the beginnings of frames, into reusable buffers.
 ///
-/// zstd looks back into the output itself (`ZSTD_d_stableOutBuffer`), so that the context needs no
-/// window of its own, which would be up to 2 MiB for each thread.
+/// zstd looks back into the output buffer (`ZSTD_d_stableOutBuffer`). So the context needs no
+/// window of up to 2 MiB for each thread.
 pub struct StartDecoder {
     context: zstd::stream::raw::Decoder<'static>,
 }
@@ -197,7 +196,7 @@ impl StartDecoder {
     }
 
     /// Decompresses at least the first `bytes` bytes of the zstd frame `stored` into `raw`.
-    /// `raw_bytes` is the size of the whole frame, for which `raw` gets the capacity.
+    /// `raw_bytes` is the size of the whole frame; `raw` gets this capacity.
     ///
     /// # Errors
     /// [`CodecError`] when the frame is invalid, shorter than `bytes`, or longer than `raw_bytes`.

@@ -1,12 +1,12 @@
 //! Permission bits of the files and folders that a [`Disk`](super::Disk) creates.
 //!
-//! A store has the content of files that only their owner may read. So a new store is
-//! closed to all other users, whatever the umask is. Files that are added to a store
-//! later get the bits of the store's `objects/` folder.
+//! A store has the content of files that only their owner may read. So a new store is closed to all
+//! other users, whatever the umask is. Later files of a store get the bits of its `objects/`
+//! folder.
 //!
-//! A file is created with only the owner's bits and opened to others afterwards, so it
-//! never has more bits than in the end. On file systems without permission bits (FAT,
-//! some network shares), files keep the bits that the file system gives them.
+//! A new file has only the owner's bits at first and gets the others afterwards, so it never has
+//! too many bits. On file systems without permission bits (FAT, some network shares), files keep
+//! the bits that the file system gives them.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, Permissions},
@@ -18,7 +18,7 @@ use std::{
 
 use rustix::fs::{Gid, OFlags, Uid};
 
-/// The bits of a mode for reading, writing and executing.
+/// Bits of a mode for reading, writing and executing.
 const PERMISSIONS: u32 = 0o777;
 
 /// The setgid bit: new files in a folder get the folder's group, not that of the
@@ -31,16 +31,16 @@ const OWNER: u32 = 0o700;
 /// The bit that lets users outside the group write.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// The bits of a folder that a file in it may inherit.
+/// Bits of a folder that a file in it may inherit.
 const FILE: u32 = 0o666;
 
-/// The permissions of what a [`Disk`](super::Disk) creates.
+/// Permissions of the files and folders that a [`Disk`](super::Disk) creates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CreateMode {
-    /// According to the umask of the process. For files outside a store.
+    /// Permissions by the umask of the process, for files outside a store.
     #[default]
     Umask,
-    /// The same as the folder in which the file or folder is created.
+    /// Permissions of the parent folder.
     Inherit,
     /// These bits for folders, and the same without the execute bits for files.
     Exactly(u32),
@@ -54,9 +54,8 @@ pub(super) struct StoreOwner {
 }
 
 impl StoreOwner {
-    /// Returns the owner of `objects/` in the store in `dir`, if the process is root
-    /// and the owner is not. Otherwise `sudo snap commit` would lock users out of their
-    /// own store.
+    /// Returns the owner of `objects/` in the store in `dir`, if the process is root and the owner
+    /// is not. Without this owner, `sudo snap commit` would lock users out of their own store.
     pub(super) fn of_store(dir: &Path) -> Option<Self> {
         Self::of_folder(&dir.join("objects")).map(|(owner, _)| owner)
     }
@@ -77,7 +76,7 @@ impl StoreOwner {
         (owner.user != 0).then_some((owner, meta.mode()))
     }
 
-    /// Makes the owner the owner of an open file or folder that root has created.
+    /// Gives an open file or folder that root has created to this owner.
     pub(super) fn give(self, made: BorrowedFd<'_>) -> io::Result<()> {
         let stat = rustix::fs::fstat(made)?;
         if stat.st_uid != 0 {
@@ -106,8 +105,7 @@ impl CreateMode {
             .map_or(Self::PRIVATE, |meta| Self::Exactly(usable(meta.mode())))
     }
 
-    /// Returns the bits of a folder that is created at `path`; `None` if the umask
-    /// decides.
+    /// Returns the bits of a new folder at `path`; `None` if the umask decides.
     fn folder_bits(self, path: &Path) -> Option<u32> {
         match self {
             Self::Umask => None,
@@ -135,22 +133,21 @@ impl CreateMode {
     pub(super) fn create_folder(self, path: &Path, owner: Option<StoreOwner>) -> io::Result<()> {
         let Some(bits) = self.folder_bits(path) else { return DirBuilder::new().create(path) };
         DirBuilder::new().mode(OWNER).create(path)?;
-        // In a folder that other users may write, the name may have been replaced by a
-        // link.
+        // In a folder that other users may write, one of them may have replaced the name by a link.
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
         let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         set(&folder, bits)?;
-        // If another user has moved a folder there meanwhile, only an empty one is
-        // given away, which does no harm.
+        // Another user may have moved a folder to this path meanwhile. To give away an empty folder
+        // does no harm.
         match owner.filter(|_| fs_err::read_dir(path).is_ok_and(|all| all.count() == 0)) {
             Some(owner) => owner.give(folder.as_fd()),
             None => Ok(()),
         }
     }
 
-    /// Gives an existing folder of this user the bits of a new one. Folders of other
-    /// users stay unchanged.
+    /// Gives an existing folder of this user the bits of a new one. Leaves folders of other users
+    /// unchanged.
     pub(crate) fn apply(self, path: &Path) -> io::Result<()> {
         let Some(bits) = self.folder_bits(path) else { return Ok(()) };
         let flags = i32::try_from(OFlags::DIRECTORY.bits()).unwrap_or(0);
@@ -160,7 +157,8 @@ impl CreateMode {
     }
 }
 
-/// Returns the bits of a folder that files in a store may have.
+/// Returns the bits of `mode` for a folder in a store: never writable for all users, and always
+/// open to its owner.
 fn usable(mode: u32) -> u32 {
     (mode & (PERMISSIONS | SET_GROUP) & !OTHERS_WRITE) | OWNER
 }

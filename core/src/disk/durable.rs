@@ -43,7 +43,7 @@ pub struct Disk {
     fault_injector: Arc<dyn FaultInjector>,
     durability: Durability,
     access: CreateMode,
-    /// The store whose files are changed, if there is one.
+    /// The store or cache inside which the disk must not follow links, if there is one.
     store: Option<symlink_guard::StoreRoot>,
     /// The owner of new files and folders.
     ownership: NewFileOwner,
@@ -56,7 +56,7 @@ enum NewFileOwner {
     User,
     /// The owner of a store that root changes.
     Store(StoreOwner),
-    /// If the process is root: the owner of the folder in which they are created.
+    /// If the process is root: the owner of the parent folder.
     Folder,
 }
 
@@ -65,7 +65,7 @@ enum NewFileOwner {
 enum Durability {
     /// The data must survive a power cut.
     Full,
-    /// The data may be lost: nothing is synced.
+    /// The disk syncs nothing, so a power cut may lose the data.
     None,
 }
 
@@ -92,10 +92,10 @@ impl Disk {
         Self { fault_injector, ..Self::default() }
     }
 
-    /// Creates a disk for data that need not survive the process: [`NewFile::sync`] and
-    /// [`Disk::sync_folder`] do nothing. Its files have the permissions of their
-    /// folder. If the process is root, they belong to the owner of that folder, because
-    /// caches are in the stores and folders of users.
+    /// Creates a disk for data that may get lost with the process: [`NewFile::sync`] and
+    /// [`Disk::sync_folder`] do nothing. New files have the permissions of their folder. If the
+    /// process is root, new files belong to the owner of that folder, because caches are in the
+    /// stores and folders of users.
     pub fn scratch() -> Self {
         Self {
             durability: Durability::None,
@@ -105,8 +105,8 @@ impl Disk {
         }
     }
 
-    /// Creates a [scratch](Self::scratch) disk for a cache in `dir` that other users may be
-    /// able to write. It follows no link in place of `dir` or inside it.
+    /// Creates a [scratch](Self::scratch) disk for a cache in `dir` that other users may be able to
+    /// write. The disk refuses a link in place of `dir` or inside it.
     pub fn cache(dir: &Path) -> Self {
         Self { store: Some(symlink_guard::StoreRoot::of_cache(dir)), ..Self::scratch() }
     }
@@ -117,9 +117,8 @@ impl Disk {
         Self { access, ..self.clone() }
     }
 
-    /// Returns the same disk for files in the store in `dir`. It does not follow links
-    /// inside the store. If the process is root, new files belong to the owner of the
-    /// store.
+    /// Returns the same disk for files in the store in `dir`. The new disk does not follow links
+    /// inside the store. If the process is root, new files belong to the owner of the store.
     #[must_use]
     pub fn in_store(&self, dir: &Path) -> Self {
         let store = Some(symlink_guard::StoreRoot::new(dir));
@@ -127,8 +126,8 @@ impl Disk {
         Self { store, ownership, ..self.with_access(CreateMode::of_store(dir)) }
     }
 
-    /// Fails if a link inside the store is on the way to `path`, or if the store was
-    /// replaced by another one since it was opened.
+    /// Fails if a link inside the store is on the way to `path`, or if another folder has replaced
+    /// the store.
     fn stay_inside(&self, path: &Path) -> Result<(), PathError> {
         self.store.as_ref().map_or(Ok(()), |root| root.check(path))
     }
@@ -186,7 +185,7 @@ impl Disk {
         let file = match open() {
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
                 match self.access.create_file(path, File::options().append(true)) {
-                    // Another process created it meanwhile.
+                    // Another process created the file meanwhile.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open()?,
                     created => {
                         let created = created.map_err(PathError::when("open", path))?;
@@ -200,8 +199,8 @@ impl Disk {
         Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(true) })
     }
 
-    /// Opens an existing file. In a store, refuses links, and also pipes, because
-    /// opening a pipe would wait.
+    /// Opens an existing file. In a store, refuses links, and also pipes, because to open a pipe
+    /// would wait.
     fn open_for_change(&self, options: &mut OpenOptions, path: &Path) -> Result<File, PathError> {
         let failed = PathError::when("open", path);
         if self.store.is_none() {
@@ -220,7 +219,7 @@ impl Disk {
         }
     }
 
-    /// Opens a lock file. Creates it if it does not exist. Its content is not used.
+    /// Opens a lock file, and creates it if necessary. Its content has no meaning.
     ///
     /// # Errors
     /// [`PathError`] when the file cannot be opened.
@@ -236,8 +235,8 @@ impl Disk {
         self.access.apply(path).map_err(PathError::when("set the mode of", path))
     }
 
-    /// Creates a folder and its missing parents. An existing folder is not an error.
-    /// Each new folder's name is synced in its parent.
+    /// Creates a folder and its missing parents. An existing folder is not an error. Syncs the
+    /// parent of each new folder.
     ///
     /// # Errors
     /// [`PathError`] when a folder cannot be created.
@@ -306,8 +305,8 @@ impl Disk {
         }
     }
 
-    /// Makes the names in a folder durable. On a file system that cannot sync folders, nothing more
-    /// can be done.
+    /// Makes the names in a folder durable. Succeeds without effect on a file system that cannot
+    /// sync folders.
     ///
     /// # Errors
     /// [`PathError`] when the folder cannot be opened or synced.
@@ -330,7 +329,7 @@ impl Disk {
         }
     }
 
-    /// Makes the data of a file durable that was written and closed before.
+    /// Makes the data of a file durable that another handle wrote before.
     ///
     /// # Errors
     /// [`PathError`] when the file cannot be opened or its data cannot be written.
@@ -340,20 +339,21 @@ impl Disk {
         rustix::fs::fdatasync(&file).map_err(PathError::when("sync", path))
     }
 
-    /// Writes a part of an existing file. It is **not** synced. Does nothing if another
-    /// process has [locked](File::lock) the file and renamed it meanwhile.
+    /// Writes a part of an existing file, **without** a sync. Waits while another process has
+    /// [locked](File::lock) the file, and writes nothing if that process renamed or removed the
+    /// file.
     ///
     /// # Errors
     /// [`PathError`]; the content of that part is undefined then.
     pub fn fill(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
         let file = self.open_to_fill(path)?;
-        // On file systems without locks, other processes cannot lock the file either.
+        // A failure is harmless: on file systems without locks, no other process can lock the file.
         let _ = file.lock_shared();
         self.fill_locked(&file, path, offset, bytes)
     }
 
-    /// Does the same as [`Disk::fill`], unless someone has locked the file. Returns true if the
-    /// part is written.
+    /// Writes a part like [`Disk::fill`], but returns false instead of waiting if another process
+    /// has locked the file.
     ///
     /// # Errors
     /// Those of [`Disk::fill`].
@@ -384,7 +384,7 @@ impl Disk {
         self.write_step(path, bytes, |bytes| file.write_all_at(bytes, offset))
     }
 
-    /// Writes bytes to the file at `path` with `write`, as far as the fault injector allows.
+    /// Passes `bytes` to `write`, or only the part that the fault injector allows.
     fn write_step(
         &self,
         path: &Path,
@@ -403,8 +403,7 @@ impl Disk {
         written.map_err(PathError::when("write", path))
     }
 
-    /// Makes everything durable that any process has written to the file system of a
-    /// folder.
+    /// Makes all data durable that any process has written to the file system of a folder.
     ///
     /// # Errors
     /// [`PathError`] when the folder cannot be opened, or data cannot be written.
@@ -430,7 +429,7 @@ impl Disk {
         }
     }
 
-    /// Creates a file with this content in the folder `tmp`. It is **not** synced.
+    /// Creates a file with this content in the folder `tmp`, **without** a sync.
     ///
     /// # Errors
     /// [`PathError`] of the first step that failed.
@@ -441,8 +440,8 @@ impl Disk {
         Ok(file)
     }
 
-    /// Writes a small file completely and durably, and replaces a file with its name. It is
-    /// written to the folder `tmp` first, which must be on the same file system.
+    /// Writes a small file completely and durably, and replaces a file with its name. The temporary
+    /// file is in the folder `tmp`, which must be on the same file system.
     ///
     /// # Errors
     /// [`PathError`] of the first step that failed. `path` is unchanged then, unless
@@ -455,8 +454,8 @@ impl Disk {
         self.sync_folder(folder_of(path))
     }
 
-    /// Does the same as [`Disk::write_whole`] without syncing. After a power cut, the file may be
-    /// missing, empty or damaged.
+    /// Writes a small file like [`Disk::write_whole`], but without a sync. After a power cut, the
+    /// file may be missing, empty or damaged.
     ///
     /// # Errors
     /// [`PathError`] of the first step that failed. `path` is unchanged then.
@@ -468,8 +467,8 @@ impl Disk {
     }
 }
 
-/// A file that is being written. A new file is removed when this is dropped, unless it
-/// was [kept](NewFile::keep), so that failed writes do not fill the disk.
+/// An open file for writing. Dropping the value removes a new file that was not
+/// [kept](NewFile::keep), so that failed writes do not fill the disk.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -504,8 +503,8 @@ impl NewFile {
         self.disk.write_step(&self.path, bytes, |bytes| self.file.write_all_at(bytes, offset))
     }
 
-    /// Starts writing a range to the disk without waiting, so that a later
-    /// [`NewFile::sync`] is faster. This is only a hint.
+    /// Hints that the kernel should start to write a range to the disk, so that a later
+    /// [`NewFile::sync`] is faster. Does not wait.
     pub fn start_writeback(&self, offset: u64, bytes: u64) {
         if self.disk.durability == Durability::None {
             return;
@@ -513,9 +512,8 @@ impl NewFile {
         writeback::start(self.file.as_fd(), offset, bytes);
     }
 
-    /// Waits until the data is durable. After a failed sync the file must be written
-    /// again: a second sync would succeed, because the kernel drops the data that it
-    /// could not write.
+    /// Waits until the data is durable. After a failed sync, the caller must write the file again:
+    /// a second sync would succeed, because the kernel drops the data that it could not write.
     ///
     /// # Errors
     /// [`PathError`] when the data cannot be written.
@@ -527,7 +525,7 @@ impl NewFile {
         rustix::fs::fdatasync(&self.file).map_err(PathError::when("sync", &self.path))
     }
 
-    /// Keeps the file when this is dropped.
+    /// Keeps the file on the disk when the value is dropped.
     pub fn keep(&self) {
         self.kept.store(true, Ordering::Relaxed);
     }

@@ -9,7 +9,7 @@
 use std::sync::{Arc, OnceLock};
 use std::{io, path::Path};
 
-/// A step that changes a file or a folder: of the store, or of a restore.
+/// A step that changes a file or a folder of a store, or of the target of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DiskStep {
@@ -29,15 +29,14 @@ pub enum DiskStep {
     SetAttribute,
 }
 
-/// The decision of a [`FaultInjector`] about a step.
+/// Decision of a [`FaultInjector`] about a step.
 #[derive(Debug)]
 pub enum FaultDecision {
-    /// Take the step.
+    /// The caller takes the step.
     Go,
-    /// Do not take the step, and fail with this error.
+    /// The caller does not take the step, and fails with this error.
     Fail(io::Error),
-    /// Write only the given number of bytes, then fail with the error. Applies to
-    /// writes only.
+    /// The caller writes only this many bytes, then fails with the error. For writes only.
     Short(usize, io::Error),
 }
 
@@ -47,11 +46,11 @@ pub trait FaultInjector: Send + Sync + std::fmt::Debug {
     fn decide(&self, step: DiskStep, path: &Path) -> FaultDecision;
 }
 
-/// The injector of a disk without one of its own: that of the process, or none.
+/// The default injector of a disk. It forwards to the injector of the process, if there is one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProcessInjector;
 
-/// See [`install_fault_injector`].
+/// The injector of the process, set by [`install_fault_injector`].
 #[cfg(debug_assertions)]
 static OF_PROCESS: OnceLock<Arc<dyn FaultInjector>> = OnceLock::new();
 

@@ -1,13 +1,13 @@
-//! Detection of changed folders: whether entries were added, removed or replaced since
-//! the folders were listed, according to the folders' modification times.
+//! Detects by the modification times of folders whether entries were added, removed or replaced
+//! since the folders were listed.
 
 use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-/// A folder that changed less than this ago may change again without a new time: file
-/// systems round times, up to a second over a network.
+/// Minimum age of a modification time that proves anything. A folder with a newer time may change
+/// again without a new time: file systems round times, up to a second over a network.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Modification times of folders, each read before its folder was listed.
@@ -28,8 +28,8 @@ impl FolderTimes {
         self.folders.push((folder.to_owned(), time));
     }
 
-    /// Returns true if certainly no entry of the folders was added, removed or replaced
-    /// since. Writes to existing files are not detected.
+    /// Returns true if certainly no entry of the folders was added, removed or replaced since the
+    /// calls of [`FolderTimes::add`]. Does not detect writes to existing files.
     pub fn are_unchanged(&self) -> bool {
         !self.has_unsettled
             && !self.folders.is_empty()

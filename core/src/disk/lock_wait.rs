@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct LockTimeouts {
-    /// Time after which the user is informed.
+    /// Time after which the caller informs the user.
     pub quiet: Duration,
     /// Total time.
     pub total: Duration,

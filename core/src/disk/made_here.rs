@@ -1,10 +1,10 @@
 //! Tells folders of derived files that were made on this machine from copies that came with a store.
 //!
 //! A writer believes some derived files without a check: the index of a store, and the mirror of a
-//! remote store. The author of an archive could put entries into them for objects that are
-//! nowhere. So such a folder has the file `made-here`, with the folder's own inode and time of
-//! birth. A copied or extracted folder has others, which its author cannot foresee; its files are
-//! made again. Where the file system records no birth, the inode alone counts.
+//! remote store. The author of an archive could put entries into them for objects that are nowhere.
+//! So such a folder has the file `made-here`, with the folder's own inode and birth time. A copied
+//! or extracted folder has another inode and birth time, which its author cannot foresee. Snap then
+//! makes its files again. Without birth times in the file system, the inode alone counts.
 
 use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH};
 
@@ -13,10 +13,10 @@ use crate::{
     disk::{Disk, regular::read_at_most},
 };
 
-/// Name of the file.
+/// Name of the file that marks a folder.
 pub const MADE_HERE: &str = "made-here";
 
-/// The longest file: two numbers.
+/// Maximum length of the file: two numbers.
 const FILE_BYTES: u64 = 64;
 
 /// Returns true if [`mark_made_here`] marked the folder, and it is not a copy.
@@ -26,8 +26,8 @@ pub fn is_made_here(folder: &Path) -> bool {
     mark.ok().zip(meta.ok()).is_some_and(|(mark, meta)| mark == text_for(&meta).as_bytes())
 }
 
-/// Marks a folder as made on this machine. The file is first written to the folder `tmp`. It is
-/// not synced: without it, the derived files are made again.
+/// Marks a folder as made on this machine. Writes the file to the folder `tmp` first. Does not sync
+/// the file: if it is lost, snap makes the derived files again.
 ///
 /// # Errors
 /// [`PathError`] if the folder does not exist or the file cannot be written.
@@ -43,8 +43,8 @@ fn text_for(folder: &Metadata) -> String {
     }
 }
 
-/// Returns the time of birth of a file or folder, in nanoseconds since 1970; `None` if the file
-/// system records none.
+/// Returns the birth time of a file or folder, in nanoseconds since 1970; `None` if the file system
+/// records none.
 pub fn birth_nanos(file: &Metadata) -> Option<u128> {
     Some(file.created().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos())
 }

@@ -1,9 +1,8 @@
 //! Layer 3: the only place that changes files of a store.
 //!
-//! [`Disk`] performs each step of a durable write: create, write, sync, rename, sync
-//! the folder. It asks a [`FaultInjector`] before each step. So tests can make any step fail,
-//! write only a part, or be the last one before a power cut. Files are read through
-//! [`regular`] and the memory maps of [`table`].
+//! [`Disk`] performs each step of a durable write: create, write, sync, rename, sync the folder. It
+//! asks a [`FaultInjector`] before each step. So tests can make any step fail, write only a part,
+//! or be the last one before a power cut. Readers use [`regular`] and the memory maps of [`table`].
 
 mod access;
 mod durable;

@@ -1,7 +1,7 @@
 //! An output file for the user: it appears complete and durable, or not at all.
 //!
-//! It is written to a temporary file in the same folder, synced, and renamed at the
-//! end. If it is dropped before that, the temporary file is removed.
+//! The bytes go to a temporary file in the same folder, which is synced and renamed at the end.
+//! Dropping an unfinished [`OutputFile`] removes the temporary file.
 
 use std::{
     io::{self, Write},
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// Dirty bytes after which write-back is started.
+/// Number of dirty bytes after which write-back starts.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
-/// What to do if a file has the name already.
+/// Selects what happens if a file has the name already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IfExists {
     /// Keep that file and fail.
@@ -42,7 +42,7 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Starts a file that will be at `path`. It gets the mode of the file that it
+    /// Starts a file that will be at `path`. The new file gets the mode of the file that it
     /// replaces.
     ///
     /// # Errors

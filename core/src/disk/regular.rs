@@ -1,8 +1,8 @@
 //! Reading of small files in a store, which other users may be able to write.
 //!
-//! Only regular files are read, because opening a pipe could block and a device may
-//! never end. Reads are limited in length, because a sparse file that is tiny on disk
-//! could fill the memory.
+//! The functions read only regular files, because opening a pipe could block and a device may never
+//! end. Each read has a length limit, because a sparse file that is tiny on disk could fill the
+//! memory.
 
 use std::{
     fs::{File, OpenOptions},
@@ -52,8 +52,8 @@ pub fn open_unfollowed(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path)
 }
 
-/// Returns true if a path is a symbolic link. If reading the path failed, the link is
-/// dangling.
+/// Returns true if a path is a symbolic link. After a failed read of the path, true means that the
+/// link is dangling.
 pub fn is_link(path: &Path) -> bool {
     fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink())
 }

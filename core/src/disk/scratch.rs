@@ -1,6 +1,6 @@
-//! Temporary files and folders that are locked while their owner lives. So other processes can
-//! recognise and remove what a killed owner left, at once: they lock it first, and an owner whose
-//! new file was locked or removed by another process makes a new one.
+//! Temporary files and folders. Their owner holds a lock on each, so other processes can remove the
+//! leftovers of a killed owner at once. A process that removes a file locks it first. An owner
+//! whose new file was locked or removed by another process makes a new one.
 
 use std::{
     fs::{File, TryLockError},
@@ -19,11 +19,11 @@ static SERIAL: AtomicU64 = AtomicU64::new(0);
 /// Prefix of the names of scratch files and folders.
 pub const PREFIX: &str = ".snap-scratch";
 
-/// Prefix of the names of output files that are not complete.
+/// Prefix of the names of incomplete output files.
 pub const PART_PREFIX: &str = ".snap-part";
 
-/// Returns a name that no other process or thread uses. It ends with a checksum of the rest, by
-/// which [`is_unique_name`] recognises it.
+/// Returns a name that no other process or thread uses. The name ends with a checksum of the rest,
+/// by which [`is_unique_name`] recognises it.
 pub fn unique_name(what: &str) -> String {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let Time { secs, nanos } = Time::now();
@@ -32,8 +32,8 @@ pub fn unique_name(what: &str) -> String {
     format!("{name}-{sum:08x}")
 }
 
-/// Returns true if [`unique_name`] made this name for `what`. A file of the user with a similar name
-/// does not end with the checksum.
+/// Returns true if [`unique_name`] made this name for `what`. The checksum excludes files of the
+/// user with similar names.
 pub fn is_unique_name(name: &[u8], what: &str) -> bool {
     let starts = name.strip_prefix(what.as_bytes()).is_some_and(|rest| rest.starts_with(b"-"));
     let Some((rest, sum)) = name.split_at_checked(name.len().saturating_sub(9)) else {
@@ -66,7 +66,7 @@ pub enum NewLock {
     Locked,
     /// The file system has no locks, so other processes do not remove the file either.
     Unsupported,
-    /// Another process took the file for abandoned. Make another one.
+    /// Another process took the file for abandoned. The caller makes another one.
     Lost,
 }
 
@@ -87,8 +87,8 @@ pub fn lock_new(file: &File, path: &Path) -> Result<NewLock, PathError> {
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    /// The lock that shows other processes that the folder has an owner. `None` if the
-    /// file system has no locks; then other processes do not remove the folder either.
+    /// Lock that shows other processes that the folder has an owner. `None` if the file system has
+    /// no locks; then no process removes the folder.
     _lock: Option<File>,
 }
 
@@ -116,7 +116,7 @@ impl Scratch {
         }
     }
 
-    /// Returns its path.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

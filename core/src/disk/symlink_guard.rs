@@ -1,4 +1,4 @@
-//! Protection against symbolic links inside a store: none is followed to change a file.
+//! Protection against symbolic links inside a store: no write or removal follows one.
 //!
 //! A store may come out of an archive, or other users may be able to write to it. A
 //! link in it, such as `.snap/tmp` or a ref log, could redirect writes and removals to
@@ -22,7 +22,7 @@ use crate::base::io::{PathError, if_exists};
 /// The part of a store that may be a link.
 const OBJECTS: &str = "objects";
 
-/// Parts that are changed without a [`Disk`](super::Disk), or swept.
+/// Parts that snap sweeps, or changes without a [`Disk`](super::Disk).
 const PARTS: [&str; 17] = [
     "partial",
     "tmp",
@@ -46,7 +46,7 @@ const PARTS: [&str; 17] = [
 /// Checks that no part of the store in `dir` is a link.
 ///
 /// # Errors
-/// [`PathError`] names the first part that is one.
+/// [`PathError`] names the first part that is a link.
 pub fn check_parts(dir: &Path) -> Result<(), PathError> {
     PARTS.iter().try_for_each(|part| check(&dir.join(part)))
 }
@@ -73,9 +73,9 @@ pub fn check_no_links_between(root: &Path, path: &Path) -> Result<(), PathError>
     inside.collect::<Vec<_>>().into_iter().rev().try_for_each(check)
 }
 
-/// Checks that every existing folder from `root` to `path` belongs to this user and is not a
-/// link. If the process is root and none exists yet, the folder above them must belong to
-/// root, because root gives new folders of a cache to the owner of the folder above.
+/// Checks that every existing folder from `root` to `path` belongs to this user and is not a link.
+/// If the process is root and `root` does not exist, the nearest existing folder above it must
+/// belong to root: root gives new folders of a cache to the owner of that folder.
 ///
 /// # Errors
 /// [`PathError`] names the first folder that fails the check.
@@ -103,16 +103,17 @@ pub fn check_owned_by_user(root: &Path, path: &Path) -> Result<(), PathError> {
 pub(super) struct StoreRoot {
     path: Arc<Path>,
     kind: RootKind,
-    /// Its device and inode numbers; `None` if it did not exist yet, and for a cache.
+    /// Device and inode number of the folder; `None` if it did not exist yet, and for a cache.
     identity: Option<(u64, u64)>,
-    /// The numbers of the folder that a link `objects` led to.
+    /// Device and inode number of the folder that `objects` is or led to; `None` if it did not
+    /// exist.
     objects: Option<(u64, u64)>,
 }
 
-/// What a guarded folder is.
+/// Kind of a guarded folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RootKind {
-    /// A store. It may itself be reached through a link, and its `objects` may be one.
+    /// A store. The path to it may contain links, and its `objects` may be a link.
     Store,
     /// A store of derived data. Neither it nor anything in it may be a link. Other
     /// processes may replace it at any time.
@@ -130,9 +131,9 @@ impl StoreRoot {
         Self { path: path.into(), kind: RootKind::Cache, identity: None, objects: None }
     }
 
-    /// Checks that the folder is still the same, and that no link on the way to `path`
-    /// leads out of it. If the store was replaced by a copy, the command would report
-    /// files as stored that it wrote to the old one.
+    /// Checks that the folder is still the same, and that no link on the way to `path` leads out of
+    /// it. If a copy has replaced the store, the command would report files as stored that are only
+    /// in the old store.
     ///
     /// # Errors
     /// [`PathError`] with the reason.
@@ -149,7 +150,7 @@ impl StoreRoot {
         if self.kind == RootKind::Cache {
             check(&self.path)?;
         }
-        // The last part is not followed.
+        // The system call does not follow the last part.
         let mut parts = inside.parent().unwrap_or(inside).components();
         let mut at = self.path.to_path_buf();
         if let Some(first) = parts.next() {
@@ -166,7 +167,7 @@ impl StoreRoot {
         Ok(())
     }
 
-    /// Checks that a link `objects` is allowed, and leads to the same folder as before.
+    /// Checks that `objects` is no forbidden link, and leads to the same folder as before.
     fn check_objects(&self, objects: &Path) -> Result<(), PathError> {
         let is_known = || match self.objects {
             Some(before) => identity(objects).is_ok_and(|now| now == before),

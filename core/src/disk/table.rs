@@ -1,14 +1,13 @@
 //! Table files: written in sorted order, read through a memory map.
 //!
-//! [`format::table`](crate::format::table) defines the bytes. A block is verified when
-//! it is first read. So opening a table reads only its header, fences and metadata,
-//! however many records it has.
+//! [`format::table`](crate::format::table) defines the bytes. The first read of a block verifies
+//! it. So snap reads only the header, fences and metadata to open a table, however many records
+//! there are.
 //!
-//! This is one of the two modules with `unsafe`. A memory map is sound while no process
-//! shortens or changes the file. Tables are written under a temporary name, renamed,
-//! and never changed again, and they are in folders of the store. If another process
-//! truncates one, snap is killed by `SIGBUS`. Nothing worse can happen, because each
-//! byte is read as plain data and checked.
+//! This is one of the two modules with `unsafe`. A memory map is sound while no process shortens or
+//! changes the file. Snap writes a table in a folder of the store under a temporary name, renames
+//! it, and never changes it again. If another process truncates a table, `SIGBUS` kills snap.
+//! Nothing worse can happen, because each byte is read as plain data and checked.
 #![expect(unsafe_code, reason = "memory maps; see the module documentation")]
 
 use std::{
@@ -40,7 +39,7 @@ pub enum TableError {
 }
 
 impl TableError {
-    /// Returns what the caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(error) => error.kind(),
@@ -49,7 +48,7 @@ impl TableError {
     }
 }
 
-/// A table that is being written, record by record.
+/// An unfinished table, written record by record.
 #[derive(Debug)]
 pub struct TableWriter {
     file: NewFile,
@@ -60,14 +59,14 @@ pub struct TableWriter {
     records: u64,
 }
 
-/// Bytes that are written to the file at a time.
+/// Number of bytes that a writer writes to the file at a time.
 const WRITE_BYTES: usize = 256 << 10;
 
 impl TableWriter {
     /// Starts a table at `path`, which must not exist.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be created.
+    /// [`PathError`] when the file cannot be created.
     pub fn create(disk: &Disk, path: &Path, shape: Shape) -> Result<Self, PathError> {
         let mut pending = Vec::with_capacity(WRITE_BYTES + BLOCK_BYTES);
         // Reserve space for the header, which is known only at the end.
@@ -115,8 +114,8 @@ impl TableWriter {
         self.records
     }
 
-    /// Completes the table. It is not synced, because a table is derived data with
-    /// checksums and need not survive a power cut.
+    /// Completes the table, without a sync: a table is derived data with checksums and may get lost
+    /// in a power cut.
     ///
     /// # Errors
     /// [`PathError`] when the file cannot be written.
@@ -161,8 +160,7 @@ pub struct Table {
 impl Table {
     /// Maps the table at `path`, which must have `shape`.
     ///
-    /// Checked: header, length, fences and metadata. Blocks are checked when they are
-    /// read.
+    /// Checks the header, length, fences and metadata. The first read of a block checks the block.
     ///
     /// # Errors
     /// [`TableError`] when the table cannot be opened or is damaged.
@@ -208,7 +206,7 @@ impl Table {
         &self.map[at..at + 8]
     }
 
-    /// Returns the records of a block. Verifies the block when it is first read.
+    /// Returns the records of a block. The first call for a block verifies it.
     fn block(&self, block: usize) -> Result<&[u8], TableError> {
         let at = BLOCK_BYTES * (1 + block);
         let bytes = &self.map[at..at + BLOCK_BYTES];
@@ -228,8 +226,8 @@ impl Table {
         Ok(&records[..count * self.header.shape.record_bytes])
     }
 
-    /// Releases the memory of the blocks that a sequential walk has passed. The pages
-    /// stay in the system's page cache and are mapped again when they are read.
+    /// Unmaps the [`RELEASE_BLOCKS`] blocks from `first_block` on, which a sequential walk has
+    /// passed. The pages stay in the page cache, and the next read maps them again.
     fn release(&self, first_block: usize) {
         let advice = memmap2::UncheckedAdvice::DontNeed;
         let (offset, len) = (BLOCK_BYTES * (1 + first_block), BLOCK_BYTES * RELEASE_BLOCKS);
@@ -321,10 +319,9 @@ impl<'a> Iterator for TableRecords<'a> {
     }
 }
 
-/// Returns the index of the first table to merge. `sizes` are sorted from large to
-/// small, or from old to new; the tables from this index on should be merged into one.
-/// Each table before it is more than twice as large as all tables behind it together,
-/// so their number is logarithmic.
+/// Returns the index of the first table to merge: the caller merges all tables from this index on.
+/// `sizes` are sorted from large to small, or from old to new. Each table before the index is more
+/// than twice as large as all tables after it together, so their number is logarithmic.
 pub fn merge_from(sizes: &[u64]) -> usize {
     let mut from = sizes.len().saturating_sub(1);
     let mut sum = sizes.last().copied().unwrap_or(0);

@@ -1,14 +1,15 @@
 //! Attributes of files: owner, mode, time and extended attributes.
 //!
-//! The scan reads them, and a restore applies them. POSIX ACLs are the extended attributes
-//! `system.posix_acl_access` and `system.posix_acl_default`; they need no code of their own.
+//! The scan reads the attributes, and a restore applies them. POSIX ACLs are the extended
+//! attributes `system.posix_acl_access` and `system.posix_acl_default`. If the system refuses an
+//! ACL, [`apply`] narrows the mode.
 //!
 //! The order of applying matters. The owner comes first, because a change of owner clears setuid
 //! and file capabilities. Extended attributes come next, while the file is still writable; then the
 //! time. The mode comes last: a restore that runs again after a kill recognises an
-//! [unfinished](super::unfinished) folder by its mode and sets all attributes again. Errors are
-//! reported to the caller and do not stop the rest. If the owner could not be set, setuid, setgid and
-//! the file capabilities are not set either: they would grant rights to the wrong user.
+//! [unfinished](super::unfinished) folder by its mode and sets all attributes again. [`apply`]
+//! reports errors to the caller and goes on. If it cannot set the owner, it does not set setuid,
+//! setgid and file capabilities either: they would grant rights to the wrong user.
 
 use std::{
     ffi::CStr,
@@ -45,16 +46,16 @@ use crate::{
 
 pub use crate::format::tree::CAPABILITY;
 
-/// What [`apply`] calls the permission bits of an entry.
+/// Name of the permission bits in the errors of [`apply`].
 pub const MODE: &str = "mode";
 
-/// What [`apply`] calls the modification time.
+/// Name of the modification time in the errors of [`apply`].
 pub const MTIME: &str = "modification time";
 
-/// What a restore calls the attributes of a folder that it cannot open.
+/// Name of the attributes of a folder that a restore cannot open.
 pub const FOLDER_ATTRIBUTES: &str = "attributes of a folder";
 
-/// Largest list of names, and largest value, that Linux returns.
+/// Maximum length of a list of names, and of a value, in Linux.
 const KERNEL_LIMIT_BYTES: usize = 64 << 10;
 
 /// The entry whose extended attributes are read or changed.
@@ -131,8 +132,8 @@ pub fn read_saved_xattrs(target: XattrTarget<'_>) -> io::Result<Vec<Xattr>> {
     }
 }
 
-/// Reads the attributes without the [mark](crate::local::unfinished) of a restore, and returns
-/// whether the mark is there.
+/// Reads the attributes without the [mark](crate::local::unfinished) of a restore. Also returns
+/// true if the mark is there.
 fn read_with_mark(target: XattrTarget<'_>) -> io::Result<(Vec<Xattr>, bool)> {
     let mut is_unfinished = false;
     let mut small = [MaybeUninit::uninit(); 1024];
@@ -157,7 +158,7 @@ fn read_with_mark(target: XattrTarget<'_>) -> io::Result<(Vec<Xattr>, bool)> {
             bytes += xattr_bytes(&xattr);
             xattrs.push(xattr);
         }
-        // Stops early, so that attributes that no tree can hold do not fill the memory.
+        // No tree can hold more than the limit; stop before the attributes fill the memory.
         if bytes > 2 * limits::XATTR_TOTAL_BYTES {
             break;
         }
@@ -167,7 +168,7 @@ fn read_with_mark(target: XattrTarget<'_>) -> io::Result<(Vec<Xattr>, bool)> {
     Ok((xattrs, is_unfinished))
 }
 
-/// Reads one value; returns `None` if the attribute is gone, or is listed but not readable.
+/// Reads one value; returns `None` if the attribute is gone or not readable.
 fn read_xattr(target: XattrTarget<'_>, name: &CStr) -> io::Result<Option<Box<[u8]>>> {
     let mut small = [MaybeUninit::uninit(); 1024];
     let value = match target.get(name, &mut small) {
@@ -234,11 +235,11 @@ pub struct ExpectedFile {
 pub enum Extra {
     /// The file has no such attributes, or they stay.
     Keep,
-    /// Removes those for which [`is_removable`] returns true.
+    /// [`apply`] removes those for which [`is_removable`] returns true.
     Remove,
 }
 
-/// Selects whether [`CAPABILITY`] is applied.
+/// Selects whether [`apply`] sets [`CAPABILITY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileCapability {
     /// The file gets the recorded capabilities.
@@ -267,7 +268,7 @@ impl Attributes<'_> {
         self.xattrs.iter().any(|xattr| *xattr.name == *CAPABILITY)
     }
 
-    /// Returns the extended attributes without a capability that is not applied.
+    /// Returns the extended attributes to set: all, or without the file capability.
     fn wanted_xattrs(&self) -> impl Iterator<Item = &Xattr> {
         let drops = self.capability == FileCapability::Drop;
         self.xattrs.iter().filter(move |xattr| !(drops && *xattr.name == *CAPABILITY))
@@ -343,7 +344,7 @@ fn set_owner(target: AttributeTarget<'_>, uid: u32, gid: u32) -> io::Result<()> 
     let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
     match change(uid, gid) {
         Err(Errno::PERM) => {
-            // Without privileges, a user can still give a file to one of their own groups.
+            // An unprivileged user can still give a file to one of their own groups.
             let _ = change(None, gid);
             Err(Errno::PERM.into())
         }
@@ -351,7 +352,7 @@ fn set_owner(target: AttributeTarget<'_>, uid: u32, gid: u32) -> io::Result<()> 
     }
 }
 
-/// Opens an entry with `O_PATH`, and checks that it is the expected one.
+/// Opens an entry with `O_PATH`, and checks that no other user has replaced it.
 fn pin(folder: &OpenFolder, name: &EntryName, expected: ExpectedFile) -> io::Result<OwnedFd> {
     let pinned = folder.pin(name)?;
     let stat = fstat(&pinned)?;
@@ -375,8 +376,8 @@ fn set_mtime(target: AttributeTarget<'_>, mtime: Time) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a path to an entry through the open folder, so that a renamed folder does not matter.
-/// The path is for calls that do not follow a link at its end.
+/// Returns a path to an entry through `/proc`, which stays valid if the folder is renamed. Only for
+/// calls that do not follow a link at the end of a path.
 pub(super) fn entry_path(folder: &OpenFolder, name: &EntryName) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
     path.push(name.as_os_str());
@@ -397,8 +398,8 @@ fn set_mode(target: AttributeTarget<'_>, mode: u16) -> io::Result<()> {
     match target {
         AttributeTarget::Fd(fd) => fchmod(fd, mode)?,
         AttributeTarget::Entry(folder, name, expected) => {
-            // No call changes a mode without following links. So the entry is opened with `O_PATH`
-            // first, and its path in `/proc` is followed.
+            // No system call changes a mode without following links. So open the entry with
+            // `O_PATH` and follow the path of the descriptor in `/proc`.
             let fd = pin(folder, name, expected)?;
             let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
             chmodat(CWD, path, mode, AtFlags::empty())?;

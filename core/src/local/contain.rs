@@ -1,16 +1,17 @@
 //! Containment: the only place where stored names are joined to a real folder.
 //!
-//! A [`TargetRoot`] holds the target folder open. Every operation works relative to an open [`OpenFolder`],
-//! on one [`EntryName`], and never follows a symbolic link. Folders are opened by `openat2` with
-//! `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, and the final system call does not follow links either.
-//! If another process plants links in the target, before or during a run, the call fails; nothing
-//! leaves the target.
+//! A [`TargetRoot`] holds the target folder open. Every operation works relative to an open
+//! [`OpenFolder`], on one [`EntryName`], and never follows a symbolic link. The module opens
+//! folders by `openat2` with `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, and the final system call
+//! does not follow links either. If another process plants links in the target, before or during a
+//! run, the call fails; nothing leaves the target.
 //!
-//! If `openat2` is missing (on a kernel before 5.6, or in a sandbox that blocks it), folders are
-//! opened one component at a time with `O_NOFOLLOW`, which has the same effect.
+//! Without `openat2` (on a kernel before 5.6, or in a sandbox that blocks it), the module opens
+//! folders one component at a time with `O_NOFOLLOW`, which has the same effect.
 //!
 //! The path to the target may contain links, because the user chose it. The path from a project to
-//! a part of it must not. Paths longer than `PATH_MAX` work, because they are opened in pieces.
+//! a part of the project must not. Paths longer than `PATH_MAX` work, because this module opens
+//! them in pieces.
 
 mod listing;
 
@@ -52,7 +53,7 @@ const PATH_PIECE_BYTES: usize = 3_800;
 const FOLDER: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The path of a folder below a [`TargetRoot`]. It only holds names; nothing is open.
+/// The path of a folder below a [`TargetRoot`], as names without an open folder.
 pub struct FolderPath {
     below: Option<(Arc<FolderPath>, EntryName)>,
     depth: usize,
@@ -130,8 +131,8 @@ impl TargetRoot {
         Ok(Self { fd, path: path.to_owned(), stepwise: AtomicBool::new(false) })
     }
 
-    /// Opens a folder; creates it and its parents if it does not exist. Returns whether it was
-    /// created; a new folder is [unfinished](super::unfinished).
+    /// Opens a folder; creates it and its parents if necessary. Also returns true if the folder is
+    /// new. A new folder is [unfinished](super::unfinished).
     ///
     /// # Errors
     /// [`PathError`] if it can neither be opened nor created.
@@ -158,8 +159,8 @@ impl TargetRoot {
     }
 
     /// Opens the folder that `names` lead to below the folder `above`, without following links.
-    /// With `creates`, missing folders are created with mode 0700; the last one is
-    /// [unfinished](super::unfinished). Returns whether the last one was created.
+    /// With `creates`, creates missing folders with mode 0700; a new last one is
+    /// [unfinished](super::unfinished). Also returns true if the last one is new.
     ///
     /// # Errors
     /// [`PathError`] names the first component that is not a folder.
@@ -189,7 +190,7 @@ impl TargetRoot {
         Ok((Self { fd, path, stepwise }, is_created))
     }
 
-    /// Disables `openat2`, as on a kernel without it.
+    /// Disables `openat2`, to act as on a kernel without it.
     #[must_use]
     pub fn stepwise(self) -> Self {
         self.stepwise.store(true, Ordering::Relaxed);
@@ -201,7 +202,7 @@ impl TargetRoot {
         &self.path
     }
 
-    /// Makes an error about `folder`, or about an entry of it.
+    /// Makes an error about `folder`, or about its entry `name`.
     pub fn error(
         &self,
         action: &'static str,
@@ -262,7 +263,8 @@ impl TargetRoot {
                 self.stepwise.store(true, Ordering::Relaxed);
                 self.descend(from, names)
             }
-            // The kernel could not rule out a race; opening one component at a time can.
+            // The kernel could not rule out a race with a rename. Opening one component at a time
+            // can.
             Err(Errno::AGAIN) => {
                 Ok((openat(from, names[0].as_os_str(), FOLDER, Mode::empty())?, 1))
             }

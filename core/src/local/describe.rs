@@ -45,7 +45,7 @@ pub fn metadata(
     }
 }
 
-/// Returns a number that all names of one file share, and no other file has.
+/// Returns a number for the group of hard links to a file: a hash of its device and inode.
 fn link_group(stat: &FileStat) -> u64 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&stat.device.to_le_bytes());

@@ -10,7 +10,7 @@ use crate::local::{owners::Owners, scan::ScannedFolder};
 pub struct TreeOptions {
     /// True if owners and times are left out.
     pub reproducible: bool,
-    /// True if folders on other file systems are not entered.
+    /// True if the walk does not enter folders on other file systems.
     pub one_file_system: bool,
 }
 
@@ -35,7 +35,7 @@ pub fn of_listing(listing: &ScannedFolder, owners: &Owners, options: TreeOptions
         for number in [stat.device, stat.inode, stat.size, stat.special, mtime, ctime] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
-        // A tree contains the names of users, and these may change.
+        // A tree contains names of users and groups, and the system may change them.
         if owner.replace((stat.uid, stat.gid)) != Some((stat.uid, stat.gid)) {
             let names = owners.of(stat.uid, stat.gid);
             bytes.extend_from_slice(&names.user);

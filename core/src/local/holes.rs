@@ -1,13 +1,14 @@
 //! Sparse files: detects them, reads them fast, and makes and fills holes.
 //!
-//! Some file systems have reported holes over data that was not yet on the disk. So a reported hole
-//! decides what a file contains only on ext4, XFS and Btrfs, which take data in memory into account,
-//! and only where it is long. All other bytes come from a `read`. Reported holes also decide whether
-//! a file is marked as sparse, so that a restore makes holes of zeros.
+//! Some file systems have reported holes over data that was not yet on the disk. So the reader
+//! trusts reported holes only on ext4, XFS and Btrfs, which count data in the page cache, and only
+//! long ones. All other bytes come from a `read`. On any file system, a reported hole marks the
+//! file as sparse, so that a restore turns zeros into holes.
 //!
 //! Reading a hole through the page cache fills the cache with zeros, which is slow and evicts
 //! everything else. A direct read (`O_DIRECT`) does not use the cache, and the system first writes
-//! changed pages of the range to the disk. So what is not skipped of a long hole is read directly.
+//! changed pages of the range to the disk. So the reader uses direct reads in long holes that it
+//! does not skip.
 
 use std::{
     fs::File,
@@ -26,7 +27,7 @@ use crate::chunk::is_zeros;
 /// Length of the shortest run of zeros that becomes a hole: a block of most file systems.
 pub const HOLE_BYTES: usize = 4096;
 
-/// Bytes that are read in one step when searching for zeros.
+/// Number of bytes that [`punch`] reads at a time in its search for zeros.
 const SEARCHED_BYTES: usize = 64 * HOLE_BYTES;
 
 /// Alignment of direct reads, in the file and in memory.
@@ -41,8 +42,8 @@ const DIRECT_BYTES: usize = 4 << 20;
 /// `f_type` of ext2 to ext4, XFS and Btrfs.
 const DIRECT_FILE_SYSTEMS: [u32; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
-/// Returns true if a file of `size` bytes has a hole. The number of blocks does not show this: a
-/// file system that compresses uses fewer blocks even without holes. Moves the file's offset.
+/// Returns true if a file of `size` bytes has a hole. The number of blocks does not prove holes: a
+/// file system that compresses also uses fewer blocks. Moves the file's offset.
 pub fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
     seek(fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size)
 }
@@ -103,8 +104,8 @@ impl SparseReader {
 
 /// A reader of a content that can skip holes.
 pub trait SparseRead: Read + Send {
-    /// Skips zeros that the file system does not store, as many multiples of `unit` bytes as there
-    /// are at the present offset. Returns the number of skipped bytes.
+    /// Skips as much of a hole at the present offset as is a multiple of `unit` bytes. Returns the
+    /// number of skipped bytes.
     fn skip_hole(&mut self, unit: u64) -> u64 {
         let _ = unit;
         0
@@ -157,8 +158,8 @@ impl Read for SparseReader {
         let until = match in_hole {
             false if self.at < self.hole.start => self.hole.start,
             false => self.size,
-            // After a short read, the rest of the block is read through the cache; then direct
-            // reads continue with whole blocks.
+            // After a short read, read the rest of the block through the cache; then direct reads
+            // continue with whole blocks.
             true if !self.at.is_multiple_of(ALIGN_BYTES) => self.at.next_multiple_of(ALIGN_BYTES),
             true => self.hole.end,
         };
@@ -182,7 +183,7 @@ impl Read for SparseReader {
 }
 
 impl Direct {
-    /// Opens the file again for direct reads; returns `None` if that is not possible.
+    /// Opens the file again for direct reads; returns `None` on other file systems and on errors.
     fn open(file: &File) -> Option<Self> {
         let kind = fstatfs(file).ok()?.f_type as u32;
         if !DIRECT_FILE_SYSTEMS.contains(&kind) {
@@ -265,7 +266,7 @@ mod tests {
     fn a_sparse_reader_returns_the_same_bytes_as_a_plain_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(9 << 20).unwrap();
-        // The data is not synced, so it is only in the page cache.
+        // Without a sync, the data is only in the page cache.
         file.as_file().write_all_at(b"start", 0).unwrap();
         file.as_file().write_all_at(b"middle", (3 << 20) + 17).unwrap();
         file.as_file().write_all_at(b"end", (9 << 20) - 3).unwrap();

@@ -1,9 +1,9 @@
-//! Rules for what is excluded from a snapshot.
+//! Rules that exclude files and folders from a snapshot.
 //!
 //! Patterns have the full gitignore syntax and git's meaning; the `ignore` crate matches them.
-//! There are two sources: patterns from the caller, which act like an ignore file at the root but
-//! take precedence over all files, and ignore files in folders, of which the nearest one decides.
-//! An excluded folder is not entered, so a `!` pattern cannot include anything in it again, as in
+//! There are two sources. Patterns from the caller act like an ignore file at the root, but take
+//! precedence over all files. Of the ignore files in folders, the nearest one decides. The walk
+//! does not enter an excluded folder, so a `!` pattern cannot include anything in it again, as in
 //! git.
 
 use std::{
@@ -157,7 +157,7 @@ impl IgnoreRules {
             match entry.stat.kind {
                 FileKind::File => {}
                 FileKind::Folder => continue,
-                // Report it, because its rules are not applied. A link is not followed, as in git:
+                // Report the entry, because its rules do not apply. Like git, do not follow a link:
                 // it may lead out of the project.
                 _ => {
                     let why = "only regular files are read as ignore files";
@@ -182,8 +182,8 @@ impl IgnoreRules {
         &self.markers
     }
 
-    /// Returns the names of the markers that mark the folder with this listing. If there are any, a
-    /// snapshot contains only these entries of the folder.
+    /// Returns the names of the markers that mark the folder with this listing. A snapshot contains
+    /// only the markers of a marked folder.
     pub fn markers_in(&self, fd: impl AsFd, listing: &ScannedFolder) -> Vec<&EntryName> {
         let marks = |marker: &&FolderMarker| {
             let name = marker.name.as_bytes();
@@ -197,14 +197,14 @@ impl IgnoreRules {
         self.markers.iter().filter(marks).map(|marker| &marker.name).collect()
     }
 
-    /// Returns true if no other file system than that of the root is entered.
+    /// Returns true if the walk stays on the file system of the root.
     pub fn stays_on_one_file_system(&self) -> bool {
         self.options.one_file_system
     }
 
-    /// Returns true if a folder is entered. `root_device` is the device of the committed folder.
-    /// Kernel file systems below it, such as `/proc` and `/sys`, are not entered: their files are
-    /// not the user's, and reading them may have side effects.
+    /// Returns true if the walk enters a folder. `root_device` is the device of the committed
+    /// folder. The walk does not enter kernel file systems below it, such as `/proc` and `/sys`:
+    /// their files are not the user's, and to read them may have side effects.
     pub fn descends(&self, stat: &FileStat, root_device: u64) -> bool {
         stat.device == root_device
             || !self.options.one_file_system

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-/// Types of such file systems, by their names in the kernel.
+/// Names of kernel file systems, as in `/proc/filesystems`.
 const KERNEL_TYPES: [&str; 18] = [
     "binfmt_misc",
     "bpf",

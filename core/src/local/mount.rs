@@ -25,8 +25,8 @@ impl Mount {
         Self::read(folder, "".as_ref(), AtFlags::EMPTY_PATH)
     }
 
-    /// Returns the mount of an entry of an open folder. If the entry is a mount point, that is the
-    /// mounted file system. Does not trigger an automount.
+    /// Returns the mount of an entry of an open folder. For a mount point, this is the mounted file
+    /// system. Does not trigger an automount.
     ///
     /// # Errors
     /// Returns the error of the system call.
@@ -52,9 +52,9 @@ impl Mount {
     }
 }
 
-/// Returns true if an entry of an open folder certainly is on another file system. Reads only the
-/// device number of the entry, which the system also returns for a FUSE mount of another user, and
-/// for a mount whose server does not answer.
+/// Returns true if an entry of an open folder is on another file system; false in case of doubt.
+/// Reads only the device number of the entry. The system returns that even for a FUSE mount of
+/// another user, and for a mount whose server does not answer.
 pub fn is_on_other_device(folder: impl AsFd, name: &OsStr) -> bool {
     let device = |name, flags| {
         let raw = statx(&folder, name, flags | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;

@@ -6,13 +6,13 @@ use parking_lot::RwLock;
 
 use crate::{base::limits, format::tree::Owner};
 
-/// How the owner of a restored file is chosen.
+/// How a restore chooses the owner of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnerMapping {
     /// By the name if this system has it, otherwise by the id.
     #[default]
     ByName,
-    /// By the id; names are neither looked up nor recorded.
+    /// By the id, without looking up or recording names.
     Numeric,
 }
 

@@ -4,8 +4,8 @@
 //! brackets, `globset` supports neither escapes nor named classes, and lets a class match `/`. Git
 //! reads brackets as `wildmatch` does: <https://git-scm.com/docs/gitignore>.
 //!
-//! Patterns come from outside, also from other users of a repository. [`check_cost`] refuses those
-//! that would take long to parse or to match.
+//! Patterns come from outside, also from other users of a repository. [`check_cost`] refuses
+//! patterns that would take long to parse or to match.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,7 @@ pub(crate) fn wildcards(pattern: &[u8]) -> usize {
     (0..pattern.len()).filter(is_wildcard).count()
 }
 
-/// Returns the part of a pattern that an error message shows.
+/// Returns the first characters of a pattern, for error messages.
 pub(crate) fn excerpt(pattern: &str) -> String {
     const CHARS: usize = 60;
     match pattern.char_indices().nth(CHARS) {
@@ -102,8 +102,8 @@ pub(crate) fn add_line(builder: &mut GitignoreBuilder, line: &str) -> Result<(),
 /// Returns `None` if the pattern matches no path in git.
 ///
 /// Git drops trailing spaces that are not escaped by a backslash. The builder drops all trailing
-/// white space, so any other white space at the end is put into a group of one member. (A class
-/// does not work: it holds single bytes.)
+/// white space, so the translation puts any other white space at the end into a group of one
+/// member. (A class does not work: it holds single bytes.)
 fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
     let mut end = 0;
     let mut chars = line.char_indices();
@@ -119,8 +119,8 @@ fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
     // No path has an empty name.
     let before_brackets = inner.split('[').next().unwrap_or_default();
     let has_empty_name = before_brackets.contains("//") || inner.ends_with('/');
-    // A backslash at the end escapes nothing and matches nothing; the builder would drop it before
-    // a `/`.
+    // For git, a pattern with an unescaped backslash at its end matches nothing. The builder would
+    // drop the backslash before a `/`.
     let is_cut = (inner.len() - inner.trim_end_matches('\\').len()) % 2 == 1;
     if matches!(inner, "" | "!") && !line.is_empty() || has_empty_name || is_cut {
         return None;
@@ -129,7 +129,8 @@ fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
         Some((at, last)) if last != ' ' && last.is_whitespace() => {
             let before = &line[..at];
             let backslashes = at - before.trim_end_matches('\\').len();
-            // An odd backslash escapes the last character; inside the group no escape is needed.
+            // An unpaired backslash escapes the last character, which needs no escape inside the
+            // group.
             let before = translate(&before[..at - backslashes % 2])?;
             Some(Cow::Owned(format!("{before}{{{last}}}")))
         }
@@ -194,8 +195,8 @@ fn translate(line: &str) -> Option<Cow<'_, str>> {
             _ => text.push(char),
         }
     }
-    // Only a `/` that the user wrote anchors a pattern to the folder of its file, also one in
-    // brackets. The text of a class may lack it, and has one of its own if the class is negated.
+    // A `/` anchors a pattern to the folder of its file, even a `/` in brackets. The translation of
+    // a class drops that `/`, and adds one to a negated class, so restore what the user wrote.
     let mark = if line.starts_with('!') { "!" } else { "" };
     let is_anchored = |pattern: &str| pattern.strip_suffix('/').unwrap_or(pattern).contains('/');
     match (is_anchored(&line[mark.len()..]), is_anchored(&text[mark.len()..])) {
@@ -210,9 +211,9 @@ fn translate(line: &str) -> Option<Cow<'_, str>> {
 enum ReadClass<'t> {
     /// The class, and the text after its `]`.
     Class(BracketClass, &'t str),
-    /// It has characters outside ASCII, which [`BracketClass`] cannot represent.
+    /// The expression has characters outside ASCII, which [`BracketClass`] cannot represent.
     NotAscii,
-    /// Git matches nothing with it: it has no end, no member or a named class that does not exist.
+    /// The expression matches nothing in git: it has no end, no member, or an unknown named class.
     MatchesNothing,
 }
 
@@ -286,7 +287,7 @@ impl BracketClass {
         has_members.then(|| ReadClass::Class(class, &text[at + 1..]))
     }
 
-    /// Returns the byte at `at`, and the position of the next one.
+    /// Returns the member at `at`, without its escape, and the position after it.
     fn member(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
         let escaped = usize::from(bytes.get(at) == Some(&b'\\'));
         Some((*bytes.get(at + escaped)?, at + escaped + 1))

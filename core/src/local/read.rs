@@ -48,8 +48,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// The effective user id, cached because it is needed for each file.
 static USER: LazyLock<rustix::process::Uid> = LazyLock::new(rustix::process::geteuid);
 
-/// Opens the file `name` in a folder, which had `stat` when it was listed. Does not change its
-/// access time if the system allows that.
+/// Opens the file `name` in a folder; `stat` is from the listing of the folder. Keeps the access
+/// time of the file if the system allows that.
 ///
 /// # Errors
 /// Returns the error of the system call.
@@ -66,7 +66,7 @@ pub fn open_file(folder: BorrowedFd<'_>, name: &OsStr, stat: &FileStat) -> io::R
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
-/// Opens a folder that the user named, to list it. The path may lead through symlinks.
+/// Opens a folder that the user named, to list it. The path may contain symlinks.
 ///
 /// # Errors
 /// Returns the error of the system call.
@@ -94,8 +94,8 @@ pub fn open_folder(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
 }
 
 /// Opens the parent folder of `path`, which is relative to `top`, and returns it with the last
-/// name. Opens one folder after another without following symlinks, so a path cannot be too long
-/// for the system.
+/// name. Opens one folder after another without following symlinks, so `path` may be longer than
+/// `PATH_MAX`.
 ///
 /// # Errors
 /// Returns the error of the system call.
@@ -110,24 +110,24 @@ pub fn open_above<'p>(top: BorrowedFd<'_>, path: &'p [u8]) -> io::Result<(OwnedF
     Ok((folder, OsStr::from_bytes(rest)))
 }
 
-/// The result of hashing a file.
+/// A hashed file.
 #[derive(Debug)]
 pub struct Hashed {
     pub id: BlobId,
-    /// Its stat after reading; `size` is the number of bytes that were read.
+    /// Stat after reading, except that `size` is the number of bytes read.
     pub stat: FileStat,
     pub xattrs: Vec<Xattr>,
     /// True if the file has holes.
     pub sparse: bool,
-    /// The time when reading began.
+    /// Time when the read began.
     pub read_at: Time,
     /// True if the file did not change while it was read.
     pub steady: bool,
 }
 
-/// Returns the stat from which to read an open file that had `stat` when it was listed. Asks the
-/// system only if the file was empty then: it may have grown, and a file that reports no size is
-/// read in another way.
+/// Returns the stat by which to read an open file: `stat` from the listing, or a new one if its
+/// size was 0. An empty file may have grown, and a file that reports no size needs
+/// [`read_unsized`].
 ///
 /// # Errors
 /// Returns the error of the system call.
@@ -135,19 +135,18 @@ pub fn stat_to_read(fd: BorrowedFd<'_>, stat: FileStat) -> io::Result<FileStat> 
     if stat.size == 0 { FileStat::of_fd(fd) } else { Ok(stat) }
 }
 
-/// Returns true if a file that had `stat` when it was opened did not change until it was read, which
-/// returned `size` bytes, and had the stat `after`.
+/// Returns true if a file did not change during a read of `size` bytes. `stat` is from before the
+/// read, `after` from afterwards.
 pub fn is_steady(stat: &FileStat, after: &FileStat, size: u64) -> bool {
     after.same_state(stat) && (size == stat.size || stat.size == 0)
 }
 
-/// Reads an open file that reports a size of 0. It may have a content all the same: the kernel
-/// generates the files under `/proc` when they are read. The caller must have opened it with
-/// `O_NONBLOCK`.
+/// Reads an open file that reports a size of 0, but may have content: the kernel generates the
+/// files under `/proc` when they are read. The caller must have opened the file with `O_NONBLOCK`.
 ///
 /// # Errors
-/// Returns the error of the system call, or an error that says why the file is not read: it has
-/// more than [`limits::UNSIZED_FILE_BYTES`], or the reader had to wait longer than `time`.
+/// Returns the error of the system call. Also fails if the file exceeds
+/// [`limits::UNSIZED_FILE_BYTES`], or if the function would have to wait longer than `time`.
 pub fn read_unsized(fd: impl AsFd, time: Duration) -> io::Result<Vec<u8>> {
     const LEAST_BYTES: usize = 16 << 10;
     let (mut content, mut left) = (Vec::new(), time);
@@ -176,7 +175,7 @@ pub fn read_unsized(fd: impl AsFd, time: Duration) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Waits until a read does not block, at most for `time`. Returns the time that it took.
+/// Waits until a read does not block, but at most for `time`. Returns the time spent.
 fn wait_for_bytes(fd: impl AsFd, time: Duration) -> io::Result<Duration> {
     let start = Instant::now();
     let most = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
@@ -192,8 +191,8 @@ fn wait_for_bytes(fd: impl AsFd, time: Duration) -> io::Result<Duration> {
     }
 }
 
-/// Reads and hashes the file `name` in a folder, which had `stat` when it was listed. If the file
-/// changes meanwhile, it is read once more.
+/// Reads and hashes the file `name` in a folder; `stat` is from the listing of the folder. If the
+/// file changes meanwhile, reads it once more.
 ///
 /// # Errors
 /// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.
@@ -237,7 +236,7 @@ pub fn unread_xattrs(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read extended attributes: {error}"))
 }
 
-/// Hashes the content of an open file, up to the size in `stat`. Returns the number of bytes too.
+/// Hashes the content of an open file, up to the size in `stat`. Also returns the number of bytes.
 ///
 /// # Errors
 /// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.
@@ -263,7 +262,8 @@ pub fn hash_content(
         size += filled as u64;
         std::mem::swap(&mut full, &mut next);
         if is_zeros(&full[..filled]) {
-            // The zeros in the buffer are hashed after those that are skipped now.
+            // The buffer has only zeros, so the order does not matter: hash the skipped zeros
+            // first.
             let skipped = source.skip_hole(1);
             hash_zeros(&mut hasher, skipped, stop);
             size += skipped;
@@ -276,8 +276,8 @@ pub fn hash_content(
     Ok((BlobId::from_bytes(*hasher.finalize().as_bytes()), size))
 }
 
-/// Returns a reader of an open file up to the size in `stat`. A file that grows meanwhile is
-/// detected by its changed stat.
+/// Returns a reader of an open file up to the size in `stat`. The caller detects a file that grows
+/// meanwhile by its changed stat.
 ///
 /// # Errors
 /// Returns the error of the system call.
@@ -339,7 +339,7 @@ mod tests {
         let text = "it reports no size, and its content exceeds 1 MiB";
         assert_eq!(endless.to_string(), text);
 
-        // A pipe that stays open stands for a file that answers later, or never.
+        // An open pipe simulates a file that answers later, or never.
         let pipe = || {
             let (reader, writer) = io::pipe().unwrap();
             rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();

@@ -19,8 +19,8 @@ use crate::base::time::Time;
 /// Size of the buffer that one `getdents64` fills.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Number of entries that one thread stats in a batch. Folders of more than two batches use several
-/// threads.
+/// Minimum number of entries that a thread stats. Several threads share a folder with more than
+/// twice as many.
 const STAT_BATCH: usize = 1024;
 
 /// The kind of a directory entry.
@@ -44,16 +44,16 @@ pub struct FileStat {
     pub mode: u16,
     /// Number of hard links.
     pub links: u32,
-    /// The device that it lies on.
+    /// Device number of the file system.
     pub device: u64,
     pub inode: u64,
     /// Length in bytes.
     pub size: u64,
-    /// Blocks of 512 bytes that it occupies.
+    /// Number of occupied blocks of 512 bytes.
     pub blocks: u64,
     pub uid: u32,
     pub gid: u32,
-    /// Device number, if this is a device.
+    /// Device number of a character or block device.
     pub special: u64,
     /// Time of the last change of the content.
     pub mtime: Time,
@@ -187,7 +187,7 @@ impl ScannedFolder {
         Ok(listing)
     }
 
-    /// Makes a listing of these entries, whose names are sorted.
+    /// Makes a listing of entries, which must be sorted by name.
     pub fn of<'n>(entries: impl Iterator<Item = (&'n [u8], io::Result<FileStat>)>) -> Self {
         let mut listing = Self::default();
         for (name, stat) in entries {

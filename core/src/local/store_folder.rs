@@ -51,13 +51,13 @@ const OWN_PARTS: [(&[u8], FileType); 5] = [
     (b"lock", FileType::RegularFile),
 ];
 
-/// Number of parts of rule 2 that are sufficient.
+/// Sufficient number of parts for rule 2.
 const ENOUGH_PARTS: usize = 3;
 
 /// The parts of a store that were found among the entries of a folder.
 #[derive(Debug, Default)]
 pub struct StoreSigns {
-    /// There is a `config.toml`, of whatever kind.
+    /// True if there is an entry `config.toml`, of any kind.
     has_settings: bool,
     has_objects: bool,
     has_refs: bool,
@@ -86,7 +86,7 @@ impl StoreSigns {
             return;
         }
         match name {
-            // A user may have moved the packs to another disk and left a link.
+            // A user may have moved the packs to another disk and put a link here.
             b"objects" | b"partial" if is(FileType::Directory) || is(FileType::Symlink) => {
                 self.has_objects = true;
             }
@@ -145,9 +145,8 @@ pub fn store_above(path: &Path) -> Option<PathBuf> {
     candidates?.into_iter().find(|above| is_store_at(above))
 }
 
-/// Returns the folder to which the link `objects` of the store in `dir` leads, if it lies in
-/// a store: in another one, or in this one. The commands of one of them would remove packs of
-/// the other.
+/// Returns the target of the link `objects` of the store in `dir`, if the target lies in another
+/// store or in the same one. The commands of one store would remove packs of the other.
 pub fn objects_in_store(dir: &Path) -> Option<PathBuf> {
     let objects = dir.join("objects");
     let target = objects.is_symlink().then(|| fs_err::canonicalize(&objects).ok()).flatten()?;
@@ -167,8 +166,8 @@ fn is_store_at(folder: &Path) -> bool {
     signs.is_store(folder.file_name().unwrap_or_default().as_bytes())
 }
 
-/// Returns true if an open folder, which is not recognised as a store, was one: its `objects`
-/// contains packs.
+/// Returns true if `objects` in an open folder contains packs. Such a folder was a store, even if
+/// [`is_store`] does not recognise it.
 pub fn holds_packs(folder: impl AsFd) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let listing = openat(folder, c"objects", flags, Mode::empty())

@@ -31,7 +31,7 @@ pub const UNFINISHED_MODE: u16 = 0o1700;
 /// Name of the extended attribute of an unfinished folder; its value is empty.
 pub const UNFINISHED_XATTR: &str = "user.snap.unfinished";
 
-/// The mode bits that are compared. A folder may inherit setgid from its parent.
+/// Mode bits to compare; setgid is not among them, because a folder may inherit it.
 const MODE_BITS: u32 = 0o1777;
 
 /// The error for a folder whose attributes are not final.
@@ -46,19 +46,19 @@ impl UnfinishedRestore {
     }
 }
 
-/// Marks a new folder by its name. Returns false if the file system does not support it.
+/// Marks a new folder by its name. Returns false if the attribute cannot be set.
 pub fn mark_entry(folder: &OpenFolder, name: &EntryName) -> bool {
     take_step(DiskStep::SetAttribute, name.as_os_str()).is_ok()
         && lsetxattr(entry_path(folder, name), UNFINISHED_XATTR, b"", XattrFlags::empty()).is_ok()
 }
 
-/// Marks an open folder. Returns false if the file system does not support it.
+/// Marks an open folder. Returns false if the attribute cannot be set.
 pub fn mark(folder: &OpenFolder) -> bool {
     setxattr(own_path(folder), UNFINISHED_XATTR, b"", XattrFlags::empty()).is_ok()
 }
 
 /// Returns true if a restore by this user has created a folder but not finished it. An empty folder
-/// `inside` the target may lack the attribute: the restore was killed before it set it.
+/// `inside` the target may lack the attribute, if the restore was killed before setting it.
 pub fn is_unfinished(folder: &OpenFolder, stat: &Stat, inside: bool) -> bool {
     has_unfinished_mode(stat)
         && stat.st_uid == geteuid().as_raw()
@@ -95,7 +95,7 @@ pub fn leave_private(folder: &OpenFolder) -> io::Result<()> {
 }
 
 fn is_marked(folder: &OpenFolder) -> bool {
-    // Any value, even an empty one, shows that the attribute exists.
+    // The attribute counts whatever its value is.
     matches!(
         getxattr(own_path(folder), UNFINISHED_XATTR, &mut [0_u8; 16][..]),
         Ok(_) | Err(Errno::RANGE)

@@ -30,8 +30,8 @@ pub struct Visible {
 
 impl Visible {
     /// Lists the open folder `fd`, whose path in the snapshot is `path`. Patterns are costly in a
-    /// large folder. So once `stop` returns true, no further entry is excluded: the caller must not
-    /// use the listing then.
+    /// large folder. So once `stop` returns true, the function excludes no further entry, and the
+    /// caller must not use the listing.
     ///
     /// # Errors
     /// Returns the error of reading the folder itself.
@@ -45,7 +45,7 @@ impl Visible {
         let mut listing = ScannedFolder::read(fd.as_fd())?;
         let mut failed = std::mem::take(&mut listing.failed);
         if rules.stays_on_one_file_system() {
-            // No other mount is entered, so it does not matter that this one cannot be.
+            // The walk does not enter other mounts, so one without a stat is no failure.
             failed.retain(|(name, _)| !is_on_other_device(fd, OsStr::from_bytes(name)));
         }
         let (scope, errors) = rules.enter(above, fd, &listing, path);
@@ -55,8 +55,8 @@ impl Visible {
     }
 }
 
-/// The number of entries that are matched against the patterns between two calls of `stop`: few,
-/// because the most costly patterns that are allowed take long for each entry.
+/// Number of entries to match between two calls of `stop`. It is small, because the most costly
+/// allowed patterns take long for each entry.
 const CHECKED_BETWEEN_STOPS: usize = 64;
 
 /// Removes excluded entries from a listing, and temporary files that a killed restore left.

@@ -1,14 +1,14 @@
 //! Writes a file atomically: whole or not at all.
 //!
-//! A [`Draft`] is a file under a temporary name in its target folder. Content and attributes are
-//! written to the draft, which then gets its final name by one rename. A draft that is dropped
-//! before that removes itself. A draft whose process was killed is removed by the next restore into
-//! the folder ([`sweep`]).
+//! A [`Draft`] is a file under a temporary name in its target folder. A restore writes content and
+//! attributes to the draft, then renames it to its final name. Dropping a draft before the rename
+//! removes its file. The next restore into the folder removes the drafts of a killed process
+//! ([`sweep`]).
 //!
-//! Nothing is synced: a restore can be run again, and finds missing content by hashing.
+//! A restore syncs nothing: when run again, it finds missing content by hashing.
 //!
-//! A small file costs six system calls: create, lock, write, set the time, close, rename. Owner and
-//! mode are set only if a new file would not get them anyway, see [`Inherited`].
+//! A small file costs six system calls: create, lock, write, set the time, close, rename. A restore
+//! sets owner and mode only if they differ from those of a new file, see [`Inherited`].
 
 use std::{
     fs::File,
@@ -47,7 +47,7 @@ use crate::{
 /// Prefix of temporary names; 24 hex digits follow.
 pub const TEMPORARY_PREFIX: &[u8] = b".snap-tmp-";
 
-/// A block of zeros to compare with when looking for holes.
+/// A block of zeros, to detect holes by comparison.
 static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
 
 /// The owner and mode that a new file in a folder gets, determined once by creating one.
@@ -63,7 +63,7 @@ pub struct Inherited {
 
 impl Inherited {
     /// Creates a file in `folder`, reads its stat and removes it. Returns `None` if new files there
-    /// get an ACL; the attributes of each file must then be checked.
+    /// get an ACL; the caller must then check the attributes of each file.
     ///
     /// # Errors
     /// Returns the error of the system call.
@@ -90,9 +90,9 @@ impl Inherited {
 /// Selects whether a new file may replace an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The name must not be taken.
+    /// The draft must not replace an existing entry.
     New,
-    /// An existing entry is replaced, unless it is a folder.
+    /// The draft replaces an existing entry that is not a folder.
     Replace,
 }
 
@@ -100,7 +100,7 @@ pub enum Placement {
 #[derive(Clone, Copy, Debug)]
 pub struct FileSpec<'a> {
     pub name: &'a EntryName,
-    /// User id and group id, if they are to be set.
+    /// User id and group id to set, if any.
     pub owner: Option<(u32, u32)>,
     /// The 12 mode bits.
     pub mode: u16,
@@ -108,9 +108,9 @@ pub struct FileSpec<'a> {
     pub mtime: Option<Time>,
     /// Extended attributes.
     pub xattrs: &'a [Xattr],
-    /// Selects whether the capabilities among them are applied.
+    /// Selects whether to apply file capabilities among `xattrs`.
     pub capability: FileCapability,
-    /// True if zeros become holes.
+    /// True if blocks of zeros become holes.
     pub sparse: bool,
     /// The owner and mode of new files in this folder, if known.
     pub inherited: Option<Inherited>,
@@ -119,7 +119,7 @@ pub struct FileSpec<'a> {
 }
 
 impl FileSpec<'_> {
-    /// Returns true if a new file already gets everything but its time.
+    /// Returns true if a new file in the folder already has all attributes but its time.
     fn is_plain(&self) -> bool {
         let Some(inherited) = self.inherited else { return false };
         self.xattrs.is_empty()
@@ -177,8 +177,8 @@ impl<'f> Draft<'f> {
             let temporary = temporary_name();
             match folder.create_file(&temporary, mode) {
                 Ok(fd) => {
-                    // The lock shows other processes that the draft is in use. If the file system
-                    // does not support locks, its age shows that.
+                    // The lock shows other processes that the draft is in use. On a file system
+                    // without locks, only the age of the draft shows that.
                     let _ = flock(&fd, FlockOperation::NonBlockingLockShared);
                     let file = File::from(fd);
                     return Ok(Self {
@@ -248,7 +248,7 @@ impl<'f> Draft<'f> {
         Ok(())
     }
 
-    /// Sets the number of written bytes, after the content was copied into the file by other means.
+    /// Sets the number of written bytes, after the caller has filled the file by other means.
     pub fn adopt(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
@@ -279,7 +279,7 @@ impl<'f> Draft<'f> {
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.placed {
-            // If this fails, the next restore removes it.
+            // If the removal fails, the next restore removes the file.
             let _ = self.folder.remove(&self.temporary);
         }
     }
@@ -311,7 +311,7 @@ fn name_sum(unique: u64) -> u32 {
 }
 
 /// Returns true if snap gave this name to a temporary file or folder beside the user's files: a
-/// draft, an output file that is not complete, or a scratch folder.
+/// draft, an incomplete output file, or a scratch folder.
 pub fn is_temporary(name: &[u8]) -> bool {
     is_draft(name)
         || [scratch::PREFIX, scratch::PART_PREFIX]

@@ -14,9 +14,9 @@
 //!
 //! `BRANCH` is a full name, or `HEAD` if it is detached.
 //!
-//! The file is replaced atomically, after the ref has moved. A crash between the two steps does no
-//! harm: the log of the branch records that the commit was made here. If the file is missing or
-//! damaged, the base is unknown, and callers use the tip of the branch instead.
+//! Snap replaces the file atomically, after it has moved the ref. A crash between the two steps
+//! does no harm: the log of the branch records that this store made the commit. If the file is
+//! missing or damaged, the base is unknown, and callers use the tip of the branch instead.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -79,9 +79,9 @@ impl Repo {
         if next == base { Ok(()) } else { self.write_base(&next) }
     }
 
-    /// Records that the project's files were restored from a whole revision. Syncs the files first:
-    /// after a power cut, the base must not name commits whose files are missing. Does nothing in a
-    /// store without a project.
+    /// Records that a restore of a whole revision has changed the project's files. Syncs the files
+    /// first: after a power cut, the base must not name commits whose files are missing. Does
+    /// nothing in a store without a project.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -96,8 +96,8 @@ impl Repo {
         if base.as_ref() == Some(&next) { Ok(()) } else { self.write_base(&next) }
     }
 
-    /// Returns true if the histories of two commits share a commit. Commits that are missing
-    /// locally are ignored.
+    /// Returns true if the histories of two commits share a commit. Ignores commits that are
+    /// missing locally.
     pub fn shares_history(&self, one: CommitId, other: CommitId) -> bool {
         let parents =
             |id| self.store().commit(&id).map(|commit| commit.parents).unwrap_or_default();
@@ -125,8 +125,8 @@ impl Repo {
         Ok(self.disk().write_whole(&tmp, &self.base_file(), text.as_bytes())?)
     }
 
-    /// Lists the commits in the history of `tip`, the last commit of a branch (`None` for a detached
-    /// `HEAD`), that came from elsewhere and that the project's files do not contain.
+    /// Lists the commits of a branch that came from elsewhere and that the project's files lack.
+    /// `tip` is the last commit of the branch; `branch` is `None` for a detached `HEAD`.
     ///
     /// # Errors
     /// [`RefError`] when a log cannot be read.
@@ -147,8 +147,8 @@ impl Repo {
     }
 
     /// Returns the parents for the first commit of a new branch of the project's files: the commits
-    /// of `base`. An undone commit is replaced by its parents, so that later commits do not bring
-    /// it back into a history.
+    /// of `base`. Replaces an undone commit by its parents, so that later commits do not bring it
+    /// back into a history.
     ///
     /// # Errors
     /// [`RefError`] when a log cannot be read.
@@ -182,7 +182,7 @@ impl Repo {
     }
 }
 
-/// The facts from the store and the logs of its refs.
+/// [`RefFacts`] from the store and the logs of its refs.
 struct StoredFacts<'r> {
     repo: &'r Repo,
     log: Vec<RefLogEntry>,

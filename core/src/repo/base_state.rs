@@ -1,21 +1,20 @@
 //! The base of a project's files as a state machine.
 //!
 //! The state is the content of the file `base` ([`Base`]) and the logs of the refs ([`RefFacts`]).
-//! Everything here is a pure function of them, so that tests can enumerate sequences of events in
-//! memory. [`base`](crate::repo::base) reads and writes the file.
+//! All functions here are pure functions of this state, so that tests can enumerate sequences of
+//! events in memory. [`base`](crate::repo::base) reads and writes the file.
 //!
 //! The rule: *a commit takes back only what its files contained.* A commit takes back a change if
 //! the branch has it and the files lack it. The files contain
 //!
 //! 1. the history of the commits in [`Base::commits`],
-//! 2. what the last restore left in them ([`Restored::commits`]): commits made since then do not
-//!    remove it,
-//! 3. every commit that was made from the files since the last restore, with its history, on
-//!    whatever branch: the logs list these commits, so a crash before the base is written does no
-//!    harm,
-//! 4. on one branch, until the next commit of the files: what an older or other revision replaced
-//!    there ([`Replaced`]). Restoring an older revision and committing it is a usual way to go
-//!    back. Elsewhere the files count as those of the restored revision.
+//! 2. the commits that the last restore left in them ([`Restored::commits`]), whatever commits
+//!    followed,
+//! 3. every commit of the files since the last restore, with its history, on any branch: the logs
+//!    list these commits, so a crash before the write of the base does no harm,
+//! 4. on one branch, until the next commit of the files: the commits that a restore took out of the
+//!    files there ([`Replaced`]). Users restore and commit an older revision to go back. On other
+//!    branches, the files count as those of the restored revision.
 //!
 //! Events, and the state after them (all other commands leave the state alone):
 //!
@@ -71,7 +70,7 @@ pub struct Base {
     /// The commits that the files were last restored from or committed to. Several commits, or
     /// none, after a restore that did not end.
     pub commits: Vec<CommitId>,
-    /// What the last restore took out of the files, if no commit was made since.
+    /// The commits that the last restore took out of the files; `None` after the next commit.
     pub replaced: Option<Replaced>,
     /// The last restore of a whole revision.
     pub restored: Option<Restored>,
@@ -90,10 +89,10 @@ pub struct Replaced {
 /// The last restore of a whole revision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Restored {
-    /// Time of the newest line in all ref logs at the restore. Commits of later lines were made
-    /// from the restored files.
+    /// Time of the newest line in all ref logs at the restore. Commits in later lines come from the
+    /// restored files.
     pub time: Time,
-    /// The commits that the files came from at that time.
+    /// The commits that the files came from at this time.
     pub commits: Vec<CommitId>,
 }
 
@@ -109,7 +108,7 @@ pub struct BranchTip<'a> {
 /// An event that changes the base.
 #[derive(Clone, Copy)]
 pub enum BaseEvent<'a> {
-    /// A restore of a whole revision is about to change the files.
+    /// A restore of a whole revision will now change the files.
     Restoring {
         /// The revision.
         revision: CommitId,
@@ -123,12 +122,12 @@ pub enum BaseEvent<'a> {
     /// The restore left the files as the revision has them. `newest` is the time of the newest
     /// line in all ref logs.
     Restored { revision: CommitId, newest: Option<Time> },
-    /// A commit was made that the files contain with its whole history, or the files turned out to
+    /// Snap made a commit that the files contain with its whole history, or found that the files
     /// equal the last commit of a branch.
     Committed(CommitId),
 }
 
-/// What the state machine needs to know about the refs and commits of the store.
+/// The facts about refs and commits of the store that the state machine needs.
 pub trait RefFacts {
     /// Returns the parents of a commit, or `None` if it is missing locally.
     fn parents(&self, id: &CommitId) -> Option<Vec<CommitId>>;
@@ -235,15 +234,15 @@ impl Base {
         self.commits.iter().chain(restored).chain(&made.of_files).copied().collect()
     }
 
-    /// Returns what a restore replaced on a branch. A commit of the files ends this record, even if
-    /// the process was killed before it wrote the base.
+    /// Returns the commits that a restore took out of the files on a branch. A commit of the files
+    /// ends this record, even if the process was killed before it wrote the base.
     fn replaced_on(&self, branch: Option<&RefName>, made: &MadeHere) -> Option<&Replaced> {
         let replaced = self.replaced.as_ref().filter(|_| made.of_files.is_empty());
         replaced.filter(|replaced| replaced.branch.as_ref() == branch)
     }
 
     /// Returns the commits that were made in this store since the last restore. The restore
-    /// replaced the files, so they need not contain older ones.
+    /// replaced the files, so they may lack older commits.
     fn made(&self, facts: &dyn RefFacts) -> MadeHere {
         let restored = self.restored.as_ref().map(|restored| restored.time);
         let mut made = MadeHere::default();
@@ -323,13 +322,13 @@ fn ids<'t>(words: impl Iterator<Item = &'t str>) -> Option<Vec<CommitId>> {
 /// Commits that were made in this store, according to the logs of its refs.
 #[derive(Default)]
 struct MadeHere {
-    /// Commits of the project's files, which therefore contain them.
+    /// Commits of the project's files; the files contain these commits.
     of_files: HashSet<CommitId>,
     /// Commits of streams, and commits of named paths that the files do not contain, oldest first.
     of_others: Vec<(Time, CommitId)>,
 }
 
-/// Commits and their ancestors, read as far as questions need it.
+/// Commits and their ancestors, read on demand.
 struct ContainedHistory<'f> {
     facts: &'f dyn RefFacts,
     seen: HashSet<CommitId>,
@@ -353,8 +352,8 @@ impl<'f> ContainedHistory<'f> {
         true
     }
 
-    /// Adds the commits of streams and of named paths that were made on top of these commits. A
-    /// commit of all files takes them back, too.
+    /// Adds commits of streams and of named paths on top of the contained commits. A commit of all
+    /// files takes them back, too.
     fn add_children(&mut self, made: &MadeHere) {
         for (_, id) in &made.of_others {
             let parents = self.facts.parents(id).unwrap_or_default();
@@ -364,7 +363,7 @@ impl<'f> ContainedHistory<'f> {
         }
     }
 
-    /// Returns the newest of these commits in the history of `tip`.
+    /// Returns the newest contained commits in the history of `tip`.
     fn part_of(&mut self, tip: CommitId) -> Vec<CommitId> {
         let mut part = Vec::new();
         let Ok(_) = ancestors([tip], |id| {

@@ -1,7 +1,7 @@
-//! A walk over the entries of one snapshot that differ from some other snapshots.
+//! Walks the entries of one snapshot that differ from those of all given other snapshots.
 //!
-//! The walk does not read a folder or leaf that one of the others has at the same path. It holds
-//! one leaf of each side for each level of folders. It keeps its own stack, so a deep tree cannot
+//! The walk does not read a folder or leaf that another snapshot has at the same path. It holds one
+//! leaf of each snapshot for each level of folders. It keeps its own stack, so a deep tree cannot
 //! overflow the thread's stack.
 
 use std::collections::HashSet;
@@ -19,19 +19,19 @@ use crate::{
 /// One step of the walk.
 #[derive(Debug)]
 pub enum ChangedItem {
-    /// Nodes of a folder that the same folder of the others does not have.
+    /// Nodes of a folder that no other snapshot has in the same folder.
     Nodes(Vec<TreeId>),
-    /// An entry whose kind or content differs from that of all others at this path. If it is a
-    /// folder, its entries follow.
+    /// An entry whose kind or content no other snapshot has at this path. The entries of a folder
+    /// follow it.
     Entry(Entry, OthersHave),
 }
 
-/// How the others differ from an entry.
+/// How the other snapshots differ from an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OthersHave {
-    /// The others have no entry of this name: it is new.
+    /// No other snapshot has an entry of this name.
     Nothing,
-    /// The others have a different entry of this name.
+    /// Other snapshots have different entries of this name.
     Different,
 }
 
@@ -42,11 +42,11 @@ pub struct Changed<'a> {
     commit: CommitId,
     path: Vec<u8>,
     stack: Vec<ChangedFolder>,
-    /// The folder to enter next, with the folders of the others at the same path.
+    /// The folder to enter next, with the folders of the other snapshots at the same path.
     next: Option<(TreeId, Vec<TreeId>)>,
 }
 
-/// A folder that the walk is inside of.
+/// A folder on the stack of the walk.
 struct ChangedFolder {
     own: EntryReader,
     others: Vec<EntryReader>,
@@ -70,8 +70,8 @@ impl<'a> Changed<'a> {
         &self.path
     }
 
-    /// Returns the folder that the walk enters next, with the folders of the others at the same
-    /// path.
+    /// Returns the folder that the walk enters next, with the folders of the other snapshots at the
+    /// same path.
     pub fn ahead(&self) -> Option<&(TreeId, Vec<TreeId>)> {
         self.next.as_ref()
     }
@@ -145,14 +145,16 @@ fn ids(listing: &TreeListing) -> impl Iterator<Item = TreeId> {
     listing.nodes().iter().copied().chain(listing.leaves().iter().map(Leaf::id))
 }
 
-/// How the others differ from an entry that none of them has, and their folders of that name.
+/// How the other snapshots differ from an entry that none of them has, and their folders of its
+/// name.
 struct Comparison {
     others: OthersHave,
     folders: Vec<TreeId>,
 }
 
 impl ChangedFolder {
-    /// Compares `entry` with the entries of that name. Returns `None` if one of them is equal.
+    /// Compares `entry` with the entries of its name in the other snapshots. Returns `None` if one
+    /// is equal.
     fn compare(&mut self, store: &Store, entry: &Entry) -> Result<Option<Comparison>, StoreError> {
         let mut comparison = Comparison { others: OthersHave::Nothing, folders: Vec::new() };
         let mut is_same = false;
@@ -168,7 +170,7 @@ impl ChangedFolder {
     }
 }
 
-/// Reads the entries of a folder, without the leaves that the other side has too.
+/// Reads the entries of a folder, except leaves that the other side also has.
 struct EntryReader {
     leaves: std::vec::IntoIter<Leaf>,
     entries: std::vec::IntoIter<Entry>,

@@ -6,8 +6,7 @@
 //! folder itself: it needs no extra file, and it works in a read-only store. On a file system that
 //! cannot lock folders, such as NFS, commands run without the lock.
 //!
-//! The target decides which locks a restore takes, wherever the snapshot comes from: it locks all
-//! projects that contain the target.
+//! A restore locks all projects that contain its target, wherever the snapshot comes from.
 
 use std::{
     fs::File,
@@ -63,8 +62,8 @@ impl Repo {
 }
 
 /// Locks the files of all projects that contain the folder `target`, for writing into it. The
-/// folder need not exist yet. Also locks the files of `own`, the project that the target belongs to
-/// by name.
+/// folder may be missing. Also locks the files of `own`, the project that the target belongs to by
+/// name.
 ///
 /// # Errors
 /// As [`Repo::lock_files`].
@@ -88,8 +87,8 @@ pub fn lock_target(
     locks.filter_map(Result::transpose).collect()
 }
 
-/// Lists the projects that contain a path, each with its store. Ignores a store that belongs to
-/// neither this user nor the owner of the project: its owner could keep it locked.
+/// Lists the projects that contain a path, each with its store. Ignores a store of any user other
+/// than this one and the owner of the project: such a user could keep it locked.
 fn projects_around(path: &Path) -> Vec<(PathBuf, PathBuf)> {
     let Ok(path) = std::path::absolute(path) else { return Vec::new() };
     let Some(real) = path.ancestors().find_map(|above| fs_err::canonicalize(above).ok()) else {
@@ -111,7 +110,7 @@ fn lock(
     observer: &dyn Observer,
 ) -> Result<Option<FilesLock>, RefError> {
     let folder = match fs_err::File::open(store) {
-        // The store around the target belongs to another user.
+        // The store around the target belongs to another user, so go on without its lock.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         folder => folder.map_err(PathError::when("open", store))?,
     };

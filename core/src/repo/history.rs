@@ -23,7 +23,7 @@ use crate::{
 /// Which parents of a commit to follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parents {
-    /// All of them.
+    /// All parents.
     #[default]
     All,
     /// Only the first parent of each commit.
@@ -49,10 +49,10 @@ pub struct History<'a> {
     /// last one is next.
     waiting: BTreeMap<(Time, Reverse<u64>), (CommitId, Commit)>,
     visited: Option<HashSet<CommitId>>,
-    /// Number of commits that were added so far.
+    /// Number of commits added so far.
     count: u64,
-    /// The error of reading a parent of the last commit. The iterator returns it after that commit,
-    /// and then ends.
+    /// Error of reading a parent of the last commit. The iterator returns this error after that
+    /// commit, and then ends.
     failure: Option<StoreError>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> History<'a> {
     }
 
     /// Starts at the commits `starts`, and leaves out the commits `excluded` and all their
-    /// ancestors. Reads these first.
+    /// ancestors. Reads the excluded history first.
     ///
     /// # Errors
     /// [`StoreError`] if one of the excluded commits or of `starts` cannot be read.
@@ -135,7 +135,8 @@ impl Iterator for History<'_> {
 }
 
 /// Visits commits depth first, the last one of `starts` first. `visit` returns the parents to visit
-/// after a commit, the last one first. It is called again for a commit that it reaches twice.
+/// after a commit, the last one first. The walk calls `visit` again for a commit that it reaches
+/// twice.
 ///
 /// # Errors
 /// The first error of `visit`.
@@ -150,8 +151,9 @@ pub fn walk<E>(
     Ok(())
 }
 
-/// Visits commits and their ancestors as [`walk`] does, each once. `parents` returns `None` to leave
-/// out a commit and not to visit its parents. Returns the other commits in the order of the visits.
+/// Visits commits and their ancestors in the order of [`walk`], each once. If `parents` returns
+/// `None`, the walk leaves out the commit and does not visit its parents. Returns the other commits
+/// in the order of the visits.
 ///
 /// # Errors
 /// The first error of `parents`.

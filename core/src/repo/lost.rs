@@ -26,7 +26,7 @@ impl Repo {
         let last_change = self.refs().last_change()?;
         for pointer in self.refs().logged()? {
             let Pointer::Ref(name) = pointer else { continue };
-            // The logs of refs that exist need not be read.
+            // Skip the logs of existing refs.
             if existing.contains(&name) {
                 continue;
             }
@@ -84,8 +84,8 @@ impl Repo {
         }
     }
 
-    /// Returns true if `next` is a child of `id` that was made for the branch `name`. It may have
-    /// been made for another branch: `commit -b` does that from the current one.
+    /// Returns true if `next` is a child of `id` on the branch `name`. With `commit -b`, a child of
+    /// the current branch can be on another branch.
     fn is_next(&self, next: &CommitId, id: CommitId, name: &RefName) -> Result<bool, RefError> {
         if !self.store().commit(next).is_ok_and(|commit| commit.parents.contains(&id)) {
             return Ok(false);

@@ -1,8 +1,8 @@
-//! Creates a store. A lock keeps out other processes, and the settings are written last: a store
+//! Creates a store. A lock keeps out other processes. `init` writes the settings last: a store
 //! without settings is unfinished, and the next `init` completes it.
 //!
 //! The store of a project contains a `.gitignore` that excludes all of it, so git neither lists nor
-//! adds it. A user may change or remove that file; nothing writes it again.
+//! adds it. A user may change or remove that file; snap does not write it again.
 
 use std::{
     ffi::OsStr,
@@ -31,10 +31,10 @@ const PARTS: [&str; 10] =
 /// The lock file of a store. A process that creates or changes the store locks it.
 pub(super) const LOCK: &str = "lock";
 
-/// The content of [`GITIGNORE`] in the store of a project: it excludes every file, also itself.
+/// Content of [`GITIGNORE`] in the store of a project: it excludes all files, even itself.
 const GITIGNORE_ALL: &[u8] = b"*\n";
 
-/// Attempts to create a store while other processes that failed remove the folder.
+/// Number of attempts to create a store, while failed processes may remove the folder.
 const RETRIES: usize = 16;
 
 /// The setting that marks a store as writable by its group.
@@ -57,8 +57,8 @@ impl Repo {
     ///
     /// # Errors
     /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`], and the errors of
-    /// [`check_links`] for an unfinished store, whose `objects` may not be a link either. If `dir`
-    /// did not exist before, it is removed after an error.
+    /// [`check_links`] for an unfinished store, whose `objects` may not be a link either. After an
+    /// error, removes `dir` if it did not exist before.
     pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
         Self::init_for(Sharing::Private, dir, disk, config)
     }
@@ -91,7 +91,8 @@ impl Repo {
             }
             disk.create_folders(folder_of(dir))?;
             store_disk.create_folders(dir)?;
-            // Follows no link and waits for no pipe that an archive has in place of the lock.
+            // This disk refuses a link or a pipe that an archive may have in place of the lock
+            // file.
             let lock_disk = store_disk.in_store(dir).with_access(access);
             let Some(_lock) = lock(dir, &lock_disk)? else { continue };
             if !is_free(dir)? {
@@ -111,8 +112,8 @@ impl Repo {
         Err(exists_error(dir))
     }
 
-    /// Returns true if `dir` holds an unfinished store, which creating it again completes. An empty
-    /// folder is an unfinished store only if it has the name of one.
+    /// Returns true if `dir` holds an unfinished store, which another `init` completes. An empty
+    /// folder counts only if its name is `.snap`.
     pub fn is_unfinished(dir: &Path) -> bool {
         let is_begun = dir.ends_with(STORE_FOLDER) || dir.join(LOCK).exists();
         is_begun && !dir.join(config::FILE).exists() && is_free(dir).unwrap_or(false)
@@ -129,8 +130,7 @@ fn exists_error(dir: &Path) -> RepoError {
     }
 }
 
-/// Creates the folders and files. The settings are written last: without them the folder is not a
-/// store.
+/// Creates the folders and files. Writes the settings last: without them the folder is not a store.
 fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
     disk.create_folders(dir)?;
     for part in ["refs/heads", "refs/tags"] {
@@ -181,7 +181,8 @@ pub(super) fn lock(dir: &Path, disk: &Disk) -> Result<Option<NewFile>, RepoError
     Ok(is_file_at(file.file(), &path)?.then_some(file))
 }
 
-/// A store that [`Repo::init`] has just created, so that its creator can discard it.
+/// The identity of a store that [`Repo::init`] has just created, so that its creator can discard
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewStore {
     device: u64,
@@ -199,15 +200,17 @@ impl NewStore {
     }
 
     /// Removes the store in `dir`, unless another process has created or changed a branch, a tag or
-    /// `HEAD` in it, or another store has taken its place. Returns true if it was removed. A
-    /// concurrent commit or push either moves its ref first, and the store is kept, or it fails.
+    /// `HEAD` in it, or another store has taken its place. Returns true if the store is gone. If a
+    /// concurrent commit or push moves its ref first, the store stays; otherwise the commit or push
+    /// fails.
     ///
     /// # Errors
-    /// [`RepoError::Ref`] and [`RepoError::Io`]. The store is kept then.
+    /// [`RepoError::Ref`] and [`RepoError::Io`]; the store stays.
     pub fn discard(self, dir: &Path) -> Result<bool, RepoError> {
         let disk = Disk::default();
         let refs = Refs::new(dir, disk.clone());
-        // Checked before the lock as well: it would create a file in another folder.
+        // Check this before the lock as well, because the lock would create a file in another
+        // folder.
         if Self::at(dir)? != self {
             return Ok(false);
         }
@@ -219,7 +222,7 @@ impl NewStore {
         {
             return Ok(false);
         }
-        // Renamed first: a process that waits for the lock must find no store then.
+        // Rename the folder first: a process that waits for the lock must then find no store.
         let gone = dir.with_file_name(OsStr::from_bytes(temporary_name().as_bytes()));
         disk.replace(dir, &gone)?;
         drop(lock);
@@ -290,7 +293,8 @@ mod tests {
         }
         assert_eq!(fs_err::read(project.join(GITIGNORE)).unwrap(), GITIGNORE_ALL);
         assert!(!bare.join(GITIGNORE).exists());
-        // An interrupted `init` may have written the file. A foreign link in its place is replaced.
+        // An interrupted `init` may have written the file. `init` replaces a foreign link in its
+        // place.
         fs_err::remove_file(project.join(config::FILE)).unwrap();
         fs_err::remove_file(project.join(GITIGNORE)).unwrap();
         let other = folder.path().join("other");
@@ -330,13 +334,13 @@ mod tests {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| commit_to(&refs));
             wait_for_second_open(&held);
-            // What `discard` does once it has the lock.
+            // `discard` does this once it has the lock.
             fs_err::rename(&dir, folder.path().join("gone")).unwrap();
             drop(held);
             assert!(waiting.join().unwrap().is_err());
         });
         assert!(!dir.exists());
-        // Another store in its place is not the new one.
+        // `discard` spares another store in the place of the new one.
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
         assert!(!new.discard(&dir).unwrap());
         assert!(NewStore::at(&dir).unwrap().discard(&dir).unwrap());

@@ -1,8 +1,9 @@
 //! Rewrites lost files of a store: its settings, `HEAD`, and the list of paths of a partial clone.
 //!
-//! Objects and refs do not record the settings, so these are set to the built-in ones. `HEAD` is
-//! restored from the last line of its log; without a log it names the first branch of a new store
-//! if that exists, or else any existing branch. The list of paths is restored from its copy in `logs/`.
+//! Objects and refs do not record the settings, so a lost settings file gets the values of a new
+//! store. `HEAD` comes from the last line of its log. Without a log it names the first branch of a
+//! new store, or if that is missing any other branch. The list of paths comes from its copy in
+//! `logs/`.
 
 use std::{io, path::Path};
 
@@ -27,7 +28,7 @@ pub const DAMAGED: &str = "config.toml.damaged";
 /// A file that [`Repo::mend`] rewrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mended {
-    /// The settings, with built-in values.
+    /// The settings, with the values of a new store.
     Settings,
     /// `HEAD`.
     Head(Head),
@@ -53,7 +54,7 @@ impl Repo {
     }
 
     /// Rewrites lost settings, `HEAD` and scope of a store. `config` is the configuration of a new
-    /// store. Returns what was rewritten.
+    /// store. Returns the rewritten files.
     ///
     /// # Errors
     /// [`RepoError`] if a file cannot be read or written.
@@ -64,7 +65,7 @@ impl Repo {
         {
             return Ok(mended);
         }
-        // Another process may rewrite them, or move `HEAD`, at the same time.
+        // Another process may rewrite these files, or move `HEAD`, at the same time.
         let _lock = refs.lock()?;
         if scope::mend(dir, &disk.in_store(dir))? {
             mended.push(Mended::Scope);
@@ -92,8 +93,9 @@ impl Repo {
         Ok(())
     }
 
-    /// Rewrites the settings of a store from `config` if they are lost or damaged. A damaged file
-    /// that contains text is kept as [`DAMAGED`]. Returns true if the settings were rewritten.
+    /// Rewrites the settings of a store from `config` if they are lost or damaged. Keeps a damaged
+    /// file that contains text as [`DAMAGED`]. Returns true if the function has rewritten the
+    /// settings.
     ///
     /// # Errors
     /// [`RepoError`] if a file cannot be read or written.
@@ -102,7 +104,7 @@ impl Repo {
         if !is_damaged() {
             return Ok(false);
         }
-        // Another process may rewrite them at the same time.
+        // Another process may rewrite the settings at the same time.
         let _lock = Refs::new(dir, disk.in_store(dir)).lock()?;
         if !is_damaged() {
             return Ok(false);
@@ -143,8 +145,8 @@ fn sharing_of(dir: &Path) -> Result<Sharing, RepoError> {
     }
 }
 
-/// Rewrites `HEAD` if it is lost or damaged. The caller must hold the lock on the refs. Errors of
-/// other kinds are ignored here; opening the store reports them.
+/// Rewrites `HEAD` if it is lost or damaged. The caller must hold the lock on the refs. Ignores
+/// errors of other kinds, which the caller gets when it opens the store.
 fn write_lost_head(refs: &Refs) -> Result<Option<Head>, RefError> {
     match refs.head() {
         Err(error) if error.kind() == ErrorKind::Damaged => {

@@ -61,13 +61,13 @@ pub enum RepoError {
     /// A part of the store is a symbolic link, which may lead outside it.
     #[error("{} is a symbolic link; snap does not follow links inside a store", path.display())]
     Link { path: PathBuf },
-    /// The store was not named: it was found as a `.snap` that is a symbolic link.
+    /// The user did not name the store: snap found a `.snap` that is a symbolic link.
     #[error(
         "{} is a symbolic link; snap uses the store behind it only if you name the link",
         dir.display()
     )]
     FoundLink { dir: PathBuf },
-    /// The packs of the store lie in a store, which may be another one.
+    /// The link `objects` leads into a store: another one, or the same one.
     #[error("{} leads to {}, which is part of a store", objects.display(), target.display())]
     ObjectsInStore { objects: PathBuf, target: PathBuf },
     /// A store already exists in the folder.
@@ -119,8 +119,8 @@ impl RepoError {
 }
 
 impl Repo {
-    /// Opens the store in `dir`. Writes nothing unless the index has to be rebuilt, so a read-only
-    /// file system is enough.
+    /// Opens the store in `dir`. Writes only to rebuild a lost index, so a read-only file system is
+    /// enough.
     ///
     /// # Errors
     /// [`RepoError`] tells apart a missing store, a path that is not a store, a store of a newer
@@ -142,9 +142,9 @@ impl Repo {
         Self::open_checking(|_| Ok(()), dir, read_config(dir)?, (disk, observer))
     }
 
-    /// Opens the store in `dir`, even if `HEAD` or the settings are lost or damaged. Lost settings
-    /// are replaced in memory by the built-in ones. A server opens stores in this way and reports
-    /// the damage to its clients; [`Repo::mend_settings`] writes the settings to disk again.
+    /// Opens the store in `dir`, even if `HEAD` or the settings are lost or damaged. Uses the
+    /// built-in settings in place of lost ones, without writing them. A server opens stores in this
+    /// way and reports the damage to its clients; [`Repo::mend_settings`] writes the settings.
     ///
     /// # Errors
     /// As [`Repo::open`].
@@ -174,16 +174,16 @@ impl Repo {
         Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
     }
 
-    /// Returns an empty placeholder for a store that does not exist yet. It cannot be written to.
-    /// A dry run of a first commit uses it.
+    /// Returns an empty, read-only placeholder for a store that does not exist yet. A dry run of a
+    /// first commit uses it.
     pub fn absent(dir: &Path, disk: Disk, config: Config) -> Self {
         let store = Store::empty(dir, disk.clone());
         let refs = Refs::new(dir, disk.clone());
         Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: true }
     }
 
-    /// Builds a repository from parts of different origin: for a remote store that is read without
-    /// a local copy.
+    /// Builds a repository from parts of different origin, to read a remote store without a local
+    /// copy.
     pub fn of_parts(store: Store, config: Config, refs: Refs) -> Self {
         let (dir, disk) = (store.dir().to_owned(), store.disk().clone());
         Self { store, config, refs, dir, disk, is_absent: false }
@@ -227,9 +227,9 @@ impl Repo {
     }
 
     /// Returns the store folder that `start` belongs to: `.snap` in `start` or in the nearest
-    /// folder above it. The search stops before the first folder of `ceilings`. A `.snap` that is
-    /// certainly not a store is skipped; one that may be a damaged store ends the search. Paths
-    /// must be absolute; they are compared byte by byte.
+    /// folder above it. The search stops before the first folder of `ceilings`. It skips a `.snap`
+    /// that is certainly not a store, and ends at one that may be a damaged store. Paths must be
+    /// absolute; the function compares them byte by byte.
     ///
     /// # Errors
     /// [`RepoError::FoundLink`] if that `.snap` is a symbolic link.
@@ -265,7 +265,7 @@ impl Repo {
         &self.dir
     }
 
-    /// Returns the handle through which files of this store are changed.
+    /// Returns the disk that changes the files of this store.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
@@ -276,8 +276,8 @@ impl Repo {
     }
 }
 
-/// Checks that no part of the store in `dir` is a link. Only `objects` may be one, and it must
-/// not lead into a store.
+/// Checks that no part of the store in `dir` is a link, except `objects`, which must not lead into
+/// a store.
 ///
 /// # Errors
 /// [`RepoError::Link`] and [`RepoError::ObjectsInStore`].
@@ -299,7 +299,7 @@ pub fn refuse_found_link(dir: &Path) -> Result<(), RepoError> {
     if dir.is_symlink() { Err(RepoError::FoundLink { dir: dir.to_owned() }) } else { Ok(()) }
 }
 
-/// How the folder of a store is laid out.
+/// Layout of the folder of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreLayout {
     /// The layout that `init` creates: each pack in `objects/` is part of the store.
@@ -317,7 +317,7 @@ impl StoreLayout {
         if !has("refs") || ["lock", "cache", "logs"].into_iter().any(has) {
             return Self::Local;
         }
-        // A copy of a local store may have segments, whose names end differently.
+        // A copy of a local store may have segments in `index/`, whose names have another suffix.
         let is_outlines = |name: &str| {
             let name = name.trim_end_matches(".part").trim_end_matches(".group");
             name.parse::<outline::Name>().is_ok()
@@ -328,8 +328,8 @@ impl StoreLayout {
     }
 }
 
-/// Fails if `push` created the store in `dir`. A commit must not be added to such a store: its
-/// readers would not find the new packs.
+/// Fails if `push` created the store in `dir`. A commit must not go to such a store: its readers
+/// would not find the new packs.
 ///
 /// # Errors
 /// [`RepoError::Remote`].
@@ -363,7 +363,7 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
         return Err(RepoError::SettingsLost { dir: dir.to_owned() });
     }
     // A commit saves a folder named `.snap` without objects like any other folder. An archive may
-    // contain such a folder, with hooks that its author chose, so it must not be opened.
+    // contain such a folder, with hooks that its author chose, so do not open it.
     if read.is_ok() && !dir.join("objects").exists() {
         return Err(RepoError::ObjectsLost { dir: dir.to_owned() });
     }
@@ -389,8 +389,8 @@ pub struct ConfigLock {
 }
 
 /// Locks the settings of the store in `dir` for a read-modify-write. This is the same short lock
-/// that guards the refs, because a change of a ref may write the settings too. While it is held,
-/// this process must not change a ref.
+/// that guards the refs, because a change of a ref may write the settings too. A process that holds
+/// it must not change a ref.
 ///
 /// # Errors
 /// [`RefError`] if the store cannot be written, or if another process holds the lock for too long.

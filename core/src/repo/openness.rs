@@ -1,7 +1,7 @@
 //! Compares the mode of a store with the modes of the files committed to it.
 //!
-//! A store that an older version made, or that was copied, may let users read
-//! the content of files that they may not read themselves.
+//! A store of an older version, or a copy of a store, may let users read the content of files that
+//! they may not read themselves.
 
 use std::{
     fs::Metadata,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::repo::open::STORE_FOLDER;
 
-/// Limit on the entries of the project folder that are compared.
+/// Maximum number of compared entries of the project folder.
 const COMPARED: usize = 10_000;
 
 /// A class of users who can read the store, but not some file committed to it.

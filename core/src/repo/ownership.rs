@@ -13,8 +13,8 @@
 //! | its parts          | owned by a trusted user, not writable by every user            |
 //! | writable by group  | only if `shared` is set in `config.toml`, whose owner is trusted |
 //!
-//! The owner of the folder above can replace the store between this check and its use, and is
-//! trusted not to.
+//! The module trusts the owner of the folder above, who can replace the store between the check and
+//! its use.
 
 use std::{
     fs::Metadata,
@@ -67,10 +67,10 @@ const PARTS: [&str; 14] = [
     "lock",
 ];
 
-/// The uid that a container or a network share shows for all users that it does not know.
+/// The uid that a container or a network share shows for all unknown users.
 pub const OVERFLOW_UID: u32 = 65_534;
 
-/// Why a store may have been put there, or changed, by an untrusted user.
+/// Why an untrusted user may have created or changed a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
@@ -165,7 +165,7 @@ pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
     Ok(())
 }
 
-/// Returns true if the settings of the store set `shared`. Unreadable settings do not.
+/// Returns true if the settings of the store set `shared`; false if they are unreadable.
 fn is_shared(dir: &Path) -> bool {
     let file = read_config_file(dir).ok().filter(|file| !file.is_link);
     let shared = KeyPath::new(["shared"]);

@@ -56,7 +56,7 @@ pub enum PatternProblem {
     /// The braces of the pattern are nested deeper than [`limits::PATTERN_BRACES`].
     #[error("its braces are nested deeper than {} levels", limits::PATTERN_BRACES)]
     Braces,
-    /// The pattern contains `..`, which no path in a snapshot does.
+    /// The pattern contains `..`, so it matches no path in a snapshot.
     #[error("it contains `..`")]
     Climbs,
 }

@@ -105,7 +105,7 @@ pub fn resolve_path(
 pub fn entry_named(store: &Store, tree: TreeId, name: &[u8]) -> Result<Option<Entry>, StoreError> {
     let mut cursor = TreeCursor::new(tree, Prefetch::Nothing);
     cursor.seek(store, name)?;
-    // The search has opened the leaf that contains the name, if one does.
+    // `seek` has opened the only leaf that can contain the name.
     match cursor.next() {
         Some(TreeItem::Entry(entry)) if entry.name.as_bytes() == name => Ok(Some(entry)),
         _ => Ok(None),

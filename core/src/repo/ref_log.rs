@@ -8,11 +8,11 @@
 //! | who    | text: the user who moved the ref                    |
 //! | reason | text: the command, such as `commit: fix the roof`   |
 //!
-//! Columns are separated by tabs and lines by `\n`. In texts, `\`, tab, line feed and carriage
-//! return are escaped as `\\`, `\t`, `\n`, `\r`. A line is written and synced before the ref moves.
-//! A crash between the two steps can therefore leave a line about a change that did not happen, but
-//! never a change without a line. A line torn by a crash is skipped. Times are unique among all log
-//! lines of a store, so they order all changes.
+//! Tabs separate the columns, and `\n` ends a line. In texts, `\`, tab, line feed and carriage
+//! return have the escapes `\\`, `\t`, `\n` and `\r`. Snap writes and syncs a line before it moves
+//! the ref. A crash between the two steps can therefore leave a line about a change that did not
+//! happen, but never a change without a line. Readers skip a line that a crash cut off. Times are
+//! unique among all log lines of a store, so they order all changes.
 
 use std::{fmt, os::unix::fs::MetadataExt, path::Path};
 
@@ -31,7 +31,7 @@ use crate::{
     repo::{ref_name::RefName, refs::RefLogMessage},
 };
 
-/// Bytes at the end of a log in which the last line is looked for first.
+/// Number of bytes at the end of a log that a search for the last line reads first.
 const LAST_LINE_BYTES: u64 = 4 << 10;
 
 /// The value of a ref before or after a change.
@@ -67,7 +67,7 @@ impl fmt::Display for RefValue {
 }
 
 impl RefValue {
-    /// Returns the commit if this is one.
+    /// Returns the commit; `None` for a branch or nothing.
     pub fn commit(&self) -> Option<CommitId> {
         match self {
             Self::Commit(id) => Some(*id),
@@ -114,8 +114,8 @@ impl RefLogEntry {
     }
 }
 
-/// Reads the lines of a log file, oldest first. A missing file has no lines. If a log is longer
-/// than [`limits::REF_LOG_BYTES`], only that many bytes at its end are read.
+/// Reads the lines of a log file, oldest first. A missing file has no lines. Reads at most
+/// [`limits::REF_LOG_BYTES`] bytes at the end of the file.
 ///
 /// # Errors
 /// [`PathError`] if the file exists but cannot be read.
@@ -145,7 +145,7 @@ fn read_lines_at_end(file: &Path, limit: u64) -> Result<Vec<RefLogEntry>, PathEr
         bytes.drain(..start);
     }
     let text = String::from_utf8_lossy(&bytes);
-    // Text after the last line end is a torn line.
+    // A crash cut off text after the last line end.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     Ok(whole.lines().filter_map(RefLogEntry::parse).collect())
 }
@@ -185,8 +185,8 @@ pub(super) fn length(file: &Path) -> u64 {
     fs_err::symlink_metadata(file).map_or(0, |meta| meta.len())
 }
 
-/// Removes the line that was [appended](append) when the log was `bytes` long, because its change
-/// did not happen. If this fails, the line stays.
+/// Removes a line whose change did not happen. `bytes` is the length of the log before the line was
+/// [appended](append). If the removal fails, the line stays.
 pub(super) fn take_back(disk: &Disk, file: &Path, bytes: u64) {
     if bytes == 0 {
         let _ = disk.remove(file);
@@ -197,7 +197,7 @@ pub(super) fn take_back(disk: &Disk, file: &Path, bytes: u64) {
     }
 }
 
-/// Removes the last line of a log. If this fails, the line stays.
+/// Removes the last line of a log. If the removal fails, the line stays.
 pub(super) fn take_back_last(disk: &Disk, file: &Path) {
     let Ok(bytes) = read_end(file, limits::REF_LOG_BYTES) else { return };
     let Some(end) = bytes.strip_suffix(b"\n") else { return };
@@ -205,8 +205,8 @@ pub(super) fn take_back_last(disk: &Disk, file: &Path) {
     take_back(disk, file, length(file).saturating_sub(last));
 }
 
-/// Replaces a hard-linked log by a copy. If a store was copied by hard links, each change would
-/// otherwise be logged in both stores.
+/// Replaces a hard-linked log by a copy. In a store that was copied by hard links, each change
+/// would otherwise get into the logs of both stores.
 fn unshare(disk: &Disk, file: &Path) -> Result<(), PathError> {
     let is_shared = fs_err::symlink_metadata(file).is_ok_and(|meta| meta.nlink() > 1);
     if !is_shared {

@@ -1,5 +1,5 @@
-//! Names of branches and tags. They are checked so that they can be file names and cannot be
-//! confused with other parts of a revision.
+//! Names of branches and tags. The checks ensure that a name can be a file name and does not look
+//! like another part of a revision.
 
 use std::{
     fmt,
@@ -11,11 +11,11 @@ use crate::base::limits;
 /// Words that have another meaning in a revision.
 const RESERVED: [&str; 3] = ["HEAD", "latest", "@"];
 
-/// First components that tell the kind of a ref, as in `heads/main`.
+/// First components that name the kind of a ref, as in `heads/main`.
 const QUALIFIERS: [&str; 4] = ["refs", "heads", "tags", "remotes"];
 
-/// Names of hex digits that are at least this long count as shortened ids and are refused. Shorter
-/// ones (`feed`, `20261101`) are allowed, and a revision takes them as names, not as id prefixes.
+/// Minimum length of a name of hex digits that counts as a shortened id; such names are refused. A
+/// revision reads shorter ones (`feed`, `20261101`) as names, not as id prefixes.
 const ID_LIKE_DIGITS: usize = 12;
 
 /// The kind of a ref.
@@ -25,8 +25,8 @@ pub enum RefKind {
     Branch,
     /// A ref that does not move.
     Tag,
-    /// A remote-tracking branch, `REMOTE/BRANCH`: the branch of the remote when it was last fetched
-    /// or pushed.
+    /// A remote-tracking branch, `REMOTE/BRANCH`: the branch of the remote at the last fetch or
+    /// push.
     Remote,
 }
 
@@ -70,7 +70,7 @@ pub struct RefNameError {
     pub kind: RefKind,
     /// The rejected text.
     pub name: String,
-    /// The rule that it breaks.
+    /// The rule that the text breaks.
     pub rule: &'static str,
 }
 
@@ -78,7 +78,7 @@ impl RefName {
     /// Checks `name` and makes a ref name of it.
     ///
     /// # Errors
-    /// [`RefNameError`] names the rule that it breaks.
+    /// [`RefNameError`] names the rule that `name` breaks.
     pub fn new(kind: RefKind, name: &str) -> Result<Self, RefNameError> {
         match broken_rule(name) {
             None => Ok(Self { kind, name: name.into() }),
@@ -87,8 +87,8 @@ impl RefName {
     }
 
     /// Checks that a new ref may have this name: it must not contain invisible characters, or
-    /// characters that change how others are displayed. Existing refs with such names can still be
-    /// read, moved and deleted.
+    /// characters that change how other characters look. Snap can still read, move and delete
+    /// existing refs with such names.
     ///
     /// # Errors
     /// [`RefNameError`].
@@ -140,8 +140,8 @@ impl RefName {
         &self.name
     }
 
-    /// Returns true if the two names cannot exist together, because the file of one would have to
-    /// be a folder of the other.
+    /// Returns true if the two refs cannot both exist: the path of one file would be a folder on
+    /// the path of the other.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         let lies_in = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
@@ -314,7 +314,7 @@ mod tests {
     fn a_new_name_has_no_invisible_characters() {
         for c in ["\u{202e}", "\u{2066}", "\u{200b}", "\u{feff}", "\u{ad}", "\u{e0041}"] {
             for name in [c.to_owned(), format!("a{c}b"), format!("a/{c}")] {
-                // An existing ref of this name can be read.
+                // Snap can read an existing ref of this name.
                 let name = RefName::branch(&name).unwrap();
                 assert!(name.check_new().is_err(), "{name:?}");
             }

@@ -9,8 +9,8 @@
 //!
 //! A ref moves under an exclusive lock on `lock`, in these steps: read the ref again, compare it
 //! with the value that the caller expects, append the change to the [log](super::ref_log), then
-//! replace the file (temporary file, sync, rename, sync of the folder). Reading takes no lock,
-//! because a file is replaced atomically.
+//! replace the file (temporary file, sync, rename, sync of the folder). A reader takes no lock,
+//! because the replacement is atomic.
 
 mod create;
 mod damaged;
@@ -82,8 +82,8 @@ impl From<&Head> for RefValue {
 /// The log entry of a change: the time, the user and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct RefLogMessage<'a> {
-    /// Time of the change. If needed, it is moved past the last change of any ref, so that the logs
-    /// together give the order of all changes.
+    /// Time of the change. Snap moves it past the last change of any ref if necessary, so that the
+    /// logs together give the order of all changes.
     pub time: Time,
     /// The user who makes the change.
     pub who: &'a str,
@@ -96,7 +96,7 @@ pub struct RefLogMessage<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefError {
-    /// The content of the file is not what it should be: `noun` is "commit id", for example.
+    /// The content of the file is not the expected `noun`, for example "commit id".
     #[error("{} is damaged: it is not a {noun}", path.display())]
     Damaged { path: PathBuf, noun: &'static str },
     /// A file below `refs/` has a name that no ref can have.
@@ -175,7 +175,7 @@ impl RefError {
 /// Returns the path of a file of refs relative to its store.
 fn in_store(path: &Path) -> String {
     let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
-    // The path of the store, and a branch name, may contain these components too.
+    // The path of the store, or a branch name, may also contain these components.
     let is_in_store = |at: &usize| {
         let above: PathBuf = path.iter().take(*at).collect();
         above.join("objects").is_dir()
@@ -193,7 +193,8 @@ fn in_store(path: &Path) -> String {
 pub enum ExpectedRef<'t> {
     /// The ref points at this commit; with `None`, it does not exist.
     At(Option<CommitId>),
-    /// The file has exactly this text: it was not written since, not even with the same commit.
+    /// The file has exactly this text: no process has written it since, not even with the same
+    /// commit.
     Text(&'t RefText),
     /// The file does not hold a ref, and its bytes have this hash.
     Damaged(Damage),
@@ -268,8 +269,7 @@ impl Refs {
         damaged.into_iter().next().map_or(Ok(found), |(_, error)| Err(error))
     }
 
-    /// Lists all refs of a kind, sorted by name: first those that can be read, then the unreadable
-    /// ones.
+    /// Lists all refs of a kind, sorted by name: first the readable refs, then the unreadable ones.
     ///
     /// # Errors
     /// As [`Refs::names`].
@@ -278,7 +278,7 @@ impl Refs {
         for name in self.names(kind)? {
             match self.read(&name) {
                 Ok(Some(id)) => found.push((name, id)),
-                // Another process has deleted it since the folder was listed.
+                // Another process has deleted the ref since the folder was listed.
                 Ok(None) => {}
                 Err(error) => damaged.push((name, error)),
             }
@@ -335,7 +335,7 @@ impl Refs {
         for top in ["refs", "logs"] {
             for path in files_below(&self.store.join(top), &mut FolderTimes::default())? {
                 let name = path.strip_prefix(&self.store).unwrap_or(&path).as_os_str().len();
-                // A file that is being replaced just now may be missing for a moment.
+                // Another process may have removed the file since the folder was listed.
                 let length = fs_err::symlink_metadata(&path).map_or(0, |meta| meta.len());
                 bytes += name as u64 + length;
             }
@@ -377,7 +377,8 @@ impl Refs {
     /// Moves a ref from `expected` to `new`. `None` means that the ref does not exist.
     ///
     /// # Errors
-    /// [`RefError::Exists`] and [`RefError::Moved`] if it is not at `expected`, [`RefError::Lost`],
+    /// [`RefError::Exists`] and [`RefError::Moved`] if the ref is not at `expected`,
+    /// [`RefError::Lost`],
     /// [`RefError::NameConflict`], [`RefError::Newer`], [`RefError::Locked`], [`RefError::Io`].
     pub fn update(
         &self,
@@ -429,7 +430,7 @@ impl Refs {
             self.disk.create_folders(folder)?;
         }
         let old = if text.is_some() { found.into() } else { self.lost(name)? };
-        // In a branch or tag whose file is lost, a move to another commit would silently drop the
+        // If the file of a branch or tag is lost, a move to another commit would silently drop the
         // lost commits from history.
         if let (RefValue::Commit(at), Some(new), false) = (&old, new, is_damaged)
             && text.is_none()
@@ -445,8 +446,8 @@ impl Refs {
         let write = || match new {
             Some(_) => {
                 self.write(&path, &text.encode())?;
-                // Another process may have created a folder on the path, and crashed before it
-                // synced it.
+                // Another process may have created a folder on the path, and crashed before its
+                // sync.
                 if name.short().contains('/') { self.sync(name) } else { Ok(()) }
             }
             None => {
@@ -460,8 +461,8 @@ impl Refs {
         Ok(text)
     }
 
-    /// Returns the last value of a ref whose file is lost, so that an undo can return to it. If the
-    /// last line of the log records the creation of the ref, that line is used only if the change
+    /// Returns the last value of a ref whose file is lost, so that an undo can return to it. A last
+    /// log line that records the creation of the ref counts only if there is proof that the change
     /// was completed: a crash may have prevented it.
     fn lost(&self, name: &RefName) -> Result<RefValue, RefError> {
         let Some(line) = self.log(name)?.pop() else { return Ok(RefValue::Nothing) };
@@ -470,10 +471,10 @@ impl Refs {
         Ok(if was_there { line.new } else { RefValue::Nothing })
     }
 
-    /// Points a ref whose file is damaged at `new`. Its log still has the old value.
+    /// Points a ref with a damaged file at `new`. The log of the ref still has the old value.
     ///
     /// # Errors
-    /// [`RefError::Exists`] if it is not damaged, [`RefError::Unknown`], [`RefError::Locked`],
+    /// [`RefError::Exists`] if the ref is not damaged, [`RefError::Unknown`], [`RefError::Locked`],
     /// [`RefError::Io`].
     pub fn repair(
         &self,
@@ -511,10 +512,10 @@ impl Refs {
         Ok(())
     }
 
-    /// Points `HEAD` at `new` if it still is `expected`.
+    /// Points `HEAD` at `new` if its value is still `expected`.
     ///
     /// # Errors
-    /// [`RefError::HeadMoved`] if it is not, [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::HeadMoved`] if its value differs, [`RefError::Locked`], [`RefError::Io`].
     pub fn set_head(
         &self,
         expected: &Head,
@@ -537,8 +538,8 @@ impl Refs {
         Ok(())
     }
 
-    /// Logs a change durably, then makes it. If the change fails and did not take effect, the log
-    /// line is removed.
+    /// Logs a change durably, then makes it. If the change fails without effect, removes the log
+    /// line.
     fn change(
         &self,
         (log, (old, new), change): (&Path, (&RefValue, &RefValue), &RefLogMessage<'_>),
@@ -555,7 +556,7 @@ impl Refs {
     }
 
     /// Points `HEAD` at a new branch, if `HEAD` names a branch that does not exist and the new
-    /// branch is the only one. A clone then starts on the branch that was pushed first.
+    /// branch is the only one. A clone then starts on the first pushed branch.
     ///
     /// # Errors
     /// As [`Refs::set_head`], without [`RefError::HeadMoved`].
@@ -585,8 +586,8 @@ impl Refs {
         Ok(ref_log::read(&name.log_file(&self.store))?)
     }
 
-    /// Returns the change that gave a ref its present value, which is `at`. Returns `None` if the
-    /// log has another last line: a crash may have lost or prevented the change.
+    /// Returns the change that gave a ref its present value `at`. Returns `None` if the last log
+    /// line has another value: a crash may have lost or prevented the change.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -627,8 +628,8 @@ impl Refs {
         Ok(self.disk.write_whole(&self.store.join("tmp"), path, text.as_bytes())?)
     }
 
-    /// Checks that the file of no other ref is a folder of this ref's path, or lies below it.
-    /// Removes empty folders at the path.
+    /// Checks that no other ref has a file in place of a folder of this ref's path, or below the
+    /// path. Removes empty folders at the path.
     fn make_room(&self, name: &RefName, path: &Path) -> Result<(), RefError> {
         let mut above = String::new();
         for part in name.short().split('/') {

@@ -1,17 +1,17 @@
 //! The scope of a partial clone: the paths whose files it fetched.
 //!
-//! The project's folder has no files outside the scope. These files were not deleted, so a commit
+//! The project's folder has no files outside the scope. The user has not deleted them, so a commit
 //! takes them unchanged from its parent.
 //!
 //! | file    | content                                                     |
 //! |---------|-------------------------------------------------------------|
 //! | `scope` | each path, relative to the root and without a `/` at its ends, and a NUL |
 //!
-//! `logs/scope` is a copy. It is used if `scope` is missing or damaged: without any scope, the next
-//! commit would remove all other paths.
+//! `logs/scope` is a copy, which snap reads if `scope` is missing or damaged: without any scope,
+//! the next commit would remove all other paths.
 //!
 //! A store without both files has no scope: all files of its snapshots belong in the project's
-//! folder. The scope is removed when the whole tip is restored in place.
+//! folder. A restore of the whole tip in place removes the scope.
 
 use std::{
     io,
@@ -48,8 +48,8 @@ impl Repo {
         }
     }
 
-    /// Sets the scope to these paths. Drops paths that lie in another one. An empty list or the
-    /// path of the root removes the scope.
+    /// Sets the scope to these paths, without those below another one. An empty list or the path of
+    /// the root removes the scope.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -57,7 +57,7 @@ impl Repo {
         let paths: Vec<Vec<u8>> =
             paths.iter().map(|path| components(path).collect::<Vec<_>>().join(&b'/')).collect();
         if paths.is_empty() || paths.iter().any(Vec::is_empty) {
-            // Removes the copy first: after a crash between the two steps the scope is still in
+            // Remove the copy first: after a crash between the two steps the scope is still in
             // force.
             for path in files(self.dir()).into_iter().rev().filter(|path| path.exists()) {
                 self.disk().remove(&path)?;
@@ -91,7 +91,7 @@ pub(super) fn mend(dir: &Path, disk: &Disk) -> Result<bool, RefError> {
     Ok(true)
 }
 
-/// Returns the intact one of the two files if the other one is not intact.
+/// Returns the intact file if exactly one of the two is intact.
 pub(super) fn only_whole(dir: &Path) -> Option<PathBuf> {
     let mut whole = files(dir).into_iter().filter(|path| matches!(read(path), Ok(Some(_))));
     whole.next().filter(|_| whole.next().is_none())

@@ -11,10 +11,10 @@
 //! | `REV@DATE`         | the newest commit of that history up to DATE       |
 //! | `REV:PATH`         | an entry of that snapshot                          |
 //!
-//! Others can push tags of any name into every clone. So a tag comes after all branches, a ref called
-//! `REV@DATE` comes after the date, and a name that is also an id prefix is reported. The caller parses dates, because it
-//! knows the time zone. A date may contain `:`; if a text can be split in several ways, the longest
-//! date wins.
+//! Other users can push tags of any name into every clone. So a tag comes after all branches, a ref
+//! called `REV@DATE` comes after the date, and snap reports a name that is also an id prefix. The
+//! caller parses dates, because it knows the time zone. A date may contain `:`; if there are
+//! several ways to split a text, the longest date wins.
 
 use crate::{
     base::{
@@ -34,8 +34,8 @@ use crate::{
     store::StoreError,
 };
 
-/// Limit on the objects that one prefix may match. Even in a store that fills a disk, fewer ids
-/// share four digits.
+/// Maximum number of objects that one prefix may match. Even in a store that fills a disk, fewer
+/// ids share four digits.
 const PREFIX_HITS: usize = 1 << 16;
 
 /// Maximum number of candidates in an error.
@@ -50,7 +50,7 @@ pub struct Resolved {
     pub id: CommitId,
     /// The decoded commit.
     pub commit: Commit,
-    /// The revision as it was written, without the path.
+    /// The text of the revision, without the path.
     pub rev: String,
     /// The path after the `:`.
     pub path: Option<Vec<u8>>,
@@ -133,14 +133,14 @@ enum Suffix<'t> {
     Date(&'t str),
 }
 
-/// What else a text could name.
+/// Another ref or commit that a text could name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherMeaning {
     Ref(RefName),
     Commit(CommitId),
 }
 
-/// Receives a ref that was used, and what the same text could name.
+/// A callback with the ref that a text names, and another meaning of the text.
 pub type OnAmbiguous<'a> = &'a dyn Fn(&RefName, &OtherMeaning);
 
 /// Resolves revisions of one repository.
@@ -294,7 +294,7 @@ impl<'a> Revisions<'a> {
         }
         let unreadable = || SpecError::Date { date: date.to_owned() };
         let latest = (self.date)(date).ok_or_else(unreadable)?;
-        // A parent may be newer than its child, so the whole history must be searched.
+        // A parent may be newer than its child, so search the whole history.
         let mut newest: Option<(Time, CommitId)> = None;
         for step in History::new(self.repo.store(), &[start], Parents::All)? {
             let (id, commit) = match (step, newest) {
@@ -353,9 +353,9 @@ impl<'a> Revisions<'a> {
     }
 }
 
-/// Lists the texts that may name the commit that `REV` or `REV:PATH` starts from, in the order in
-/// which [`Revisions`] looks them up. A caller that must fetch refs first looks for them in the
-/// same order.
+/// Lists the texts that may name the base commit of `REV` or `REV:PATH`, in the order in which
+/// [`Revisions`] looks them up. A caller that must fetch refs first looks for them in the same
+/// order.
 pub fn base_texts<'s>(spec: &'s [u8], date: ParseDate<'_>) -> Vec<&'s str> {
     let rev = std::str::from_utf8(split_path(spec, date).0).ok();
     let texts = rev.map(|rev| BaseTexts::of(rev, date).texts).unwrap_or_default();
@@ -382,13 +382,13 @@ fn split_path<'s>(spec: &'s [u8], date: ParseDate<'_>) -> (&'s [u8], Option<&'s 
 /// A text that may name the commit at the base of a revision.
 struct BaseText<'t> {
     text: &'t str,
-    /// Number of suffixes that come after it in the revision.
+    /// Number of suffixes after the text in the revision.
     suffix_count: usize,
 }
 
 /// The possible bases of a revision.
 struct BaseTexts<'t> {
-    /// In the order in which they are looked up.
+    /// The texts in order of lookup.
     texts: Vec<BaseText<'t>>,
     /// All suffixes of the revision, the outermost first.
     suffixes: Vec<Suffix<'t>>,

@@ -16,9 +16,9 @@
 //! A redo without a name takes the change that was undone last, unless any ref has changed since
 //! then. A redo with a name fails only if that ref has changed.
 //!
-//! A crash may leave a log line about a change that did not happen. The next line then starts from
-//! the same value, which identifies it. If the old value of a line is any other than the new value
-//! of the line before, undo stops there.
+//! A crash may leave a log line about a change that did not happen. The next line then has the same
+//! old value, which identifies the false line. At any other mismatch between the old value of a
+//! line and the new value of the line before, undo stops.
 
 use std::mem;
 
@@ -42,7 +42,7 @@ pub enum Direction {
     /// Takes a change back.
     #[default]
     Undo,
-    /// Makes a change again that was taken back.
+    /// Makes an undone change again.
     Redo,
 }
 
@@ -68,7 +68,7 @@ impl RefLogEntry {
     }
 }
 
-/// What an undo or a redo will do.
+/// The move of a ref that an undo or a redo will make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndoPlan {
     /// The ref that moves.
@@ -77,7 +77,7 @@ pub struct UndoPlan {
     pub from: RefValue,
     /// Its new value.
     pub to: RefValue,
-    /// The change that is taken back or made again.
+    /// The change to take back or to make again.
     pub change: RefLogEntry,
     pub direction: Direction,
 }
@@ -88,8 +88,8 @@ impl UndoPlan {
         format!("{}: {}", self.direction.verb(), self.change.reason)
     }
 
-    /// Moves the ref by compare-and-swap, durably and with a line in its log, as every change
-    /// does. The reason in `change` must be [`UndoPlan::reason`].
+    /// Moves the ref by compare-and-swap, durably and with a line in its log. The reason in
+    /// `change` must be [`UndoPlan::reason`].
     ///
     /// # Errors
     /// [`RefError`] if the ref has moved since the plan was made, or cannot be written.
@@ -125,7 +125,7 @@ fn of(pointer: Option<&Pointer>) -> String {
 }
 
 impl UndoError {
-    /// Returns what the caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Nothing { .. } | Self::ChangedSince { .. } => ErrorKind::NotFound,
@@ -136,8 +136,8 @@ impl UndoError {
     }
 }
 
-/// Plans the undo or redo of `wanted`; without it, of the ref that changed last. Checks that the
-/// commit of the new value can be read. Changes no ref.
+/// Plans the undo or redo of a change of `wanted`, or of any ref if `wanted` is `None`. Checks that
+/// the commit of the new value can be read. Changes no ref.
 ///
 /// # Errors
 /// [`UndoError`] says why no undo or redo is possible.
@@ -162,12 +162,12 @@ fn plan_refs(
     direction: Direction,
 ) -> Result<UndoPlan, UndoError> {
     match plan_unlocked(refs, wanted, direction) {
-        // If other processes move the ref between the reads of its value and of its log, the two
-        // differ as well. The lock excludes such moves, so a difference is then damage.
+        // The value and the log also differ if another process moves the ref between the two reads.
+        // The lock excludes such moves, so a difference is then damage.
         Err(error @ UndoError::Log { .. }) => match refs.lock() {
             Ok(_lock) => plan_unlocked(refs, wanted, direction),
             Err(locked @ RefError::Locked { .. }) => Err(locked.into()),
-            // A read-only store has no such processes.
+            // The store is read-only, so no other process moves refs.
             Err(_) => Err(error),
         },
         planned => planned,
@@ -231,11 +231,11 @@ struct RefHistory {
 /// The effect of a log line on the stacks, with the data to revert it.
 #[derive(Debug)]
 enum LineEffect {
-    /// It cleared the redo stack and replaced the time of the last change.
+    /// The line cleared the redo stack and replaced the time of the last change.
     Change { redo_stack: Vec<(Time, RefLogEntry)>, changed: Option<Time> },
-    /// It moved a change to the redo stack.
+    /// The line moved a change to the redo stack.
     Undo,
-    /// It moved a change, which was undone at that time, back to the undo stack.
+    /// The line moved a change back to the undo stack, which was undone at the time `undone`.
     Redo { undone: Time },
 }
 
@@ -330,8 +330,7 @@ impl RefHistory {
         true
     }
 
-    /// Returns the time by which the refs are compared: the ref with the newest one is undone or
-    /// redone.
+    /// Returns the time by which to compare the refs: the ref with the newest time comes first.
     fn order_time(&self, direction: Direction) -> Option<Time> {
         match direction {
             Direction::Undo => self.undo_stack.last().map(|change| change.time),

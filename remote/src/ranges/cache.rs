@@ -1,5 +1,5 @@
-//! Blocks of a content, or other units of requests: those that are cached, and those that are
-//! in flight.
+//! A cache of blocks of a content, or of other units of requests, that also knows the blocks in
+//! flight.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -41,8 +41,8 @@ impl RequestedBlock {
     }
 }
 
-/// Blocks by number. The limit in bytes holds for finished blocks. Blocks in flight do not
-/// count, and are not evicted.
+/// Blocks by number. The limit in bytes holds for finished blocks. Blocks in flight neither count
+/// nor leave the cache.
 #[derive(Debug)]
 pub(crate) struct BlockCache {
     finished: ByteCache<u64, Bytes>,
@@ -67,12 +67,12 @@ impl BlockCache {
         self.finished.get(&number).map(CachedBlock::Ready).or_else(requested)
     }
 
-    /// Records that a block was requested.
+    /// Records the request for a block.
     pub(crate) fn begin(&mut self, number: u64, block: RequestedBlock) {
         self.in_flight.insert(number, block);
     }
 
-    /// Stores a block that has arrived, and evicts others if there is no room.
+    /// Stores a block that has arrived, and evicts other blocks if there is no room.
     pub(crate) fn finish(&mut self, number: u64, bytes: Bytes) {
         self.in_flight.remove(&number);
         let length = bytes.len();

@@ -25,7 +25,7 @@ use super::{
 pub(super) enum JobMessage {
     /// The caller took the piece at this position, so its bytes no longer count.
     Taken(usize),
-    /// The caller waits for the piece at this position, or for any piece, and it is not ready.
+    /// The caller waits for the piece at this position, or for any piece, and has not received one.
     Waiting(Option<usize>),
 }
 
@@ -70,10 +70,10 @@ pub(super) struct JobDriver {
     left: usize,
     /// Number of pieces that were sent to the caller but not taken.
     untaken: usize,
-    /// Bytes that count against the budget: requests in flight, and responses with pieces
-    /// that were not taken.
+    /// Bytes that count against the budget: requests in flight, and responses with pieces that the
+    /// caller has not taken.
     held_bytes: u64,
-    /// What the caller waits for, as in [`JobMessage::Waiting`].
+    /// The piece that the caller waits for, as in [`JobMessage::Waiting`].
     waiting: Option<Option<usize>>,
 }
 
@@ -126,7 +126,7 @@ impl JobDriver {
         self.start_what_fits();
     }
 
-    /// Runs until every piece was sent to the caller.
+    /// Runs until the caller has received every piece.
     pub(super) async fn run(mut self, mut messages: UnboundedReceiver<JobMessage>) {
         while self.left > 0 {
             tokio::select! {
@@ -196,9 +196,8 @@ impl JobDriver {
         }
         let budget = self.options.budget_bytes.max(self.plan.bytes_of(self.head));
         let fits = self.held_bytes.saturating_add(bytes) <= budget;
-        // No budget will be released: the held bytes belong to incomplete pieces, or to
-        // pieces after the one that the caller waits for. Without this exception the job
-        // would deadlock.
+        // Nothing will free budget: the held bytes belong to incomplete pieces, or to pieces after
+        // the one that the caller waits for. Without this exception the job would deadlock.
         let stuck = self.untaken == 0 || self.waiting == Some(Some(self.head));
         fits || (idle && stuck)
     }

@@ -4,8 +4,8 @@ use std::{error::Error, io, ops::Range, sync::Arc};
 
 use crate::service::{FailureReason, ServiceError};
 
-/// Why bytes could not be read. It implements `Clone`, because one failed request may
-/// concern many readers.
+/// Why bytes could not be read. The error is `Clone`, because one failed request may concern many
+/// readers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -16,7 +16,7 @@ pub enum ReadError {
     /// The response does not have the length of the requested range.
     #[error("cannot read bytes {}..{} of {key}: received {actual_bytes} B", range.start, range.end)]
     Length {
-        /// Key of the object; empty for a content.
+        /// Key of the object; empty for a range of a content.
         key: Arc<str>,
         /// The requested range.
         range: Range<u64>,

@@ -22,31 +22,31 @@ use super::{
     random_access::RequestTarget,
 };
 
-/// When requests are sent.
+/// The time at which a job sends requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Submission {
-    /// As soon as there is room for them.
+    /// As soon as the limits allow.
     #[default]
     Eager,
-    /// One by one, each when the caller waits for it. Slow: it exists so that a benchmark
-    /// can show the difference.
+    /// One by one, each when the caller waits for it. This is slow and only for a comparison in a
+    /// benchmark.
     Lazy,
 }
 
 /// Limits of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobOptions {
-    /// Most requests in flight.
+    /// Maximum number of requests in flight.
     pub requests: usize,
-    /// Most bytes of requests in flight, and of responses with pieces that the caller has
-    /// not taken. The limit is raised to fit the next piece in order of need.
+    /// Maximum bytes of requests in flight, and of responses with pieces that the caller has not
+    /// taken. The job raises the limit to fit the next piece in order of need.
     ///
-    /// One request may exceed it if no other request is in flight and the caller cannot
-    /// take any held piece before that request has arrived. Otherwise the job would deadlock.
+    /// One request may exceed the limit if no other is in flight and the caller cannot take any
+    /// held piece before the response arrives. Otherwise the job would deadlock.
     pub budget_bytes: u64,
-    /// Longest request. A longer range is split.
+    /// Maximum length of a request. The job splits longer ranges.
     pub request_bytes: u64,
-    /// When requests are sent.
+    /// The time at which a job sends requests.
     pub submission: Submission,
 }
 
@@ -84,9 +84,9 @@ pub struct RangeResult {
 /// Counters of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobCounts {
-    /// Requests that were sent.
+    /// Number of sent requests.
     pub requests: u64,
-    /// Requests in the plan of the whole job.
+    /// Number of requests in the plan of the whole job.
     pub planned_requests: u64,
     /// Bytes received.
     pub fetched_bytes: u64,
@@ -101,7 +101,7 @@ pub(super) struct JobCounters {
     pub fetched_bytes: AtomicU64,
 }
 
-/// Ranges that are being read. Dropping a job cancels its requests.
+/// The running read of a list of ranges. Dropping a job cancels its requests.
 #[derive(Debug)]
 pub struct RangeJob {
     plan: Arc<RequestPlan>,
@@ -112,7 +112,7 @@ pub struct RangeJob {
     /// Pieces that arrived before their turn in [`RangeJob::next_in_order`].
     early: BTreeMap<usize, RangeResult>,
     taken: Vec<bool>,
-    /// Every piece before this position was taken.
+    /// The caller has taken every piece before this position.
     head: usize,
     left: usize,
 }
@@ -123,7 +123,7 @@ impl RangePlanner {
         Self { source: RequestTarget::Objects(fetch), link, options }
     }
 
-    /// Creates a planner of requests to one content; the keys of ranges are ignored.
+    /// Creates a planner of requests to one content; ignores the keys of ranges.
     pub fn for_content(
         blocks: Arc<dyn RandomAccess>,
         link: Arc<LinkEstimate>,
@@ -132,8 +132,8 @@ impl RangePlanner {
         Self { source: RequestTarget::Content(blocks), link, options }
     }
 
-    /// Starts to read the ranges `wanted`, given in order of need. Ranges may overlap,
-    /// repeat or be empty. The first requests are sent when this returns.
+    /// Starts to read the ranges `wanted`, given in order of need. Ranges may overlap, repeat or be
+    /// empty. Starts the first requests before it returns.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -171,8 +171,8 @@ impl RangePlanner {
 }
 
 impl RangeJob {
-    /// Returns the next piece to arrive, in any order, or `None` when all were taken.
-    /// Cancel-safe: dropping the future loses no piece.
+    /// Returns the next piece to arrive, in any order, or `None` after the last one. Cancel-safe:
+    /// dropping the future loses no piece.
     pub async fn next(&mut self) -> Option<RangeResult> {
         if self.left == 0 {
             return None;
@@ -184,8 +184,8 @@ impl RangeJob {
         Some(self.take(piece))
     }
 
-    /// Returns the next piece in order of need, or `None` when all were taken. Cancel-safe:
-    /// dropping the future loses no piece.
+    /// Returns the next piece in order of need, or `None` after the last one. Cancel-safe: dropping
+    /// the future loses no piece.
     pub async fn next_in_order(&mut self) -> Option<RangeResult> {
         if self.left == 0 {
             return None;

@@ -1,5 +1,5 @@
-//! Measured latency and bandwidth of the connection to a service. They give the largest gap
-//! between two ranges for which one request is faster than two.
+//! Measures latency and bandwidth of the connection to a service. From these follows the largest
+//! gap between two ranges for which one request is faster than two.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ const SHORT_BYTES: u64 = 64 << 10;
 /// Weight in the average of a measurement that is better than the average.
 const BETTER: f64 = 0.4;
 
-/// Weight of a measurement that is worse. It is lower, because the request may have waited
-/// for a permit or been retried.
+/// Weight of a measurement that is worse. It is lower, because the request may have waited for a
+/// permit or failed at first.
 const WORSE: f64 = 0.1;
 
-// The range that a measured average is clamped to.
+// Bounds of the averages.
 const LATENCY_SECS: (f64, f64) = (0.000_1, 10.0);
 const BYTES_PER_SEC: (f64, f64) = (64.0 * 1024.0, 4.0 * 1024.0 * 1024.0 * 1024.0);
 
-/// Gaps up to this length are always read: an extra request costs about as much.
+/// Requests always read gaps up to this length, because an extra request costs about as much.
 pub(super) const LEAST_GAP_BYTES: u64 = 16 << 10;
 
-/// Longer gaps are never read. Requests run concurrently, so one more costs less than its
+/// Requests never read longer gaps. They run concurrently, so an extra one costs less than its
 /// latency.
 pub(super) const LARGEST_GAP_BYTES: u64 = 1 << 20;
 
@@ -68,8 +68,8 @@ impl LinkEstimate {
                 within(average(measured.latency_secs, latency, better), LATENCY_SECS);
         }
         if bytes > SHORT_BYTES {
-            // At least a sixteenth of the time is attributed to the transfer, so that a
-            // request faster than the average latency does not give an absurd rate.
+            // Attribute at least a sixteenth of the time to the transfer, so that a request faster
+            // than the average latency does not give an absurd rate.
             let secs = (took - measured.latency_secs).max(took / 16.0).max(1e-9);
             let rate = within(bytes_f / secs, BYTES_PER_SEC);
             let better = rate > measured.bytes_per_sec;

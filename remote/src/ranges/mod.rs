@@ -1,11 +1,11 @@
-//! Planned, merged, eager range reads, and a seekable reader.
+//! Range requests: planned in advance and merged, or cached with read-ahead; and a seekable reader.
 //!
 //! A caller that knows all its ranges in advance gives them to a [`RangePlanner`]. The planner
 //! merges ranges, sends the requests at once and returns the pieces as they arrive. Other
 //! callers read a [`RangeReader`], or a [`SeekableReader`] of it, which has a cache and reads
 //! ahead.
 //!
-//! Requests run as tasks, so everything here must be used within a tokio runtime. The
+//! Requests run as tasks, so callers must use this module within a tokio runtime. The
 //! [`FetchRange`] implementation is responsible for retries, concurrency and rate limits.
 
 mod cache;

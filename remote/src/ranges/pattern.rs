@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, ops::Range};
 
-/// Number of sequences that are tracked at once, such as columns of a table.
+/// Maximum number of tracked sequences, such as columns of a table.
 const RUNS: usize = 16;
 
 /// A sequence of adjacent reads.
@@ -22,9 +22,9 @@ pub(super) struct AccessPattern {
 impl AccessPattern {
     /// Records a read and returns the number of bytes to read ahead after it.
     ///
-    /// That is the length of the sequence so far, clamped to `block_bytes..=most`, or 0 if
-    /// the read continues no sequence. A read continues a sequence if less than a block
-    /// lies between its start and the end of the sequence.
+    /// The result is the length of the sequence so far, clamped to `block_bytes..=most`, or 0 if
+    /// the read continues no sequence. A read continues a sequence if it starts less than a block
+    /// from the end of the sequence.
     pub(super) fn note(&mut self, range: &Range<u64>, block_bytes: u64, most: u64) -> u64 {
         let follows = |run: &SequentialRun| range.start.abs_diff(run.end) < block_bytes;
         let Some(at) = self.runs.iter().position(follows) else {

@@ -1,15 +1,15 @@
 //! Plans the requests for a list of ranges, and their order.
 //!
-//! Ranges are sorted by key and offset. Ranges that overlap, touch or have a small gap are
-//! merged into one request. A merged range longer than the limit is split. No byte is in
-//! two requests. Nothing here does I/O.
+//! The planner sorts ranges by key and offset. It merges ranges that overlap, touch or have a small
+//! gap into one request, and splits a request that exceeds the limit. No byte is in two requests.
+//! The module does no I/O.
 
 use std::{ops::Range, sync::Arc};
 
 use super::link::LEAST_GAP_BYTES;
 
-/// A range that a job needs. The position in the list is the order of need: the first range
-/// is needed first.
+/// A range that a job needs. The order of a list is the order of need: the caller needs the first
+/// range first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededRange {
     /// Key of the object.
@@ -21,12 +21,12 @@ pub struct NeededRange {
 /// The limits of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlanLimits {
-    /// Larger gaps are not read.
+    /// Maximum gap that a request reads.
     pub gap_bytes: u64,
-    /// Longest request.
+    /// Maximum length of a request.
     pub request_bytes: u64,
-    /// Two ranges share no request if more than this many bytes are needed between them.
-    /// The response would otherwise stay in memory for that long.
+    /// Maximum number of bytes that the caller needs between two ranges of one request. The
+    /// response stays in memory in the meantime.
     pub window_bytes: u64,
 }
 
@@ -64,8 +64,7 @@ pub(super) struct RequestPlan {
 struct MergedRange<'a> {
     key: &'a Arc<str>,
     range: Range<u64>,
-    /// Bytes that are needed before the first and before the last of its ranges, in order
-    /// of need.
+    /// Number of bytes that the caller needs before the first and before the last of its ranges.
     needed_at: (u64, u64),
 }
 
@@ -77,7 +76,7 @@ impl RequestPlan {
         drop(spans);
         let parts = assign(&wanted, &mut requests);
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
-        // A request starts in the order of need of its first needed range.
+        // Requests start in the order of need of their first needed ranges.
         order.sort_by_key(|at| requests[*at as usize].pieces.iter().min().copied());
         Self { wanted, requests, parts, order, needed_bytes }
     }
@@ -124,8 +123,8 @@ fn spans(wanted: &[NeededRange]) -> Vec<MergedRange<'_>> {
     spans
 }
 
-/// Returns for each span whether the gap before it is read. Small gaps come first, until
-/// the wasted bytes reach half of the needed bytes.
+/// Returns for each span whether a request reads the gap before it. Accepts gaps up to
+/// [`LEAST_GAP_BYTES`], then the smallest others, until half as many bytes are wasted as needed.
 fn gaps_to_read(spans: &[MergedRange<'_>], needed_bytes: u64, rules: &PlanLimits) -> Vec<bool> {
     let mut worth = vec![false; spans.len()];
     let mut gaps: Vec<(u64, usize)> = Vec::new();
@@ -202,7 +201,7 @@ fn assign(wanted: &[NeededRange], requests: &mut [PlannedRequest]) -> Vec<Range<
         let before = |request: &PlannedRequest| {
             (&request.key, request.range.end) <= (&one.key, one.range.start)
         };
-        // Requests are sorted and disjoint, so those that contain a range are adjacent.
+        // Requests are sorted and disjoint, so the requests that contain a range are adjacent.
         let first = requests.partition_point(before);
         let mut end = first;
         while let Some(request) = requests.get_mut(end)

@@ -7,8 +7,8 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::{FetchRange, ReadError};
 
-/// A content with random access to its bytes: an object, or a file that is assembled from
-/// frames of a snapshot. Several ranges may be read concurrently.
+/// A content with random access to its bytes: an object, or a file of a snapshot in frames. Callers
+/// may read several ranges concurrently.
 pub trait RandomAccess: Debug + Send + Sync + 'static {
     /// Returns the length of the content in bytes.
     fn len(&self) -> u64;
@@ -34,7 +34,7 @@ pub struct WholeObject {
 }
 
 impl WholeObject {
-    /// Creates a content of the object `key`, whose length is known to be `bytes`.
+    /// Creates a content of the object `key`, which has `bytes` bytes.
     pub fn new(fetch: Arc<dyn FetchRange>, key: &str, bytes: u64) -> Self {
         Self { fetch, key: key.into(), bytes }
     }

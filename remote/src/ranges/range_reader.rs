@@ -1,6 +1,6 @@
 //! Random access to a content through a cache of blocks, with read-ahead.
 //!
-//! A block is requested once, however many readers want it at the same time.
+//! Concurrent readers of a block share one request.
 
 use std::{
     future::Future,
@@ -27,11 +27,11 @@ use super::{
 pub struct RangeReaderOptions {
     /// Block size: the unit of requests and of the cache.
     pub block_bytes: u64,
-    /// Capacity of the cache.
+    /// Capacity of the cache, in bytes.
     pub cache_bytes: u64,
-    /// Limit of the read-ahead.
+    /// Maximum length of the read-ahead.
     pub ahead_bytes: u64,
-    /// A content up to this length is fetched whole by its first read.
+    /// The first read of a content up to this length fetches the whole content.
     pub whole_bytes: u64,
     /// Options for ranges known in advance, and for reads too long for the cache.
     pub requests: JobOptions,
@@ -51,8 +51,8 @@ impl Default for RangeReaderOptions {
     }
 }
 
-/// A content with random access for any number of readers. Clones share the cache. Dropping
-/// the last clone cancels the requests in flight.
+/// A cached reader of a content, for any number of tasks. Clones share the cache. Dropping the last
+/// clone cancels the requests in flight.
 #[derive(Clone, Debug)]
 pub struct RangeReader {
     shared: Arc<RangeReaderInner>,
@@ -76,14 +76,14 @@ struct RangeReaderState {
 
 /// A range whose bytes are in flight or cached.
 enum RangeRead {
-    /// The range is fetched by a job and does not pass through the cache.
+    /// A job fetches the range, which does not pass through the cache.
     Planned(super::RangeJob),
     /// Blocks, and the position of the range in their concatenation.
     Blocks(Vec<CachedBlock>, Range<usize>),
 }
 
 impl RangeReader {
-    /// Creates a content with an empty cache.
+    /// Creates a reader with an empty cache.
     pub fn new(
         blocks: Arc<dyn RandomAccess>,
         link: Arc<LinkEstimate>,
@@ -115,13 +115,12 @@ impl RangeReader {
         self.len() == 0
     }
 
-    /// Returns the block size in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         self.shared.options.block_bytes
     }
 
-    /// Reads `bytes` bytes from `offset` on, or fewer at the end of the content. The
-    /// requests are sent when this returns, before the future is awaited.
+    /// Reads `bytes` bytes from `offset` on, or fewer at the end of the content. Starts the
+    /// requests before it returns, not when the future is awaited.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -145,7 +144,7 @@ impl RangeReader {
             self.shared.follow(&mut state, &range);
             reading
         };
-        // Keeps the requests alive: dropping the last clone would cancel them.
+        // Keep the requests alive: dropping the last clone would cancel them.
         let content = self.clone();
         async move {
             let bytes = reading.finish().await;
@@ -156,13 +155,13 @@ impl RangeReader {
 
     /// Reads ranges that the caller knows in advance, and merges those that are close.
     ///
-    /// All requests are sent when this returns, before the future is awaited. Ranges in the
-    /// cache are not requested again. Requested ranges are not cached, unless the content
-    /// is small enough to be fetched whole.
+    /// Starts the requests before it returns, not when the future is awaited. Does not request
+    /// cached ranges again. Does not cache requested ranges, unless the content is small enough for
+    /// one fetch.
     ///
     /// # Errors
-    /// [`ReadError::Outside`] if a range ends after the content; then nothing is read.
-    /// Otherwise the first error of a request.
+    /// [`ReadError::Outside`] if a range ends after the content, before any request. Otherwise the
+    /// first error of a request.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -188,8 +187,8 @@ impl RangeReader {
         }
     }
 
-    /// Starts to read `ranges`. Returns the ranges that are cached or in flight, a job for
-    /// the others, and the positions of the pieces of that job.
+    /// Starts to read `ranges`. Returns reads of the ranges that are cached or in flight, a job for
+    /// the other ranges, and the positions of the pieces of that job.
     #[expect(clippy::type_complexity, reason = "taken apart where it is made")]
     fn start(
         &self,
@@ -278,13 +277,13 @@ impl RangeReaderInner {
         let first = numbers.start * self.options.block_bytes;
         let place = range.start.saturating_sub(first) as usize;
         let place = place..place + length(range) as usize;
-        // Nothing is evicted between `load` and here, because the lock is held.
+        // The lock excludes an eviction between `load` and this line.
         let blocks = numbers.filter_map(|number| state.cache.get(number)).collect();
         RangeRead::Blocks(blocks, place)
     }
 
-    /// Reads ahead after a read that continues earlier ones. It sends requests only when
-    /// less than half of the read-ahead is cached, so that requests stay long.
+    /// Reads ahead after a read that continues earlier ones. Sends requests only when less than
+    /// half of the read-ahead is cached, so that requests stay long.
     fn follow(self: &Arc<Self>, state: &mut RangeReaderState, read: &Range<u64>) {
         let RangeReaderOptions { block_bytes, cache_bytes, ahead_bytes, .. } = self.options;
         if read.is_empty() || self.is_small() {
@@ -341,7 +340,7 @@ impl RangeReaderInner {
             if let Some(shared) = shared.upgrade() {
                 shared.keep(row, &result, start.elapsed());
             }
-            // No reader may wait for a block that was read ahead.
+            // Sending fails if no reader waits for the blocks.
             let _ = answer.send(result);
         });
     }
@@ -365,7 +364,7 @@ impl RangeReaderInner {
         let mut rest = bytes.clone();
         for number in row {
             let block = rest.split_to(length(&self.place(number)) as usize);
-            // Copied, so that evicting the other blocks of the run frees their memory.
+            // Copy the block, so that evicting the other blocks of the run frees their memory.
             state.cache.finish(number, Bytes::copy_from_slice(&block));
         }
     }

@@ -22,7 +22,7 @@ use super::{LinkEstimate, RandomAccess, RangeReader, RangeReaderOptions, ReadErr
 pub struct SeekableReader {
     content: RangeReader,
     position: u64,
-    /// The block that was read last, and its offset in the content.
+    /// The last block, and its offset in the content.
     block: (u64, Bytes),
     /// The block that the reader waits for, and its offset in the content.
     awaited: Option<(u64, BoxFuture<'static, Result<Bytes, ReadError>>)>,

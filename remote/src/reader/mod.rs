@@ -1,8 +1,8 @@
 //! Reads a remote store without a local copy.
 //!
-//! The index gives the structure, which is kept in the mirror after it was read. Contents
-//! are fetched when they are needed. Refs move, so they are not cached: each run fetches
-//! those that its revisions need.
+//! The index leads to the structure, which the mirror keeps after a read. The reader fetches
+//! contents on demand. Refs move, so there is no cache of them: each run fetches the refs that its
+//! revisions need.
 //!
 //! With an empty mirror, reading a file takes six requests: settings, ref, listing of the
 //! index, index, structure, content. With index and structure in the mirror it takes two:
@@ -31,8 +31,8 @@ use crate::{
 /// The refs to fetch.
 #[derive(Clone, Copy, Debug)]
 pub enum RefSelection<'a> {
-    /// For each revision, the ref that it starts from: the first that exists of these texts, which
-    /// come from [`base_texts`](snap_core::repo::spec::base_texts).
+    /// For each revision, the first existing ref among its
+    /// [`base_texts`](snap_core::repo::spec::base_texts).
     Revisions(&'a [Vec<&'a str>]),
     /// All refs.
     All,
@@ -53,7 +53,7 @@ impl RemoteReader {
     /// Opens `remote`, and fetches the refs that `which` selects and the new files of the
     /// index. Blocks; must not be called on a thread of the runtime.
     ///
-    /// A revision that names nothing is **not** an error here, only when it is resolved.
+    /// A revision that names nothing is **not** an error here; resolving it reports the error.
     ///
     /// # Errors
     /// [`RemoteError::NoStore`], and others of [`RemoteError`].
@@ -79,8 +79,8 @@ impl RemoteReader {
         Self { repo, packs, client, location, _refs: scratch }
     }
 
-    /// Opens `remote` for its objects, without refs. Damaged or lost files of its index are
-    /// skipped. Blocks; must not be called on a thread of the runtime.
+    /// Opens `remote` for its objects, without refs. Skips damaged or lost files of the index.
+    /// Blocks; must not be called on a thread of the runtime.
     ///
     /// # Errors
     /// [`RemoteError::NoStore`], [`RemoteError::Emptied`], and others of [`RemoteError`] if
@@ -107,8 +107,8 @@ impl RemoteReader {
         Ok(Self::of_parts(remote, scratch, waiting))
     }
 
-    /// Returns the store, readable like a local one. It has the refs that were fetched. The
-    /// caller must not write to it.
+    /// Returns the store, with the fetched refs, for reading like a local one. The caller must not
+    /// write to it.
     pub fn repo(&self) -> &Repo {
         &self.repo
     }
@@ -123,11 +123,10 @@ impl RemoteReader {
         &self.client
     }
 
-    /// Opens the content of a file for random access. The chunk list is read now, the
-    /// content is not.
+    /// Opens the content of a file for random access. Reads the chunk list, but not the content.
     ///
-    /// Each part that is read (a chunk, or all of a content that was not cut) is checked
-    /// against its id. **Not** checked: that the chunks together hash to `id`.
+    /// The reader checks each part (a chunk, or the whole of an uncut content) against its id.
+    /// **Not** checked: that the chunks together hash to `id`.
     ///
     /// # Errors
     /// [`RemoteError::Store`] if the content does not exist, or its chunk list is damaged.
@@ -145,7 +144,7 @@ impl RemoteReader {
 }
 
 impl Drop for RemoteReader {
-    /// Stores the structure that was fetched but not read in the mirror.
+    /// Stores fetched but unread structure in the mirror.
     fn drop(&mut self) {
         keep_structure(self.repo.store(), &self.packs);
     }
@@ -159,7 +158,7 @@ fn keep_structure(store: &Store, packs: &RemotePacks) {
             .or_insert_with(|| store.open_pack(&pack).map_or(Vec::new(), |p| p.frames().to_vec()));
         let at = of_pack.binary_search_by_key(&(range.start, range.end), Frame::position);
         if at.is_ok_and(|at| of_pack[at].class == ObjectClass::Metadata) {
-            // If this fails, the frame is fetched again next time.
+            // After a failure, the next run fetches the frame again.
             let _ = store.fill(&pack, range.start, &bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! Fetches the refs that are needed, and writes them as files into a scratch folder.
+//! Fetches the needed refs, and writes them as files into a scratch folder.
 
 use std::path::Path;
 
@@ -24,17 +24,17 @@ use crate::store::{
 /// can resolve, such as the prefix of an id.
 type BaseCommits = Vec<Option<CommitId>>;
 
-/// What the remote says about a revision.
+/// The result of looking up a revision in the remote.
 enum RefLookup {
     /// The revision starts from this commit, which the index should contain.
     Ref(CommitId),
-    /// The revision is an id (given here), or may be the prefix of one (`None`).
+    /// The revision is this id, or with `None` may be the prefix of one.
     Id(Option<CommitId>),
     /// The revision names nothing.
     Nothing,
 }
 
-/// Fetches refs, and the part of the index that is needed to read them.
+/// Fetches refs, and the index files for the commits that the refs point at.
 pub(super) async fn fetch_refs(
     remote: &mut RemoteStore,
     which: RefSelection<'_>,
@@ -42,14 +42,14 @@ pub(super) async fn fetch_refs(
 ) -> Result<(), RemoteError> {
     write(folder, "HEAD", &format!("ref: {}\n", first_branch()))?;
     if remote.mirror().was_seen() {
-        // The mirror has most of the index, so it is listed only if a commit is unknown.
+        // The mirror has most of the index, so list the index only if a commit is unknown.
         let bases = fetch_named_refs(remote, which, folder).await?;
         return refresh_for(remote, &bases).await;
     }
     let there = &*remote;
     let (found, bases, listed) =
         futures::try_join!(there.find_store(), fetch_named_refs(there, which, folder), async {
-            // The listing is ignored if the store does not exist.
+            // Ignore an error of the listing if the store does not exist.
             Ok(there.client().list(INDEX).await)
         })?;
     match found {
@@ -93,7 +93,7 @@ async fn fetch_named_refs(
         match fetch_ref(remote, texts, folder).await? {
             RefLookup::Ref(id) => bases.push(Some(id)),
             RefLookup::Id(id) => bases.push(id),
-            // All refs, so that the error can suggest similar names.
+            // Fetch all refs, so that the error can suggest similar names.
             RefLookup::Nothing => bases.extend(fetch_all_refs(remote, folder).await?),
         }
     }
@@ -111,8 +111,8 @@ async fn fetch_all_refs(remote: &RemoteStore, folder: &Path) -> Result<BaseCommi
     Ok(bases)
 }
 
-/// Fetches the ref of one revision: the first that exists of `texts`, which have the order in which
-/// the revision will be resolved.
+/// Fetches the ref of one revision: the first of `texts` that exists. The order is that of
+/// resolving the revision.
 async fn fetch_ref(
     remote: &RemoteStore,
     texts: &[&str],
@@ -147,7 +147,7 @@ async fn fetch_ref(
 }
 
 async fn fetch_head(remote: &RemoteStore, folder: &Path) -> Result<RefLookup, RemoteError> {
-    // The default branch is most likely this one; then both answers take one round trip.
+    // The default branch is most likely this one; then both responses take one round trip.
     let likely = first_branch();
     let (branch, standing) = futures::try_join!(remote.default_branch(), remote.read_ref(&likely))?;
     let standing = if branch == likely { standing } else { remote.read_ref(&branch).await? };

@@ -1,7 +1,7 @@
 //! Random access to a file of a remote snapshot, whose parts are in frames of packs.
 //!
-//! The unit of a request is a frame, or one part of a frame that is not compressed. A unit
-//! is fetched once for all concurrent readers, and then cached.
+//! The unit of a request is a frame, or one part of a frame that is not compressed. Concurrent
+//! readers share one fetch of a unit, and a cache keeps the unit.
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
@@ -23,14 +23,13 @@ use crate::{
     store::{OBJECTS, place_of},
 };
 
-/// Limit for the expanded units in flight, in KiB. Together with the caches of units and of
-/// blocks it bounds the memory of a process.
+/// Limit for the expanded units in flight of one file, in KiB. Together with the caches of units
+/// and of blocks, it bounds the memory of an open file.
 const ROOM_KIB: u32 = 96 << 10;
 
-/// Capacity of the cache of units.
+/// Capacity of the cache of units, in bytes.
 const KEPT_BYTES: u64 = 24 << 20;
 
-/// A file of a snapshot.
 #[derive(Debug)]
 pub(super) struct SnapshotFile {
     shared: Arc<FileUnits>,
@@ -39,7 +38,7 @@ pub(super) struct SnapshotFile {
     parts: Vec<FilePart>,
 }
 
-/// A chunk, or the whole of a content that was not cut into chunks.
+/// A chunk, or the whole of an uncut content.
 #[derive(Clone, Copy, Debug)]
 struct FilePart {
     /// Offset in the content.
@@ -186,7 +185,7 @@ impl FileUnits {
             let Some((number, answer)) = new[piece.position].take() else { continue };
             let done = match Arc::clone(&self).expand(number, piece.bytes).await {
                 Err(ReadError::Content(_)) => {
-                    // Retried once: a bit may have been flipped in transit.
+                    // Retry once: a bit may have flipped in transit.
                     let unit = &self.units[number];
                     let again = self.fetch.fetch(&unit.key, unit.range.clone()).await;
                     Arc::clone(&self).expand(number, again.map_err(ReadError::from)).await
@@ -235,12 +234,12 @@ impl FetchUnit {
         self.frame.map_or(stored_bytes, |frame| frame.raw_bytes as usize)
     }
 
-    /// Returns the bytes that the unit takes in memory while it is expanded.
+    /// Returns the number of bytes that the unit takes in memory during expansion.
     fn memory(&self) -> u64 {
         (self.range.end - self.range.start).max(self.expanded_bytes() as u64)
     }
 
-    /// Expands the unit and checks every object in it that belongs to the file.
+    /// Expands the unit and checks the objects of the file in it.
     fn expand(&self, bytes: Bytes, location: &str) -> Result<Bytes, ReadError> {
         let wrong = |error: StoreError| ReadError::Content(Arc::new(error));
         let pack = self.pack.id();

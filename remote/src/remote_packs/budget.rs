@@ -1,6 +1,6 @@
 //! A memory budget that several [`RemotePacks`](super::RemotePacks) share.
 //!
-//! When one of them needs room, the least recently used one is evicted first.
+//! When a member needs room, the budget first evicts bytes of the least recently used member.
 
 use std::{
     cmp::Reverse,
@@ -16,11 +16,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::PacksInner;
 
-/// A limit for the bytes in flight, fetched and cached, over all [`RemotePacks`] that
-/// [share it](super::RemotePacks::with_shared_budget).
+/// A limit for the bytes in flight, fetched and cached of all [`RemotePacks`] that [share
+/// it](super::RemotePacks::with_shared_budget).
 ///
-/// A range that a thread waits for is fetched even if the budget is full. It is counted in the
-/// budget, and other bytes are evicted for it.
+/// A thread fetches the range that it waits for even if the budget is full. Its bytes count in the
+/// budget, which evicts other bytes for them.
 ///
 /// [`RemotePacks`]: super::RemotePacks
 pub struct PrefetchBudget {
@@ -39,7 +39,7 @@ impl fmt::Debug for PrefetchBudget {
     }
 }
 
-/// The bytes that one member holds. They count towards the total of the budget.
+/// Counter of the bytes that one member holds, which count towards the total of the budget.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     pub(super) bytes: u64,
@@ -99,7 +99,8 @@ impl PrefetchBudget {
         BudgetGuard { budget: self, members: self.members.lock() }
     }
 
-    /// Evicts bytes if the budget is exceeded. The caller must hold no lock of a member.
+    /// Evicts bytes if the members hold more than the budget. The caller must hold no lock of a
+    /// member.
     pub(super) fn return_unused(&self) {
         if self.held_bytes() > self.most_bytes {
             self.lock().make_room(0);
@@ -128,7 +129,7 @@ impl BudgetGuard<'_> {
             let used = member.held.lock().used();
             members.push((used, member));
         }
-        // Sorted by most recent use, so that `pop` returns the least recently used member.
+        // Sort the most recently used first, so that `pop` returns the least recently used member.
         members.sort_unstable_by_key(|(used, _)| Reverse(*used));
         while let Some((_, member)) = members.pop()
             && missing() > 0

@@ -15,8 +15,8 @@ use crate::store::{RemoteError, RemoteStore};
 /// Opens the remote store.
 type OpenRemote = dyn Fn() -> Result<RemoteStore, RemoteError> + Send + Sync;
 
-/// The packs of a remote store that is opened when the first range is needed. If opening
-/// fails, the next call tries again.
+/// The packs of a remote store, which the first needed range opens. If opening fails, the next call
+/// tries again.
 pub struct LazyRemotePacks {
     connect: Box<OpenRemote>,
     waiting: BlockingContext,
@@ -65,13 +65,13 @@ impl RemoteFrames for LazyRemotePacks {
     }
 
     fn location(&self, pack: PackId) -> Option<String> {
-        // Opening the store only for this would be wrong: no pack was read from it yet.
+        // Do not open the store only for its location: no pack was read from it yet.
         let packs = self.packs.lock();
         packs.as_ref()?.location(pack)
     }
 
     fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
-        // An error is reported by the `read` that follows.
+        // The `read` that follows reports an error.
         if let Ok(packs) = self.packs() {
             packs.prefetch(ranges);
         }

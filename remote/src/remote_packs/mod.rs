@@ -1,10 +1,9 @@
-//! Reads frames of packs in a remote store, with prefetch. A local store uses it as its
-//! [`RemoteFrames`] source, from several threads.
+//! Reads frames of packs in a remote store, with prefetch. [`RemotePacks`] is the [`RemoteFrames`]
+//! source of a local store, for several threads.
 //!
-//! Announced ranges are planned, merged and requested at once, up to a limit of bytes in
-//! flight or fetched. The next batch starts as ranges are read. A range that was not
-//! announced is requested when a thread reads it. A range that was read stays in a small
-//! cache for other readers.
+//! It requests announced ranges at once, planned and merged, up to a limit of bytes in flight or
+//! fetched. Reads make room for the next batch. A read of an unannounced range sends a request of
+//! its own. A range stays in a small cache for other readers after its first read.
 //!
 //! Reads block, so they must not run on a thread of the async runtime.
 
@@ -42,16 +41,16 @@ use crate::{
 /// Limit for the bytes of ranges that are in flight or fetched but not read.
 const HELD_BYTES: u64 = 48 << 20;
 
-/// Longest request if it completes the list of announced ranges. Long, so that the start of
-/// a clone needs few requests.
+/// Maximum length of a request that completes the list of announced ranges. Long, so that the start
+/// of a clone needs few requests.
 const REQUEST_BYTES: u64 = 16 << 20;
 
-/// Longest request if more ranges are queued. Shorter, because several share the link and
-/// each response is in memory twice while it is split into ranges.
+/// Maximum length of a request if more ranges are queued. Shorter, because several requests share
+/// the link, and each response is in memory twice while it is split into ranges.
 const REQUEST_OF_MANY_BYTES: u64 = 8 << 20;
 
-/// A range of at least this length does not stay in the cache if the store keeps the
-/// contents itself: returning a shared range would cost a copy.
+/// If the store itself keeps contents, ranges of at least this length do not stay in the cache:
+/// returning a shared range would cost a copy.
 const LONG_BYTES: u64 = 2 << 20;
 
 /// Interval at which a waiting thread polls the stop flag.
@@ -60,12 +59,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Returns true if the user asked to stop.
 pub type StopCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How a thread waits for the network: the runtime of the requests and a stop flag.
+/// The runtime and the stop flag of a thread that waits for requests.
 #[derive(Clone)]
 pub struct BlockingContext {
     /// The runtime that runs the requests. It must have threads of its own.
     pub runtime: Handle,
-    /// Returns true if waiting must end.
+    /// Returns true if the wait must end.
     pub stop: StopCheck,
 }
 
@@ -115,13 +114,13 @@ impl fmt::Debug for BlockingContext {
     }
 }
 
-/// What to do with file contents after they were read. Structure is always kept.
+/// What to do with file contents after a read. The store always keeps structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentRetention {
-    /// Store them locally.
+    /// Store the contents locally.
     #[default]
     Keep,
-    /// Drop them; the next read fetches them again.
+    /// Drop the contents; the next read fetches them again.
     Forget,
 }
 
@@ -153,7 +152,7 @@ impl RemotePacks {
         Self::with_shared_budget(remote, waiting, &PrefetchBudget::new(u64::MAX))
     }
 
-    /// As [`Self::new`], with a budget that is shared with other `RemotePacks`.
+    /// Creates a reader like [`Self::new`], with a budget that it shares with other `RemotePacks`.
     pub fn with_shared_budget(
         remote: &RemoteStore,
         waiting: BlockingContext,
@@ -189,7 +188,7 @@ impl RemotePacks {
         Self { shared, contents: ContentRetention::Keep, mirror: None }
     }
 
-    /// Sets what to do with contents after they were read.
+    /// Sets what to do with contents after a read.
     #[must_use]
     pub fn with_content_retention(self, contents: ContentRetention) -> Self {
         Self { contents, ..self }
@@ -248,7 +247,7 @@ impl RemoteFrames for RemotePacks {
         };
         let Some(dir) = &self.mirror else { return Vec::new() };
         self.shared.refresh_index(dir);
-        // If the mirror cannot be read, the caller reports the damage.
+        // Without a readable mirror, the caller reports the damage.
         find(dir).unwrap_or_default()
     }
 
@@ -294,7 +293,7 @@ impl PacksInner {
     }
 
     /// Reads the new files of the index, once: a repair may have uploaded copies since the mirror
-    /// in `dir` was filled. If that fails, the copies that the mirror knows remain.
+    /// in `dir` was filled. After a failure, the mirror still knows the earlier copies.
     fn refresh_index(&self, dir: &Path) {
         self.refreshed.call_once(|| {
             let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
@@ -327,15 +326,15 @@ impl PacksInner {
         }
     }
 
-    /// Sends the requests for a batch of ranges that are already marked as in flight. The
-    /// caller must not hold the lock: a runtime that has shut down drops the task at once,
-    /// and dropping [`JobArrivals`] takes the lock.
+    /// Sends the requests for a batch of ranges that are already marked as in flight. The caller
+    /// must not hold the lock `held`: a runtime that has shut down drops the task at once, and
+    /// dropping [`JobArrivals`] takes that lock.
     fn start(self: &Arc<Self>, batch: Vec<PackRange>, request_bytes: u64) {
         let wanted = batch.iter().map(|key| NeededRange {
             key: format!("{OBJECTS}{}", key.pack).into(),
             range: key.start..key.end,
         });
-        // The batch was already chosen to fit the limits.
+        // The batch already fits the limits.
         let options = JobOptions { budget_bytes: u64::MAX, request_bytes, ..JobOptions::default() };
         let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
         let planner = RangePlanner::new(fetch, Arc::clone(&self.link), options);
@@ -371,15 +370,14 @@ impl JobArrivals {
     fn arrive(&mut self, position: usize, bytes: Result<bytes::Bytes, ReadError>) -> bool {
         let key = std::mem::replace(&mut self.left[position], PackRange::NONE);
         let Some(shared) = self.shared.upgrade() else { return false };
-        // Copied, because a slice would keep the whole response in memory.
+        // Copy the piece, because a slice would keep the whole response in memory.
         shared.arrive(key, bytes.map(|bytes| Arc::new(bytes.to_vec())));
         true
     }
 }
 
 impl Drop for JobArrivals {
-    /// Fails the ranges that are left, so that no thread waits for ever if the runtime
-    /// ends.
+    /// Fails the remaining ranges, so that no thread waits for ever if the runtime ends.
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         for key in self.left.drain(..).filter(|key| *key != PackRange::NONE) {

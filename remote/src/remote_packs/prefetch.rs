@@ -12,22 +12,20 @@ use snap_core::base::id::PackId;
 use super::budget::{HeldBytes, PrefetchBudget};
 use crate::{ranges::ReadError, store::OBJECTS};
 
-/// The next batch starts only when this many bytes fit. Otherwise each request would be as
-/// short as the range that was read last.
+/// Minimum room for the next batch. With less, each request would be as short as the last read
+/// range.
 const LEAST_BATCH_BYTES: u64 = 8 << 20;
 
-/// Capacity of the cache for ranges that were already read by one reader.
+/// Capacity of the cache for ranges that one reader has already read.
 const SPENT_BYTES: u64 = 8 << 20;
 
-/// After this many reads in a row that had to bypass the queue, the prefetched ranges are
-/// taken for unneeded and dropped.
+/// Number of reads in a row that bypass the queue, after which prefetched ranges count as unneeded
+/// and are dropped.
 const OUT_OF_TURN: u32 = 8;
 
-/// If no range was read for this long, prefetched ranges may be evicted for other members
-/// of the budget.
+/// Time without a read after which other members of the budget may evict prefetched ranges.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A range of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PackRange {
     pub(super) pack: PackId,
@@ -36,7 +34,7 @@ pub(super) struct PackRange {
 }
 
 impl PackRange {
-    /// A placeholder for a range that has arrived. It is empty, so no request ever has it.
+    /// A placeholder for a range that has arrived. No request has this empty range.
     pub(super) const NONE: Self = Self { pack: PackId::from_bytes([0; 32]), start: 1, end: 0 };
 
     pub(super) fn bytes(self) -> u64 {
@@ -48,7 +46,6 @@ impl PackRange {
     }
 }
 
-/// The state of a range.
 #[derive(Debug)]
 enum RangeState {
     /// Announced, but not requested yet.
@@ -58,7 +55,7 @@ enum RangeState {
     Fetched(Arc<Vec<u8>>),
     /// Read at least once; kept in the cache for other readers.
     Read(Arc<Vec<u8>>),
-    /// Failed. The error is kept until every waiting thread has received it.
+    /// Failed. The error stays until every waiting thread has received it.
     Failed(ReadError),
 }
 
@@ -75,7 +72,7 @@ pub(super) enum ReadStep {
     Failed(ReadError),
     /// The thread must send a request, then wait.
     Request,
-    /// Another request is in flight: the thread must only wait.
+    /// A request is in flight: the thread must only wait.
     InFlight,
 }
 
@@ -93,7 +90,7 @@ pub(super) struct PrefetchState {
     /// Bytes of ranges that are in flight or fetched but not read.
     held_bytes: HeldBytes,
     most_bytes: u64,
-    /// Reads in a row that had to bypass the queue.
+    /// Number of reads in a row that had to bypass the queue.
     out_of_turn: u32,
     /// Time of the last announcement or read.
     used: Instant,
@@ -135,11 +132,10 @@ impl PrefetchState {
         self.queued_bytes > 0
     }
 
-    /// Returns the bytes that would be requested now if the budget had room for all of
-    /// them.
+    /// Returns the number of bytes to request now if the budget has enough room.
     pub(super) fn wanted_bytes(&self) -> u64 {
         match (self.queued_bytes, self.most_bytes.saturating_sub(self.held_bytes.bytes)) {
-            // A range longer than the limit is requested alone.
+            // If a range is longer than the limit, request only this range.
             (queued, _) if self.held_bytes.bytes == 0 => queued.min(self.most_bytes.max(1)),
             (queued, room) => queued.min(room),
         }
@@ -150,7 +146,8 @@ impl PrefetchState {
     pub(super) fn next_batch(&mut self, others_leave: u64) -> Vec<PackRange> {
         let held = self.held_bytes.bytes;
         let room = self.most_bytes.saturating_sub(held).min(others_leave);
-        // Waits for room for a long batch, unless nothing is held whose reading would make room.
+        // Wait for room for a long batch, unless there are no held ranges that a read could
+        // release.
         let worth_it = room >= LEAST_BATCH_BYTES.min(self.queued_bytes) || held == 0;
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -159,7 +156,7 @@ impl PrefetchState {
                 self.queue.pop_front();
                 continue;
             }
-            // A range longer than the whole limit is requested alone.
+            // If a range is longer than the whole limit, request only this range.
             let alone = held == 0 && batch.is_empty() && key.bytes() <= others_leave;
             if bytes + key.bytes() > room && !alone {
                 break;
@@ -186,15 +183,15 @@ impl PrefetchState {
         self.held_bytes.add(key.bytes());
     }
 
-    /// Returns the next step for a thread that reads `key`. `waited` says whether the
-    /// thread is already counted as waiting for it.
+    /// Returns the next step for a thread that reads `key`. `waited` is true if the thread already
+    /// counts as waiting.
     ///
     /// The thread counts as waiting until it receives [`ReadStep::Fetched`] or
     /// [`ReadStep::Failed`].
     pub(super) fn next_step(&mut self, key: PackRange, waited: bool) -> ReadStep {
         self.used = Instant::now();
         let Some(slot) = self.slots.get_mut(&key) else {
-            // The range is unknown, or another reader took it and it was evicted since.
+            // The range is unknown, or was evicted after another reader took it.
             self.set_in_flight(key);
             self.wait(key);
             return ReadStep::Request;
@@ -244,7 +241,7 @@ impl PrefetchState {
         }
     }
 
-    /// Removes a thread from the count of waiting threads: it has given up.
+    /// Removes a thread that has given up from the count of waiting threads.
     pub(super) fn end_wait(&mut self, key: PackRange) {
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.waiting -= 1;
@@ -289,12 +286,11 @@ impl PrefetchState {
         }
     }
 
-    /// Removes a range that was read and found damaged. A thread that still waits for it
-    /// does not get the damaged bytes: the first such thread sends a new request.
+    /// Removes a range whose bytes a reader found damaged. Threads that still wait for the range do
+    /// not get these bytes: the first such thread sends a new request.
     pub(super) fn discard(&mut self, key: PackRange) {
         let Some(slot) = self.slots.get_mut(&key) else { return };
-        // If the range has been fetched again since, its new bytes are not known to be
-        // damaged.
+        // After another fetch of the range, the new bytes are not known to be damaged.
         if !matches!(slot.phase, RangeState::Read(_)) {
             return;
         }
@@ -322,7 +318,7 @@ impl PrefetchState {
         let Some(key) = self.spent.pop_front() else { return false };
         let is_wanted = self.slots.get(&key).is_some_and(|slot| slot.waiting > 0);
         if is_wanted {
-            // The waiting threads are about to read it.
+            // The waiting threads will read it now.
             self.spent.push_back(key);
             return false;
         }
@@ -331,8 +327,8 @@ impl PrefetchState {
         true
     }
 
-    /// Evicts up to `bytes` bytes: read ranges first. If no thread has read for [`IDLE`],
-    /// also drops every unread range and every announcement.
+    /// Evicts about `bytes` bytes of read ranges. If they are not enough and no thread has read for
+    /// [`IDLE`], also drops every unread range and every announcement.
     pub(super) fn make_room(&mut self, bytes: u64) {
         let before = self.spent_bytes.bytes;
         for _ in 0..self.spent.len() {
@@ -429,7 +425,7 @@ mod tests {
             assert!(matches!(held.next_step(key(number), false), ReadStep::Request));
         }
         assert!(!held.next_batch(u64::MAX).is_empty());
-        // A dropped range is requested again when it is read.
+        // The next read of a dropped range requests it again.
         assert!(matches!(held.next_step(key(0), false), ReadStep::Request));
     }
 
@@ -476,7 +472,7 @@ mod tests {
         assert!(is_here(&held.next_step(key(0), true)));
         held.discard(key(0));
         assert!(matches!(held.next_step(key(0), true), ReadStep::Request));
-        // These are new bytes, not the damaged ones.
+        // The bytes are new, not the damaged ones.
         come(&mut held, &batch);
         held.discard(key(0));
         assert!(is_here(&held.next_step(key(0), true)));

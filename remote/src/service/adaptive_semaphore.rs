@@ -1,10 +1,10 @@
-//! Adaptive concurrency limit: halved when the service reports too many requests, and raised by
+//! Adaptive concurrency limit. It halves when the service reports too many requests, and rises by
 //! one after each [`STEP`] successful requests.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Successful requests before the limit is raised by one.
+/// Number of successful requests before the limit rises by one.
 const STEP: u32 = 8;
 
 /// A semaphore whose limit follows the answers of the service.
@@ -19,7 +19,7 @@ pub(super) struct AdaptiveSemaphore {
 struct SemaphoreState {
     in_flight: usize,
     limit: usize,
-    /// Successful requests since the limit last changed.
+    /// Number of successful requests since the limit last changed.
     successes: u32,
 }
 
@@ -41,7 +41,7 @@ impl AdaptiveSemaphore {
     /// Waits for a permit.
     pub(super) async fn acquire(&self) -> RequestPermit<'_> {
         loop {
-            // Created before the check, so that a permit released in between is not missed.
+            // Create this before the check, so as not to miss a permit that is released in between.
             let free = self.free.notified();
             {
                 let mut state = self.state.lock();
@@ -54,7 +54,6 @@ impl AdaptiveSemaphore {
         }
     }
 
-    /// Returns the current limit.
     #[cfg(test)]
     fn limit(&self) -> usize {
         self.state.lock().limit
@@ -75,7 +74,7 @@ impl RequestPermit<'_> {
     /// Reports that the service refused the request as too many.
     pub(super) fn throttled(&self) {
         let mut state = self.0.state.lock();
-        // Concurrent requests that are refused together lower the limit only once.
+        // Several refusals without a success in between lower the limit only once.
         if state.successes > 0 || state.limit == self.0.most {
             (state.limit, state.successes) = ((state.limit / 2).max(1), 0);
         }

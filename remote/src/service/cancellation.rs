@@ -1,4 +1,4 @@
-//! A cancellation token that is polled.
+//! A cancellation token, which the client polls.
 
 use std::{fmt, future::Future, future::pending, sync::Arc, time::Duration};
 

@@ -1,12 +1,12 @@
 //! A client that retries requests with exponential backoff.
 //!
-//! A request waits for a permit of the `AdaptiveSemaphore`, which limits concurrency to what the
-//! service seems to bear, and for the byte rate limits. After a temporary error it is retried after
-//! the pause that the service requests, or else with backoff and jitter, so that many clients do
-//! not retry at the same time. A stop request interrupts a pause.
+//! A request waits for a permit of the `AdaptiveSemaphore`, which adapts concurrency to the
+//! service, and for the byte rate limits. After a temporary error, the client waits for the pause
+//! that the service requests, or else with backoff and jitter, so that many clients do not retry at
+//! the same time. A stop request interrupts a pause.
 //!
-//! If the reply to a write is lost, its result is unknown. Objects are named by their content, so
-//! writing them again is idempotent. A caller that swaps a ref has to read it back (see `refs`).
+//! If the reply to a write is lost, its result is unknown. The key of an object is its hash, so
+//! another write is idempotent. A caller that swaps a ref has to read it back (see `refs`).
 
 mod listing;
 mod parts;
@@ -43,8 +43,8 @@ use super::{
     upload_notes::UploadNotes,
 };
 
-/// Largest file that is uploaded in one request if the service supports multipart uploads, too. A
-/// push of a few MiB then needs one request instead of five.
+/// Maximum length of a file for an upload in one request, even if the service supports multipart
+/// uploads. A push of a few MiB then needs one request instead of five.
 pub const WHOLE_BYTES: u64 = 48 << 20;
 
 /// Length of one part of a multipart upload.
@@ -56,12 +56,13 @@ const HELD_PAGES: u64 = (96 << 20) / PAGE_BYTES;
 /// Bytes of a page, the unit of one permit of that limit.
 const PAGE_BYTES: u64 = 64 << 10;
 
-/// Concurrent multipart uploads. Each holds one part while it waits for memory for the next, so
-/// the limit must leave memory for one more part: otherwise uploads could deadlock.
+/// Maximum number of concurrent multipart uploads. Each holds one part while it waits for memory
+/// for the next, so [`HELD_PAGES`] must have room for one more part: otherwise uploads could
+/// deadlock.
 const UPLOADS: usize = 2;
 
-/// Timeout for cleanup after a stop request, and for aborting uploads of killed processes. The
-/// next push aborts an upload that is left then.
+/// Timeout for cleanup after a stop request, and for aborting uploads of killed processes. The next
+/// push aborts the uploads that remain.
 const CLEARING: Duration = Duration::from_secs(5);
 
 /// Timeout of one attempt at a store on this machine.
@@ -70,20 +71,21 @@ const LOCAL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// Limits and timeouts of requests.
 #[derive(Clone, Debug)]
 pub struct RequestPolicy {
-    /// Attempts for each request, including the first.
+    /// Maximum number of attempts for each request, including the first.
     pub attempts: u32,
     /// The first pause between two attempts. It doubles after each attempt.
     pub pause: Duration,
-    /// The longest pause, unless the service asks for a longer one.
+    /// Maximum pause, unless the service asks for a longer one.
     pub longest_pause: Duration,
     /// Timeout of one attempt, plus the time that its bytes need at `least_rate`.
     pub timeout: Duration,
-    /// The lowest transfer rate that an attempt allows for, in bytes a second.
+    /// Lowest expected transfer rate, in bytes a second.
     pub least_rate: u64,
-    /// How long a request is retried while the service asks to come back later, however often it
-    /// asks. Such retries do not count as attempts.
+    /// Total time for retries at times that the service requests. Such retries do not count as
+    /// attempts.
     pub busy: Duration,
-    /// Most concurrent requests. 192 allow 500 scattered ranges to take three round trips.
+    /// Maximum number of concurrent requests. With 192, 500 scattered ranges take three round
+    /// trips.
     pub requests: usize,
     /// Rate limits of uploads and of downloads, in bytes a second.
     pub limits: (Option<u64>, Option<u64>),
@@ -120,7 +122,7 @@ pub struct Client {
     /// Permits for multipart uploads.
     uploads: Arc<Semaphore>,
     notes: UploadNotes,
-    /// Set once the uploads of killed processes were aborted.
+    /// Set once this client has aborted the uploads of killed processes.
     has_aborted_left: Arc<OnceCell<()>>,
 }
 
@@ -130,7 +132,7 @@ impl Client {
         let gauge =
             Arc::new(AdaptiveSemaphore::new(policy.requests.min(service.max_concurrency())));
         let pace = Arc::new(BandwidthLimits::new(policy.limits));
-        // All concurrent requests share the rate limit, so each may get only a fraction of it.
+        // All concurrent requests share the rate limit, so each may get only a fraction.
         let shared = pace.rate().map_or(u64::MAX, |rate| rate / policy.requests.max(1) as u64);
         let policy = RequestPolicy { least_rate: policy.least_rate.min(shared), ..policy };
         Self {
@@ -176,8 +178,7 @@ impl Client {
         self.service.conditions()
     }
 
-    /// Returns the conditions that can be sent with a write, whether or not the service honours
-    /// them.
+    /// Returns the conditions that a write can carry, even if the service ignores them.
     pub fn takes_conditions(&self) -> ConditionalWrites {
         self.service.takes_conditions()
     }
@@ -198,7 +199,7 @@ impl Client {
         self.service.has_folders()
     }
 
-    /// Returns true if a store must be created before anything else is written to it.
+    /// Returns true if a client must create a store before it writes anything else to it.
     pub fn must_create_store_first(&self) -> bool {
         self.service.must_create_store_first()
     }
@@ -255,8 +256,8 @@ impl Client {
         self.retry("write", key, length, write).await
     }
 
-    /// Writes an object. An attempt without a definite answer is counted in `open`, because the
-    /// service may still carry it out later.
+    /// Writes an object. Counts attempts without a definite answer in `open`, because the service
+    /// may still carry them out later.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
@@ -296,8 +297,8 @@ impl Client {
         self.retry("remove", key, 0, || self.service.remove(key)).await
     }
 
-    /// Removes an object that must not be left behind. After a stop request it still makes one
-    /// attempt, with a short timeout.
+    /// Removes an object that must not remain. After a stop request, still makes one attempt, with
+    /// a short timeout.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
@@ -305,7 +306,7 @@ impl Client {
         self.clean_up(("remove", key), || self.service.remove(key)).await
     }
 
-    /// Runs a cleanup. After a stop request it makes one more attempt, within [`CLEARING`].
+    /// Runs a cleanup. After a stop request, makes one more attempt, within [`CLEARING`].
     async fn clean_up<F>(
         &self,
         (operation, key): (&'static str, &str),
@@ -339,16 +340,16 @@ impl Client {
         shielded(work).await
     }
 
-    /// Removes those of the objects that exist.
+    /// Removes objects; skips those that do not exist.
     ///
     /// # Errors
-    /// [`ServiceError`] of the last attempt; some objects may be removed by then.
+    /// [`ServiceError`] of the last attempt; some objects may be gone then.
     pub async fn remove_many(&self, keys: &[String]) -> Result<(), ServiceError> {
         let first = keys.first().map_or("", String::as_str);
         self.retry("remove", first, 0, || self.service.remove_many(keys)).await
     }
 
-    /// Returns how many objects [`Client::remove_many`] removes in one request.
+    /// Returns the maximum number of objects that [`Client::remove_many`] removes in one request.
     pub fn max_removals_per_request(&self) -> usize {
         self.service.max_removals_per_request()
     }
@@ -358,19 +359,20 @@ impl Client {
         self.service.resumable_upload(key, length).is_some()
     }
 
-    /// Returns true if a file of this length is uploaded in parts.
+    /// Returns true if the client uploads a file of this length in parts.
     pub fn takes_parts(&self, key: &str, length: u64) -> bool {
         length > WHOLE_BYTES && self.service.upload(key, Arc::default()).is_some()
     }
 
     /// Writes a file as an object, and replaces an existing one.
     ///
-    /// A file longer than [`WHOLE_BYTES`] is uploaded in parts, or as a stream if the service has
-    /// no multipart uploads. If the service keeps partial uploads, an interrupted one is resumed.
-    /// A failed multipart upload is aborted. All concurrent uploads together hold a small number
-    /// of parts in memory.
+    /// Uploads a file longer than [`WHOLE_BYTES`] in parts, or as a stream if the service has no
+    /// multipart uploads. Resumes an interrupted upload if the service keeps partial uploads.
+    /// Aborts a failed multipart upload. All concurrent uploads together hold a small number of
+    /// parts in memory.
     ///
-    /// A pack is hashed as it is read; in an upload to a snap server, the server hashes it.
+    /// The client hashes a pack during the read, except for a snap server, which itself hashes
+    /// received packs.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt; [`FailureReason::Damaged`] if a pack does not hash to
@@ -388,7 +390,7 @@ impl Client {
         }
         if length <= WHOLE_BYTES {
             let bytes = self.read_file_part(key, path, 0..length).await?;
-            // The bytes that were hashed are the bytes that are sent.
+            // Hash the same bytes that the request sends.
             check_hash(key, blake3::hash(&bytes)).map_err(|error| self.at_location(error))?;
             self.check_not_stopped(key, progress)?;
             self.write(key, bytes, WriteCondition::Always).await?;
@@ -420,7 +422,7 @@ impl Client {
                 self.clean_up(("write", key), abort).await
             }
         };
-        // An upload that could not be aborted is left to the next push.
+        // The next push aborts an upload that remains.
         if ended.is_ok() {
             note.remove();
         }
@@ -451,12 +453,12 @@ impl Client {
     /// Waits until the rate limit allows `bytes` more, unless the service applies it itself.
     async fn limit_upload(&self, bytes: u64) {
         if !self.service.applies_rate_limits() {
-            // A stop request is noticed by the attempt that follows.
+            // The next attempt notices a stop request.
             let _ = self.stop.run_until_cancelled(self.rate_limits.up.take(bytes)).await;
         }
     }
 
-    /// As [`Self::limit_upload`], for bytes that were received.
+    /// Waits like [`Self::limit_upload`], for received bytes.
     async fn limit_download(&self, bytes: u64) {
         if !self.service.applies_rate_limits() {
             let _ = self.stop.run_until_cancelled(self.rate_limits.down.take(bytes)).await;
@@ -513,15 +515,14 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        // A store on this machine answers only when its work is done. That work may be to check
-        // everything that was sent.
+        // A store on this machine answers only after its work, such as a check of all sent data.
         let is_here = self.service.local_store().is_some();
         let patience = match is_here {
             true => LOCAL_PATIENCE,
             false => self.policy.timeout + transfer_time(bytes, self.policy.least_rate),
         };
         let mut pause = self.policy.pause;
-        // Upper bound for the time that `tries` more attempts take.
+        // Returns the maximum time that `tries` more attempts take.
         let left = |pause: Duration, tries: u32| {
             let pauses = (0..tries)
                 .map(|n| (pause * 2_u32.saturating_pow(n)).min(self.policy.longest_pause));
@@ -546,8 +547,8 @@ impl Client {
                 Err(error) => error,
             };
             record_outcome(turn, error.reason);
-            // If the service says when to come back, the request is retried then, within the
-            // limit of `busy`. A caller that allows one attempt handles that itself.
+            // Retry at the time that the service requests, within the limit of `busy`. A caller
+            // that allows only one attempt handles such requests itself.
             let is_busy = tries > 1 && busy.may_retry(&error);
             number += u32::from(!is_busy);
             if !error.reason.is_temporary() || number >= tries {
@@ -566,7 +567,7 @@ impl Client {
     }
 }
 
-/// The time limit for retries that a service asks for.
+/// The total time limit for retries that a service asks for.
 pub(super) struct RetryAfterLimit {
     patience: Duration,
     since: Option<tokio::time::Instant>,
@@ -577,8 +578,8 @@ impl RetryAfterLimit {
         Self { patience, since: None }
     }
 
-    /// Returns true if the service asked to come back within the time that is left. Starts the
-    /// time limit at the first such error.
+    /// Returns true if the service asks for a retry within the remaining time. Starts the time
+    /// limit at the first such error.
     pub(super) fn may_retry(&mut self, error: &ServiceError) -> bool {
         let Some(wait) = error.retry_after.filter(|_| error.reason.is_temporary()) else {
             return false;
@@ -587,7 +588,7 @@ impl RetryAfterLimit {
         wait <= self.remaining()
     }
 
-    /// Returns the time that is left.
+    /// Returns the remaining time.
     pub(super) fn remaining(&self) -> Duration {
         let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         self.patience.saturating_sub(waited)
@@ -616,7 +617,7 @@ fn timeout_error(operation: &'static str, key: &str, patience: Duration) -> Serv
 
 /// Returns a random pause between half of `pause` and all of it.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    // Each new state has other random keys, so it is a source of randomness.
+    // Each `RandomState` has other random keys, so it is a source of randomness.
     let random = RandomState::new().hash_one(std::process::id()) % 1024;
     pause / 2 + pause.mul_f64(random as f64 / 2048.0)
 }

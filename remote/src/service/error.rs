@@ -41,7 +41,7 @@ pub enum FailureReason {
     Unsupported,
     /// The service rejects the request as invalid or not allowed.
     Refused,
-    /// The local file to be written does not hash to its name.
+    /// The local file to write does not hash to its name.
     Damaged,
     /// The server reports that its store is damaged.
     DamagedThere,
@@ -54,13 +54,13 @@ pub enum FailureReason {
 }
 
 impl FailureReason {
-    /// Returns true if the same request may succeed when it is retried.
+    /// Returns true if a retry of the same request may succeed.
     pub fn is_temporary(self) -> bool {
         matches!(self, Self::Busy | Self::Temporary | Self::Unreachable)
     }
 
-    /// Returns true if the service has finished the request, so that it cannot be carried out
-    /// later. That is unknown if the answer was lost.
+    /// Returns true if the service has finished the request, so that it will not carry it out
+    /// later. False if the answer may be lost.
     pub fn is_settled(self) -> bool {
         !matches!(
             self,
@@ -68,7 +68,7 @@ impl FailureReason {
         )
     }
 
-    /// Returns what a caller can do about the error.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NotFound | Self::NoBucket => ErrorKind::NotFound,
@@ -117,7 +117,7 @@ impl FailureReason {
     }
 }
 
-/// What is known about an error beyond its [`FailureReason`]. Hints depend on it, retries do not.
+/// Details about an error beyond its [`FailureReason`]. Hints depend on them, retries do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureDetail {
     /// The token may only add branches, tags and commits.
@@ -130,9 +130,9 @@ pub enum FailureDetail {
     CurrentBranch,
     /// The name of the ref would be a folder of an existing ref, or the reverse.
     NameConflict,
-    /// As [`Self::NameConflict`], but the other ref was deleted, and the service keeps its name.
+    /// Like [`Self::NameConflict`], but the other ref was deleted, and the service keeps its name.
     NameReserved,
-    /// The remote store is a partial clone, and lacks what the push refers to.
+    /// The remote store is a partial clone, and lacks objects that the push refers to.
     PartialClone,
 }
 
@@ -147,7 +147,7 @@ pub struct ServiceError {
     pub location: String,
     /// The kind of the error.
     pub reason: FailureReason,
-    /// The exact cause, if it is one that needs its own hint.
+    /// The exact cause, if the cause needs its own hint.
     pub detail: Option<FailureDetail>,
     /// The message of the service, without secrets; may be empty.
     pub message: String,

@@ -1,8 +1,8 @@
-//! A folder as a service. Files become visible whole and durable, and refs are compared and
-//! swapped under a lock.
+//! A folder as a service. Files become visible whole and durable, and a lock protects the
+//! compare-and-swap of refs.
 //!
-//! It does not use OpenDAL. OpenDAL syncs files but not their folders, and its put-if-absent lets
-//! most of several racing writers win.
+//! This service does not use OpenDAL, which syncs files but not their folders, and whose
+//! put-if-absent lets several racing writers win.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -39,10 +39,10 @@ use super::{
 /// Folder for files that do not have their final names yet.
 const TEMPORARY: &str = "tmp";
 
-/// Bytes of a file that are copied at a time.
+/// Number of bytes that a copy reads at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The lock file for compare-and-swap. It exists only while it is held.
+/// The lock file for compare-and-swap. Its holder deletes it on release.
 const LOCK: &str = "tmp/lock";
 
 /// A store in a folder, with objects as files.
@@ -50,18 +50,18 @@ const LOCK: &str = "tmp/lock";
 pub struct FolderService {
     root: PathBuf,
     traffic: Arc<Traffic>,
-    /// Set once the leftovers of killed pushes were removed.
+    /// Set once the service has removed the leftovers of killed pushes.
     swept: Arc<Once>,
 }
 
 impl FolderService {
-    /// Creates a service for `root`, which is created by the first write.
+    /// Creates a service for the folder `root`, which the first write creates.
     pub fn new(root: PathBuf, traffic: Arc<Traffic>) -> Self {
         Self { root, traffic, swept: Arc::new(Once::new()) }
     }
 
-    /// Returns the handle through which files of the folder are changed. New files get the
-    /// permissions of the existing packs. Fails if the packs lie in another store.
+    /// Returns the disk that changes files of the folder. New files get the permissions of the
+    /// existing packs. Fails if the link `objects` leads into a store.
     fn disk(&self) -> Result<Disk, PathError> {
         match objects_in_store(&self.root) {
             Some(target) => {
@@ -73,8 +73,8 @@ impl FolderService {
         }
     }
 
-    /// Creates a temporary file, locked until it is closed. The first call removes what killed
-    /// pushes left.
+    /// Creates a temporary file, locked until it is closed. The first call removes the leftovers of
+    /// killed pushes.
     fn temporary(&self, disk: &Disk) -> Result<NewFile, PathError> {
         let folder = self.root.join(TEMPORARY);
         disk.create_folders(&folder)?;
@@ -169,7 +169,7 @@ impl FolderService {
         let mut file = self.temporary(&disk)?;
         file.write(bytes)?;
         file.sync()?;
-        // Moving a ref, and a compare-and-swap of any other file, need the lock.
+        // A write of a ref, and a compare-and-swap of any other file, need the lock.
         let name = RefName::parse_full(key);
         let is_alone = name.is_some() || matches!(when, WriteCondition::Unchanged(_));
         let _lock = is_alone.then(|| self.lock()).transpose()?;
@@ -201,8 +201,8 @@ impl FolderService {
     /// existing ref blocks it. A ref blocks a name that is one of its parent folders, or that
     /// lies below it.
     ///
-    /// Removing a tombstone is safe. A client that read it compares with its nonce, which is
-    /// never used again, so its compare-and-swap fails. The caller must hold the lock.
+    /// Removing a tombstone is safe: its nonce is never used again, so the compare-and-swap of a
+    /// client that has read the tombstone fails. The caller must hold the lock.
     fn make_room(&self, name: &RefName, bytes: &[u8]) -> Result<(), FolderError> {
         let stands = RefText::decode(bytes).is_ok_and(|text| text.commit.is_some());
         if !stands {
@@ -247,8 +247,7 @@ impl FolderService {
         let key = other.to_string();
         let object = self.read_whole_now(&key, limits::REF_BYTES as u64)?;
         match RefText::decode(&object.bytes) {
-            // A tombstone that a newer version wrote may be its fence against this version, so
-            // it stays.
+            // Keep a tombstone of a newer version of snap, which may fence off this version.
             Ok(text) if text.commit.is_none() && text.is_writable() => {
                 Ok(self.disk()?.remove(&self.root.join(&key))?)
             }
@@ -256,14 +255,14 @@ impl FolderService {
         }
     }
 
-    /// Takes the lock for compare-and-swap. The file of a process that died is not locked,
-    /// so the next process reuses it.
+    /// Takes the lock for compare-and-swap. A dead process leaves an unlocked file, which the next
+    /// process reuses.
     fn lock(&self) -> Result<FolderLock, PathError> {
         let path = self.root.join(LOCK);
         loop {
             let file = self.disk()?.lock_file(&path)?;
             file.lock().map_err(PathError::when("lock", &path))?;
-            // The previous holder may have deleted the file after it was opened here. Then try
+            // The previous holder may have deleted the file after this process opened it. Then try
             // again.
             if is_file_at(&file, &path)? {
                 return Ok(FolderLock { path, _file: file });
@@ -450,9 +449,9 @@ struct FolderLock {
 }
 
 impl Drop for FolderLock {
-    /// Deletes the file while it is still locked. Processes that wait for the lock notice
-    /// that their file is not the one at the path. A file that could not be deleted is
-    /// reused.
+    /// Deletes the file while it is still locked. Processes that wait for the lock notice that
+    /// their file is not the one at the path. If the deletion fails, the next process reuses the
+    /// file.
     fn drop(&mut self) {
         let _ = fs_err::remove_file(&self.path);
     }
@@ -482,7 +481,7 @@ impl FolderError {
             Self::Disk(error) => {
                 let what = match error.source.kind() {
                     io::ErrorKind::InvalidInput if operation == "read" => FailureReason::NotAFile,
-                    // A ref may be the name of a folder with other refs.
+                    // The name of a ref may be that of a folder with other refs.
                     io::ErrorKind::IsADirectory
                         if operation == "read" && !key.starts_with(REFS) =>
                     {

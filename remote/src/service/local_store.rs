@@ -8,16 +8,16 @@
 //! | `index/…` | one index file for each pack, built from its footer |
 //!
 //! A local store has no index files, because each pack in its `objects/` is part of it: a pack gets
-//! its name there after everything that it refers to. Packs that are damaged, unreadable or partial
-//! are not listed. Objects that only they hold appear missing, not wrong. While this service exists
-//! it keeps packs from being merged away, if this user may lock the store.
+//! its name there after everything that it refers to. The service does not list damaged, unreadable
+//! or partial packs. Objects in no other pack appear missing, not wrong. The service keeps packs
+//! from being merged away while it exists, if this user may lock the store.
 //!
-//! Writes are checked as a server checks them, since later commits rely on each object in
-//! `objects/`. A pack is checked and [staged]. It becomes part of the store with the index file
-//! that lists it, if everything that it refers to is there. A ref moves under the store's own
-//! lock, with a line in its log, to a commit that is complete. Files of the project and its base
-//! stay as they are: the next commit there reports that the branch has moved. A write of `HEAD`
-//! repairs it if it is lost or damaged.
+//! The service checks writes like a server, since later commits rely on each object in `objects/`.
+//! It checks and [stages][staged] a pack. The index file that lists the pack makes it part of the
+//! store, if the store has everything that the pack refers to. A ref moves under the store's own
+//! lock, with a line in its log, to a complete commit. Files of the project and its base stay as
+//! they are: the next commit there reports that the branch has moved. A write of `HEAD` repairs a
+//! lost or damaged `HEAD`.
 //!
 //! [staged]: snap_core::ops::staging_area
 
@@ -72,15 +72,15 @@ pub struct LocalStore {
 #[derive(Debug)]
 struct LocalStoreInner {
     dir: PathBuf,
-    /// False if not even an empty lock file may be created.
+    /// False if the service must not even create an empty lock file.
     may_create_lock: bool,
     /// The packs that the listed index files describe, by name of the file.
     files: Mutex<BTreeMap<String, PackId>>,
-    /// Keeps packs from being merged away. Taken by the first listing of the index.
+    /// Pin that keeps packs from being merged away. The first listing of the index takes it.
     hold: OnceLock<Option<PackPin>>,
-    /// Name for the logs of refs that move.
+    /// Name of the user in the logs of moved refs.
     who: String,
-    /// Opened by the first push.
+    /// The open store, set by the first push.
     target: Mutex<Option<Arc<OpenStore>>>,
 }
 
@@ -88,12 +88,12 @@ struct LocalStoreInner {
 #[derive(Debug)]
 struct OpenStore {
     repo: Repo,
-    /// URL of its default remote.
+    /// URL of the default remote of the store.
     origin: Option<String>,
     staged: StagingArea,
 }
 
-/// Bytes of a pack that are read at a time.
+/// Number of bytes of a pack that the service reads at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl LocalStore {
@@ -103,7 +103,7 @@ impl LocalStore {
     }
 
     /// Creates a service that only reads the store in `dir`, and creates no lock file there.
-    /// Without a lock file, packs may be merged away while they are read.
+    /// Without a lock file, another process may merge packs away during a read.
     pub fn unwritten(dir: PathBuf, traffic: Arc<Traffic>) -> Self {
         Self::with_lock(dir, ("unknown", false), traffic)
     }
@@ -231,8 +231,8 @@ impl OpenStore {
 }
 
 impl LocalStoreInner {
-    /// Returns the store, open for writing. The first call finishes the publication that a killed
-    /// push left half done.
+    /// Returns the store, open for writing. The first call finishes the publication of a killed
+    /// push.
     fn target(&self) -> Result<Arc<OpenStore>, ServiceError> {
         let mut opened = self.target.lock();
         if let Some(target) = &*opened {
@@ -246,7 +246,7 @@ impl LocalStoreInner {
         let target = Arc::new(OpenStore { staged, repo, origin: self.origin() });
         target.staged.sweep();
         match target.staged.resume_publication(&target.repo) {
-            // Staged packs that are wrong were never visible to clients, and are dropped.
+            // Staged packs with errors were never visible to clients, so drop them.
             Err(error) if !error.is_client_error() => {
                 return Err(of_staged(asked, &target, &error));
             }
@@ -301,8 +301,8 @@ impl LocalStoreInner {
         let change = RefLogMessage { time: Time::now(), who: &self.who, reason: "push" };
         let moved = refs.swap(&name, must, text.commit, &change);
         let moved = moved.map_err(|error| of_ref(("write", key), &error))?;
-        // A clone of a bare store starts with the branch that was pushed first. In a project the
-        // user chose the branch.
+        // A clone of a bare store starts with the first pushed branch. In a project, the user has
+        // chosen the branch.
         if text.commit.is_some() && target.repo.project().is_none() {
             let begun = refs.begin_head(&name, &change);
             begun.map_err(|error| of_ref(("write", key), &error))?;
@@ -346,8 +346,8 @@ impl LocalStoreInner {
             }
             let bytes = match self.outlines(&id) {
                 Ok(bytes) => bytes,
-                // The pack was merged away before packs were held, or is unreadable: list the
-                // others.
+                // The pack was merged away before this process took its pin, or is unreadable: list
+                // the others.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged) => {
                     continue;
                 }
@@ -361,7 +361,7 @@ impl LocalStoreInner {
         Ok(listed)
     }
 
-    /// Returns what a partial clone lacks.
+    /// Returns the partial packs of a partial clone, and their objects.
     fn partial_clone(&self) -> Result<Option<PartialClone>, ServiceError> {
         let has_any =
             fs_err::read_dir(self.dir.join("partial")).is_ok_and(|mut all| all.next().is_some());
@@ -405,7 +405,7 @@ impl LocalStoreInner {
         urls.get("origin").or(only).cloned()
     }
 
-    /// Lists the packs in `objects/`, whether or not a local index knows them.
+    /// Lists the packs in `objects/`, including those outside the local index.
     fn packs(&self) -> Result<Vec<PackId>, ServiceError> {
         let path = self.dir.join("objects");
         let failed = |error: std::io::Error| {
@@ -457,7 +457,7 @@ impl LocalStoreInner {
             error => failed(error),
         });
         let branch = match head? {
-            // A damaged branch is kept: the clone reports it.
+            // Keep a damaged branch; the clone reports the damage.
             Head::Branch(name) if !matches!(refs.read(&name), Ok(None)) => name.to_string(),
             Head::Branch(_) | Head::Detached(_) => {
                 let listing = refs.list_all().map_err(failed)?.refs();
@@ -743,7 +743,7 @@ impl Service for LocalStore {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move {
             let open = move || match read_config(&inner.dir) {
-                // The caller reads the settings next and reports what is wrong with them.
+                // The caller reads the settings next and reports their error.
                 Err(RepoError::Config(_)) => Ok(()),
                 _ => inner.target().map(drop),
             };

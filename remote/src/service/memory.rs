@@ -25,9 +25,9 @@ static NAMED: LazyLock<Mutex<HashMap<String, SharedObjects>>> = LazyLock::new(Mu
 #[derive(Debug)]
 pub struct MemoryService {
     objects: SharedObjects,
-    /// The conditions that it honours.
+    /// The conditions that the service honours.
     honoured: ConditionalWrites,
-    /// The conditions that it reports.
+    /// The conditions that the service reports.
     reported: ConditionalWrites,
     traffic: Arc<Traffic>,
 }
@@ -41,13 +41,13 @@ impl MemoryService {
         Self { objects, honoured: all, reported: all, traffic }
     }
 
-    /// Limits the conditions that it honours and reports.
+    /// Limits the conditions that the service honours and reports.
     #[must_use]
     pub fn with_conditions(self, conditions: ConditionalWrites) -> Self {
         Self { honoured: conditions, reported: conditions, ..self }
     }
 
-    /// Reports no conditions, although it honours them.
+    /// Makes the service report no conditions, although it honours them.
     #[must_use]
     pub fn claimed(self) -> Self {
         Self { reported: ConditionalWrites::NONE, ..self }

@@ -48,10 +48,10 @@ pub use error::{FailureDetail, FailureReason, ServiceError};
 pub use upload::{MultipartUpload, ResumableUpload, UploadProgress, UploadedBytes};
 pub use upload_notes::UploadNote;
 
-/// Most keys of one folder that a search for stores reads.
+/// Maximum number of keys of one folder that a search for stores reads.
 const FOLDER_KEYS: usize = 5000;
 
-/// Folders that a search for stores lists concurrently.
+/// Number of folders that a search for stores lists concurrently.
 const FOLDERS_AT_ONCE: usize = 16;
 
 /// The version of an object, for conditional writes: an ETag or a generation.
@@ -81,14 +81,14 @@ pub struct ListedObject {
     pub bytes: u64,
 }
 
-/// A store of which a part lies elsewhere: a clone with `--depth` or `--path`.
+/// An incomplete store: a clone with `--depth` or `--path`.
 #[derive(Clone, Debug, Default)]
 pub struct PartialClone {
-    /// The URL of its default remote, which has the rest.
+    /// The URL of the default remote, which has the rest.
     pub origin: Option<String>,
-    /// Number of its partial packs.
+    /// Number of partial packs.
     pub packs: u64,
-    /// The objects of its partial packs. Clients cannot read them there.
+    /// The objects of the partial packs. Clients cannot read them from this store.
     pub objects: HashSet<ObjectId>,
 }
 
@@ -143,7 +143,8 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// Reads a whole object. Never holds more than `most` bytes, however long the response is.
     ///
     /// # Errors
-    /// [`FailureReason::NotFound`], and [`FailureReason::TooLong`] if it is longer than `most`.
+    /// [`FailureReason::NotFound`], and [`FailureReason::TooLong`] if the object exceeds `most`
+    /// bytes.
     fn read_whole<'a>(
         &'a self,
         key: &'a str,
@@ -185,8 +186,7 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// Returns the conditions that the service honours.
     fn conditions(&self) -> ConditionalWrites;
 
-    /// Returns the conditions that can be sent with a write, whether or not the service honours
-    /// them.
+    /// Returns the conditions that a write can carry, even if the service ignores them.
     fn takes_conditions(&self) -> ConditionalWrites {
         self.conditions()
     }
@@ -195,7 +195,7 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// not an implementation of this project.
     fn must_prove_conditions(&self) -> bool;
 
-    /// Returns the number of concurrent requests that the service allows, if that is known in
+    /// Returns the number of concurrent requests that the service allows, if it is known in
     /// advance.
     fn max_concurrency(&self) -> usize {
         usize::MAX
@@ -213,7 +213,7 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns true if a store must be created before anything else is written to it.
+    /// Returns true if a client must create a store before it writes anything else to it.
     fn must_create_store_first(&self) -> bool {
         false
     }
@@ -224,19 +224,19 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns the folder of a store on this machine that commits go to, if the service is one. A
-    /// request to it takes as long as its work, so it has no network timeout.
+    /// Returns the folder of a local store on this machine, if the service is one. A request to
+    /// such a service takes as long as its work, so it has no network timeout.
     fn local_store(&self) -> Option<&Path> {
         None
     }
 
     /// Returns an identity that differs for two places with the same location, such as two disks
-    /// that are mounted in turn. It has no spaces. `-` if the service has none.
+    /// that are mounted in turn. The text has no spaces; `-` if the service has no identity.
     fn identity(&self) -> String {
         "-".to_owned()
     }
 
-    /// Returns what the store lacks, if it is a partial clone.
+    /// Returns the objects that the store lacks, if it is a partial clone.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -244,7 +244,7 @@ pub trait Service: Debug + Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Prepares the service for a push. Finishes what a killed push left half done.
+    /// Prepares the service for a push. Finishes the publication of a killed push.
     ///
     /// # Errors
     /// [`ServiceError`] if the service cannot take a push.
@@ -266,11 +266,12 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Writes the first `length` bytes of a file as an object, atomically, and replaces an
-    /// existing one. A pack is hashed as it is sent.
+    /// Writes the first `length` bytes of a file as an object, atomically, and replaces an existing
+    /// one. Hashes a pack as it sends it.
     ///
     /// # Errors
-    /// [`FailureReason::Damaged`] if a pack does not hash to its name; then it is not written.
+    /// [`FailureReason::Damaged`] if a pack does not hash to its name; the service then does not
+    /// keep it.
     fn write_file<'a>(
         &'a self,
         key: &'a str,
@@ -285,8 +286,8 @@ pub trait Service: Debug + Send + Sync + 'static {
         })
     }
 
-    /// Begins a multipart upload, or returns `None` if the service has none. Sends no request
-    /// yet. An upload that would outlive this process is recorded in `note`.
+    /// Begins a multipart upload, or returns `None` if the service has none. Sends no request yet.
+    /// Records an upload that can outlive this process in `note`.
     fn upload(&self, _key: &str, _note: Arc<UploadNote>) -> Option<Box<dyn MultipartUpload>> {
         None
     }
@@ -357,15 +358,15 @@ pub trait Service: Debug + Send + Sync + 'static {
         })
     }
 
-    /// Returns how many objects [`Service::remove_many`] removes in one request.
+    /// Returns the maximum number of objects that [`Service::remove_many`] removes in one request.
     fn max_removals_per_request(&self) -> usize {
         1
     }
 
-    /// Removes those of the objects that exist, in as few requests as the service allows.
+    /// Removes objects in as few requests as the service allows; skips those that do not exist.
     ///
     /// # Errors
-    /// [`ServiceError`]; some objects may be removed by then.
+    /// [`ServiceError`]; some objects may be gone then.
     fn remove_many<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             for key in keys {
@@ -381,7 +382,7 @@ fn too_long(key: &str, most: u64) -> ServiceError {
     ServiceError::new("read", key, FailureReason::TooLong, format!("more than {most} B"))
 }
 
-/// Checks that a pack hashes to the name in its key. Other keys are not checked.
+/// Checks that a pack hashes to the name in its key. Accepts all other keys.
 fn check_hash(key: &str, hash: blake3::Hash) -> Result<(), ServiceError> {
     let id = key.strip_prefix(keys::OBJECTS).and_then(|name| name.parse::<PackId>().ok());
     match id.is_none_or(|id| id.as_bytes() == hash.as_bytes()) {

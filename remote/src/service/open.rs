@@ -58,13 +58,13 @@ pub enum OpenError {
         /// The location.
         location: String,
     },
-    /// The region of a bucket is not known.
+    /// The region of a bucket is unknown.
     #[error("cannot use {location}: the region of the bucket is unknown")]
     NoRegion {
         /// The location.
         location: String,
     },
-    /// This build has no support for the kind of remote.
+    /// This build does not support the kind of remote.
     #[error("cannot use {location}: this build of snap does not support {}", scheme.name())]
     LeftOut {
         /// The kind of remote.
@@ -72,7 +72,7 @@ pub enum OpenError {
         /// The location.
         location: String,
     },
-    /// The store in a folder is not used.
+    /// Snap refuses the store in the folder.
     #[error(transparent)]
     Store(#[from] RepoError),
     /// The service cannot be set up.
@@ -87,7 +87,7 @@ pub enum OpenError {
 
 /// Opens the service at `location`. Sends no request yet.
 ///
-/// For S3, the usual environment variables and files are used if `secrets` has no keys.
+/// For S3 without keys in `secrets`, reads the usual environment variables and files.
 ///
 /// # Errors
 /// [`OpenError`] if an option is wrong.
@@ -133,8 +133,8 @@ pub fn open(
     }
 }
 
-/// Opens the service at `location` as [`open`] does, for a dry run: reads of a store on this
-/// machine create no lock file in it.
+/// Opens the service at `location` like [`open`], for a dry run: reads of a store on this machine
+/// create no lock file in it.
 ///
 /// # Errors
 /// As [`open`].
@@ -241,7 +241,7 @@ impl ServiceOpener<'_> {
         }
         builder = match (&self.secrets.name, &self.secrets.secret) {
             (Some(name), Some(secret)) => builder.access_key_id(name).secret_access_key(secret),
-            // Without a name, OpenDAL would look for a key elsewhere and find another account's.
+            // Without a name, OpenDAL would look elsewhere and find the key of another account.
             (None, Some(_)) => {
                 return Err(OpenError::Half { location: self.location.to_string() });
             }

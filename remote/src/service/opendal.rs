@@ -1,8 +1,8 @@
-//! Services that are reached through OpenDAL. Nothing outside of `service` uses OpenDAL.
+//! Services behind OpenDAL. No module outside of `service` uses OpenDAL.
 //!
-//! An object store writes an object atomically. A WebDAV server may truncate the final file
-//! before the first byte arrives. So each WebDAV write goes to a temporary key first, which is
-//! renamed when it is complete.
+//! An object store writes an object atomically. A WebDAV server may truncate the final file before
+//! the first byte arrives. So each WebDAV write goes to a temporary key first, and a rename follows
+//! when it is complete.
 
 use std::{
     collections::HashSet,
@@ -30,7 +30,7 @@ use super::{
     upload_notes::UploadNote,
 };
 
-/// How a service creates objects.
+/// The way in which a service creates objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteMode {
     /// A write is atomic.
@@ -42,15 +42,15 @@ enum WriteMode {
 /// A service behind an OpenDAL operator.
 #[derive(Debug)]
 pub struct OpendalService {
-    /// Covers the whole service. OpenDAL strips its own root from each listed path without a
-    /// check, so a path outside of it, as in a damaged reply, would make it panic.
+    /// The operator, whose root is that of the service. OpenDAL strips the root of an operator from
+    /// listed paths without a check, and would panic at another path in a damaged reply.
     operator: Operator,
     /// Prefix of each key: empty, or a folder with a final slash.
     root: String,
     write_mode: WriteMode,
     /// False if the service ignores conditions, whatever the operator says.
     keeps_conditions: bool,
-    /// Most objects in a listing.
+    /// Maximum number of objects in a listing.
     most_listed: usize,
 }
 
@@ -75,19 +75,19 @@ impl OpendalService {
         Self { root: parts.flat_map(|part| [part, "/"]).collect(), ..self }
     }
 
-    /// Sets the most objects in a listing.
+    /// Sets the maximum number of objects in a listing.
     #[must_use]
     pub fn listing_at_most(self, most: usize) -> Self {
         Self { most_listed: most, ..self }
     }
 
-    /// Writes through temporary keys, because a write may be cut short.
+    /// Makes writes go through temporary keys, because a write may be cut short.
     #[must_use]
     pub fn with_renamed_writes(self) -> Self {
         Self { write_mode: WriteMode::Renamed, ..self }
     }
 
-    /// Uses no conditions, whatever the operator says.
+    /// Makes the service use no conditions, whatever the operator says.
     #[must_use]
     pub fn without_conditions(self) -> Self {
         Self { keeps_conditions: false, ..self }
@@ -131,7 +131,7 @@ impl OpendalService {
 }
 
 impl OpendalService {
-    /// Returns the temporary key for writing `key`, or `None` if it is written in place.
+    /// Returns the temporary key for a write of `key`, or `None` if the write is in place.
     fn temporary_key(&self, key: &str) -> Option<String> {
         (self.write_mode == WriteMode::Renamed).then(|| temporary_key::of(key)).flatten()
     }
@@ -150,7 +150,8 @@ impl OpendalService {
         };
         let Err(error) = result else { return Ok(()) };
         let _ = self.remove(aside).await;
-        // Not every server replaces on rename. An object named by its hash need not be replaced.
+        // Not every server replaces on rename. An existing object under the name of its hash is as
+        // good.
         match temporary_key::is_content_addressed(key)
             && self.length(key).await.is_ok_and(|found| found == Some(length))
         {
@@ -159,9 +160,9 @@ impl OpendalService {
         }
     }
 
-    /// Renames a temporary object of this length. A server may answer with 201 or 204 although it
-    /// did nothing, and a proxy with 200 for any request, so the object is looked up. The writer of
-    /// a ref reads it back itself.
+    /// Renames a temporary object of this length, then looks up the result: a server may answer
+    /// with 201 or 204 although it did nothing, and a proxy with 200 for any request. The writer of
+    /// a ref reads the ref back itself.
     async fn rename(&self, (aside, key): (&str, &str), length: u64) -> Result<(), ServiceError> {
         let (result, reply) =
             HttpReply::of(self.operator.rename(&self.path(aside), &self.path(key))).await;
@@ -204,8 +205,8 @@ impl OpendalService {
         }
     }
 
-    /// Checks that an object was written. A proxy may answer with 200 for any request, so if the
-    /// answer has no version, the object is looked up.
+    /// Checks that the service has written an object. A proxy may answer with 200 for any request,
+    /// so this looks up the object unless the answer has a version.
     async fn confirm(&self, key: &str, length: u64, answer: &Metadata) -> Result<(), ServiceError> {
         let is_told = self.write_mode == WriteMode::Renamed;
         if is_told || version_of(answer).is_some() || self.length(key).await? == Some(length) {
@@ -389,7 +390,7 @@ impl Service for OpendalService {
                 let hash = self.write_file_now(key, path, length).await?;
                 let checked = check_hash(key, hash);
                 if checked.is_err() {
-                    // Otherwise the next push would take it for the pack that its name says.
+                    // Otherwise the next push would trust the name of the wrong pack.
                     let _ = self.operator.delete(&self.path(key)).await;
                 }
                 return checked;
@@ -402,7 +403,7 @@ impl Service for OpendalService {
     }
 
     fn has_folders(&self) -> bool {
-        // Services that may truncate a file before they write it.
+        // Services with renamed writes are WebDAV servers, which have folders.
         self.write_mode == WriteMode::Renamed
     }
 
@@ -474,8 +475,8 @@ impl Service for OpendalService {
     }
 }
 
-/// Names the status in the refusal of a write by a WebDAV server. Every such status is a final
-/// answer, since the write has no condition. Only a locked file may be free later.
+/// Names the status in the refusal of a write by a WebDAV server. Each of these statuses is final,
+/// since the write has no condition. Only a locked file may be free later.
 fn refusal_with_status(error: ServiceError, reply: &HttpReply) -> ServiceError {
     use FailureReason::{Conflict, Denied, Other, Refused, Unsupported};
     let Some(status @ (403 | 405 | 409 | 412)) = reply.status else { return error };

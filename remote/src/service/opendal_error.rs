@@ -64,8 +64,8 @@ pub(super) fn service_error(
         ErrorKind::RangeNotSatisfied => FailureReason::Short,
         // The reply is complete, but the range ends after the object.
         ErrorKind::Unexpected if !error.is_temporary() && is_cut(error) => FailureReason::Short,
-        // The reply is longer than the range. A service that ignores ranges always sends the
-        // whole object.
+        // The reply is longer than the range, but it is not the whole object. A service that
+        // ignores ranges sends the whole object.
         ErrorKind::Unexpected if is_long(error) && reply.status != Some(200) => {
             FailureReason::Temporary
         }
@@ -82,7 +82,7 @@ pub(super) fn service_error(
         what => what,
     };
     let is_unreachable = what == FailureReason::Unreachable;
-    // If the code is known, it is enough. The text may name keys, so it is not shown.
+    // A known code says enough. Do not show the text, which may name keys.
     let message = match code {
         Some(FailureReason::Temporary) => "the data was damaged in transit".to_owned(),
         Some(_) => String::new(),
@@ -101,8 +101,8 @@ pub(super) fn is_garbled(reply: &str) -> bool {
     code(reply) == Some(FailureReason::Temporary)
 }
 
-/// Returns the meaning of the code in a reply. The rest of the message is ignored: it names
-/// object keys, which may contain the text of a code.
+/// Returns the meaning of the code in a reply. Ignores the rest of the message, which names object
+/// keys: they may contain the text of a code.
 fn code(message: &str) -> Option<FailureReason> {
     // The two forms: OpenDAL's debug output of a parsed reply, and the XML itself.
     let begin = ["code: \"", "<Code>"].iter().find_map(|mark| message.split_once(mark));
@@ -119,8 +119,8 @@ pub(super) fn is_long(error: &Error) -> bool {
     error.to_string().contains("too much data")
 }
 
-/// Returns the message of the service. If it is empty, or is not a message of the service but the
-/// page of a proxy, returns the status.
+/// Returns the message of the service. If the message is empty, or is the page of a proxy, returns
+/// the status instead.
 fn service_message(error: &Error, status: Option<u16>) -> String {
     let message = error.message();
     let text = match message.trim_start() {
@@ -175,7 +175,7 @@ fn printable(text: &str) -> String {
     text.trim().chars().filter(|char| !char.is_control()).take(300).collect()
 }
 
-/// Returns what is wrong with the certificate of the server, if that ended the connection.
+/// Returns the problem with the certificate of the server, if one ended the connection.
 fn certificate_problem(error: &Error) -> Option<FailureDetail> {
     let causes = iter::successors(std::error::Error::source(error), |cause| cause.source());
     causes.filter_map(tls_error).find_map(|error| match error {
@@ -191,8 +191,8 @@ fn certificate_problem(error: &Error) -> Option<FailureDetail> {
     })
 }
 
-/// Returns the TLS error that an error is or wraps. `source()` of an I/O error skips the error that
-/// it wraps.
+/// Returns the TLS error that an error is or wraps. `source()` of an I/O error skips the wrapped
+/// error.
 fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
     match error.downcast_ref::<io::Error>() {
         Some(error) => tls_error(error.get_ref()?),
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn certificate_errors_are_distinguished() {
         let problem = |refused: CertificateError| {
-            // As hyper reports a failed handshake: one I/O error in another.
+            // Hyper reports a failed handshake in this way: one I/O error in another.
             let refused = rustls::Error::InvalidCertificate(refused);
             let inner = io::Error::new(io::ErrorKind::InvalidData, refused);
             let outer = io::Error::other(inner);

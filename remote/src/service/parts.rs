@@ -2,7 +2,7 @@
 //! that failed with an error.
 //!
 //! OpenDAL does not expose the id of an upload, and a writer aborts only an upload that it has
-//! begun itself. Two transports around the usual one make up for that, so that all requests are
+//! begun itself. Two transports around the usual one make up for that. All requests are still
 //! addressed, signed and counted in the same way. [`UploadIdRecorder`] reads the id from the
 //! requests for parts. [`UploadStartStub`] pretends to the writer that the upload with a given id
 //! has begun, so that the writer can abort it.
@@ -23,7 +23,7 @@ use super::{
     upload_notes::UploadNote,
 };
 
-/// Parts of one object in flight.
+/// Maximum number of parts of one object in flight.
 const PARTS_AT_ONCE: usize = 4;
 
 /// A multipart upload of one object.
@@ -112,7 +112,7 @@ fn parameter<'r>(request: &'r Request<Buffer>, name: &str) -> Option<&'r str> {
         .find_map(|(found, value)| (found == name).then_some(value))
 }
 
-/// A transport that records the id of an upload before its first part is sent.
+/// A transport that records the id of an upload before it sends the first part.
 struct UploadIdRecorder {
     inner: HttpTransporter,
     note: Arc<UploadNote>,

@@ -33,7 +33,7 @@ pub struct PendingRequest {
     pub location: String,
     /// Start of the first attempt.
     pub since: Instant,
-    /// The latest time at which it is given up.
+    /// The latest time at which the client gives up.
     pub until: Instant,
     /// Number of failed attempts.
     pub failed: u32,

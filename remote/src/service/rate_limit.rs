@@ -1,19 +1,19 @@
 //! Rate limits for uploads and downloads.
 //!
-//! Bodies wait piece by piece as they are sent, so no request exceeds the limit for long, and a
-//! retry is charged again. A body finds the limits of its client in a task-local: the client runs
-//! each attempt under its [`BandwidthLimits`].
+//! Each piece of a body waits before it is sent, so no request exceeds the limit for long. The
+//! pieces of a retry count again. A body finds the limits of its client in a task-local: the client
+//! runs each attempt under its [`BandwidthLimits`].
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// Longest and shortest piece under a limit, in bytes.
+/// Maximum and minimum length of a piece under a limit, in bytes.
 const PIECE_BYTES: (u64, u64) = (64 << 10, 1 << 10);
 
-/// A second's worth of bytes is split into at least this many pieces. Then each of several
-/// concurrent requests makes progress every few seconds, as services expect.
+/// Minimum number of pieces a second. With it, each of several concurrent requests makes progress
+/// every few seconds, as services expect.
 const PIECES_A_SECOND: u64 = 4;
 
 tokio::task_local! {
@@ -34,7 +34,6 @@ impl RateLimit {
         Self { rate: rate.map(|rate| rate.max(1)), reserved_until: Mutex::new(None) }
     }
 
-    /// Returns the limit.
     pub(super) fn rate(&self) -> Option<u64> {
         self.rate
     }
@@ -45,8 +44,8 @@ impl RateLimit {
         self.rate.map(|rate| (rate / PIECES_A_SECOND).clamp(shortest, longest))
     }
 
-    /// Reserves `bytes` and returns the time at which they may be sent: after all bytes reserved
-    /// before.
+    /// Reserves `bytes`, and returns the time at which the caller may send them: after all bytes
+    /// reserved before.
     pub(super) fn reserve(&self, bytes: u64) -> Instant {
         let now = Instant::now();
         let Some(rate) = self.rate.filter(|_| bytes > 0) else { return now };
@@ -56,7 +55,7 @@ impl RateLimit {
         start
     }
 
-    /// Reserves `bytes`, and waits until they may be sent.
+    /// Reserves `bytes`, and waits until the caller may send them.
     pub(super) async fn take(&self, bytes: u64) {
         if self.rate.is_some() {
             sleep_until(self.reserve(bytes)).await;

@@ -1,4 +1,4 @@
-//! A snap server as a service. Keys are mapped to resources of its protocol (`docs/protocol.md`).
+//! A snap server as a service. Each key stands for a resource of the protocol (`docs/protocol.md`).
 //!
 //! | key | resource |
 //! |---|---|
@@ -37,20 +37,20 @@ use super::{
 };
 use crate::protocol::{Code, ProblemBody};
 
-/// Name of the repository of a server that has only one.
+/// Name of the only repository of a server without names.
 pub const ONLY: &str = "default";
 
 /// Path before the name of a repository.
 const REPOSITORIES: &str = "/repos/";
 
-/// The bytes that are not unreserved in a URL, by RFC 3986.
+/// Bytes to percent-encode: all but the unreserved ones of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The bytes of a path below a repository that are percent-encoded.
+/// Bytes to percent-encode in a path below a repository.
 const PATH_ESCAPES: &AsciiSet = &RESERVED.remove(b'/');
 
-/// The bytes of a repository's name that are percent-encoded. A location may contain bytes that
-/// are encoded already.
+/// Bytes to percent-encode in the name of a repository. A location may contain bytes that are
+/// encoded already.
 const NAME_ESCAPES: &AsciiSet = &RESERVED.remove(b'%');
 
 /// Resource of the settings.
@@ -59,7 +59,7 @@ const CONFIG_PATH: &str = "config";
 /// Resource of `HEAD`.
 const HEAD_PATH: &str = "head";
 
-/// Shorter packs are sent in one request, because restarting their upload costs little.
+/// Minimum length of a pack for a resumable upload. To restart a shorter upload costs little.
 const RESUMED_BYTES: u64 = 4 << 20;
 
 /// A client of one repository of a snap server.
@@ -68,7 +68,8 @@ pub struct SnapServer {
     /// `http://host/v1/repos/NAME`
     base: String,
     token: Option<String>,
-    /// True if the server supports resumable uploads, once that was requested.
+    /// True if the server supports resumable uploads; set by the first request for its
+    /// capabilities.
     resumes: OnceCell<bool>,
 }
 
@@ -86,8 +87,8 @@ struct ServerReply {
 }
 
 impl ServerReply {
-    /// Returns the ETag if it is that of a ref at `commit`. This proves that a snap server
-    /// answered, not a proxy.
+    /// Returns the ETag if it is that of a ref at `commit`, which proves that a snap server
+    /// answered and not a proxy.
     fn etag_of(&self, commit: CommitId) -> Option<String> {
         let etag = self.headers.get(header::ETAG)?.to_str().ok()?;
         let tag = etag.strip_prefix('"')?.strip_suffix('"')?;
@@ -175,8 +176,8 @@ impl SnapServer {
         Ok(Self { transport: Transport::new(traffic)?, base, token, resumes: OnceCell::new() })
     }
 
-    /// Starts a request for `path` below the repository. Encodes all of it: in a raw name of a ref,
-    /// `#` would begin a fragment, and `%41` would be another name.
+    /// Starts a request for `path` below the repository. Encodes the whole path: in a raw name of a
+    /// ref, `#` would begin a fragment, and `%41` would be another name.
     fn request(&self, method: Method, path: &str) -> Builder {
         let separator = if path.is_empty() { "" } else { "/" };
         let request = Request::builder().method(method);
@@ -204,7 +205,7 @@ impl SnapServer {
         self.send_keeping_etag(request, most, asked).await.map_err(|refusal| refusal.error)
     }
 
-    /// As [`Self::send`], but keeps the ETag of an error response.
+    /// Sends a request like [`Self::send`], but keeps the ETag of an error response.
     async fn send_keeping_etag(
         &self,
         (request, body): (Builder, Bytes),
@@ -227,7 +228,8 @@ impl SnapServer {
             return Ok(ServerReply { headers: head.headers, bytes });
         }
         let problem: ProblemBody = serde_json::from_slice(&bytes).unwrap_or_default();
-        // Only for these keys. A damaged pack or index file is fetched from elsewhere or again.
+        // Only for these keys: the client fetches a damaged pack or index file again, or from
+        // elsewhere.
         let is_one = key.starts_with(REFS) || key == HEAD || key == CONFIG;
         let is_damaged = problem.code == Some(Code::Damaged) && is_one;
         let what =
@@ -295,7 +297,7 @@ impl SnapServer {
             let request = (self.request(Method::GET, key), Bytes::new());
             let answer = match self.send_keeping_etag(request, limits::REPLY_BYTES, asked).await {
                 // The server does not send the damaged bytes. The ETag identifies them, and does
-                // not decode as a ref either.
+                // not decode as a ref.
                 Err(ErrorReply { error, etag: Some(etag) })
                     if error.reason == FailureReason::DamagedThere =>
                 {
@@ -399,8 +401,8 @@ impl SnapServer {
         }
     }
 
-    /// Returns an empty listing if the repository does not exist. If it exists, the listing
-    /// failed only for a moment, so the error is temporary.
+    /// Returns an empty listing if the repository does not exist. For an existing repository, a
+    /// listing fails only for a moment, so the error is temporary.
     async fn or_empty(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
         match self.read_key(CONFIG, limits::CONFIG_BYTES).await {
             Err(error) if error.reason == FailureReason::NotFound => Ok(Vec::new()),

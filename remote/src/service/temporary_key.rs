@@ -5,14 +5,13 @@ use snap_core::disk::scratch::unique_name;
 /// Prefix of the temporary keys.
 pub(super) const ASIDE: &str = "tmp/";
 
-/// Prefix of claims. A claim counts as soon as its key exists, whatever its content.
+/// Prefix of claims, whose content does not matter.
 const CLAIMS: &str = "claims/";
 
 /// Start of the names of temporary objects.
 const NAME: &str = "put";
 
-/// Returns the temporary key for writing the object `key`, or `None` if it is written in
-/// place.
+/// Returns the temporary key for a write of the object `key`, or `None` if the write is in place.
 pub(super) fn of(key: &str) -> Option<String> {
     let is_in_place = [CLAIMS, ASIDE].iter().any(|start| key.starts_with(start));
     (!is_in_place).then(|| format!("{ASIDE}{}", unique_name(NAME)))
@@ -30,8 +29,8 @@ pub(super) fn is_claim(key: &str) -> bool {
     key.starts_with(CLAIMS)
 }
 
-/// Returns true if the name of an object contains the hash of its content. Then an existing
-/// object of the same length has the same content.
+/// Returns true if the name of an object contains the hash of its content. An existing object of
+/// the same length then has the same content.
 pub(super) fn is_content_addressed(key: &str) -> bool {
     key.starts_with(super::keys::OBJECTS) || key.starts_with(super::keys::INDEX)
 }

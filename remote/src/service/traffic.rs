@@ -54,15 +54,15 @@ pub struct Traffic {
 /// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCounts {
-    /// By kind, in the order of [`RequestKind::ALL`].
+    /// Number of requests by kind, in the order of [`RequestKind::ALL`].
     pub by_kind: [u64; RequestKind::ALL.len()],
     /// Bytes of bodies sent.
     pub bytes_sent: u64,
     /// Bytes of bodies received.
     pub bytes_received: u64,
-    /// Received bytes that were needed; the others filled gaps between ranges.
+    /// Received bytes of needed ranges; all other bytes filled gaps between ranges.
     pub bytes_needed: u64,
-    /// Requests that were retried.
+    /// Number of retries.
     pub retries: u64,
 }
 

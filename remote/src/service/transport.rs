@@ -1,4 +1,4 @@
-//! The HTTP transport of OpenDAL: it counts, applies limits, and notes the headers of replies.
+//! The HTTP transport of OpenDAL: counts traffic, applies limits, and notes the headers of replies.
 
 use std::{
     collections::HashSet, future::Future, ops::Range, path::PathBuf, pin::pin, sync::Arc,
@@ -28,35 +28,34 @@ use super::{
 /// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Timeout for the start of a reply, plus the time that the request needs, and for each piece of
-/// the reply.
+/// Timeout for each piece of a reply. The timeout for the start of a reply is this plus the time
+/// that the request needs.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The lowest rate that a request is allowed to be sent at, in bytes a second.
+/// Minimum upload rate of a request, in bytes a second.
 const LEAST_RATE: u64 = 64 << 10;
 
-/// Extra time for the bytes that were handed over last: 4 MiB in the buffers of a socket, at the
-/// lowest rate.
+/// Extra time for the last bytes of a body: 4 MiB in the buffers of a socket, at the minimum rate.
 const DRAIN: Duration = Duration::from_secs(64);
 
-/// Bytes of a file that are read at a time while it is sent.
+/// Number of bytes of a file to read at a time while sending it.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Longest `Retry-After` that is honoured.
+/// Maximum `Retry-After` that the client honours.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Shorter bodies are never held back: waiting would take longer than sending them.
+/// Minimum length of a body to hold back: to wait would take longer than to send a shorter one.
 const HELD_BYTES: u64 = 64 << 10;
 
-/// How long a body is held back while the service may refuse the request.
+/// Time for which a body is held back while the service may refuse the request.
 const HOLD: Duration = Duration::from_millis(500);
 
-/// A limit of a body is never lower than this. Replies other than objects, such as tokens and
-/// errors, may be that long.
+/// Minimum for the limit of a body. Replies other than objects, such as tokens and errors, may be
+/// that long.
 const LEAST_CEILING: u64 = 1 << 20;
 
-/// Most pages of a listing in succession that bring no new name. Services may send empty pages
-/// while they pass over deleted objects.
+/// Maximum number of successive pages of a listing without a new name. Services may send empty
+/// pages while they pass over deleted objects.
 const IDLE_PAGES: usize = 100;
 
 tokio::task_local! {
@@ -70,13 +69,13 @@ tokio::task_local! {
 /// Status and headers of the last reply within an attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HttpReply {
-    /// Host and port that the last request was sent to.
+    /// Host and port of the last request.
     pub(super) host: Option<String>,
-    /// True if an HTTP request was sent at all.
+    /// True if the attempt has sent an HTTP request.
     pub(super) asked: bool,
     /// The status; `None` without a reply.
     pub(super) status: Option<u16>,
-    /// The pause that the service asked for.
+    /// The pause that the service requests.
     pub(super) retry_after: Option<Duration>,
     /// The limit that the body exceeded.
     pub(super) longer_than: Option<u64>,
@@ -87,16 +86,15 @@ pub(super) struct HttpReply {
 /// The progress of a listing that comes in pages.
 #[derive(Debug, Default)]
 struct ListingProgress {
-    /// Hashes of the page requests. A request that is repeated means that the service has sent
-    /// the same continuation token twice.
+    /// Hashes of the page requests. A repeated request means that the service has sent the same
+    /// continuation token twice.
     requests: HashSet<blake3::Hash>,
-    /// Pages since the last new name.
+    /// Number of pages since the last new name.
     idle_pages: usize,
 }
 
 impl ListingProgress {
-    /// Counts the request for a page. Returns the reason why the listing would never end, if it
-    /// would not.
+    /// Counts the request for a page. Returns the reason if the listing would never end.
     fn count_page(&mut self, request: &Request<Buffer>) -> Option<&'static str> {
         self.idle_pages += 1;
         if !self.requests.insert(blake3::hash(request.uri().to_string().as_bytes())) {
@@ -119,8 +117,8 @@ pub(super) fn note_listed_name() {
     });
 }
 
-/// Checks that a listing makes progress. A WebDAV server has no pages, and each folder is listed
-/// by a request of its own.
+/// Checks that a listing in pages makes progress. A WebDAV server has no pages: one request lists
+/// each folder.
 fn check_listing(request: &Request<Buffer>) -> opendal::Result<()> {
     if request_kind(request) != RequestKind::List || *request.method() != Method::GET {
         return Ok(());
@@ -171,8 +169,8 @@ fn read(reply: &Mutex<HttpReply>) -> HttpReply {
     reply.lock().clone()
 }
 
-/// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a
-/// single request that is not signed.
+/// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a single
+/// unsigned request.
 pub(super) async fn with_file<T>(
     file: (PathBuf, Range<u64>),
     attempt: impl Future<Output = T>,
@@ -180,7 +178,7 @@ pub(super) async fn with_file<T>(
     with_hashed_file(file, attempt).await.0
 }
 
-/// As [`with_file`], and returns the hash of the bytes that were sent last.
+/// Sends a file like [`with_file`], and returns the hash of the bytes that the last request sent.
 pub(super) async fn with_hashed_file<T>(
     (path, range): (PathBuf, Range<u64>),
     attempt: impl Future<Output = T>,
@@ -192,7 +190,7 @@ pub(super) async fn with_hashed_file<T>(
 }
 
 /// If `is_refused`, holds back large bodies of `attempt` for a moment, in which the service may
-/// refuse them again. Otherwise a body that the service does not accept is sent whole each time.
+/// refuse them again. Otherwise each attempt would send the whole refused body.
 pub(super) async fn asking_first<T>(is_refused: bool, attempt: impl Future<Output = T>) -> T {
     ASKS_FIRST.scope(is_refused, attempt).await
 }
@@ -203,8 +201,8 @@ pub(super) async fn at_most<T>(most: u64, attempt: impl Future<Output = T>) -> T
     MOST.scope(most.max(LEAST_CEILING), attempt).await
 }
 
-/// Runs the parts of an upload in their own tasks. Passes an error reply on to the attempt that
-/// they belong to.
+/// Runs the parts of an upload in tasks of their own. Passes an error reply on to the attempt of
+/// the part.
 #[derive(Debug)]
 pub(super) struct TokioExecutor;
 
@@ -236,16 +234,16 @@ type PieceStream = Box<dyn Stream<Item = opendal::Result<Buffer>> + Send + Sync 
 /// The rate limits of a body, and the counters of its pieces.
 type BodyMeter = (Option<Arc<BandwidthLimits>>, Arc<Traffic>);
 
-/// A body that is sent piece by piece.
+/// A body to send piece by piece.
 struct OutgoingBody {
     pieces: BoxStream<'static, std::io::Result<Bytes>>,
     length: u64,
-    /// True if the body is held back so that the service can refuse it first.
+    /// True if the transport holds the body back, so that the service can refuse it first.
     is_held: bool,
     moved: LastProgress,
 }
 
-/// The time at which a body last made progress, or will.
+/// The time of the last progress of a body, or of its next piece under a rate limit.
 #[derive(Clone, Debug)]
 struct LastProgress(Arc<Mutex<Instant>>);
 
@@ -255,11 +253,11 @@ impl Transport {
     /// # Errors
     /// A message if TLS cannot be set up.
     pub fn new(traffic: Arc<Traffic>) -> Result<Self, String> {
-        // Fails if a provider is installed already, which is fine.
+        // A failure is harmless: a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT)
-            // Redirects are not followed. A rename would be redirected to a login page, and a
+            // Do not follow redirects. A service could redirect a rename to a login page, and a
             // missing login page would look like a missing branch.
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
@@ -277,8 +275,7 @@ impl Transport {
 }
 
 /// Turns a `400` that reports a body damaged in transit into a `500`, which OpenDAL treats as
-/// temporary. With a `400` OpenDAL would give up the whole multipart upload. Other replies stay
-/// as they are.
+/// temporary. With a `400`, OpenDAL would give up the whole multipart upload. Keeps other replies.
 async fn as_temporary_if_damaged(
     response: Response<HttpBody>,
 ) -> opendal::Result<Response<HttpBody>> {
@@ -299,8 +296,8 @@ impl From<Transport> for HttpTransporter {
 }
 
 impl Transport {
-    /// Returns what is sent in place of the body: the file, or the body in pieces if it is
-    /// limited or held back. `None` sends the body as it is.
+    /// Returns the body to send piece by piece: a file, or a body that is rate limited or held
+    /// back. Returns `None` to send the body as it is.
     fn outgoing(
         &self,
         request: &Request<Buffer>,
@@ -318,7 +315,7 @@ impl Transport {
         let (pieces, length) = match (file, piece) {
             (Some((path, range, sent)), piece) => {
                 let length = range.end.saturating_sub(range.start);
-                // Clears the bytes of an earlier attempt.
+                // Forget the bytes of an earlier attempt.
                 sent.lock().reset();
                 let pieces = pieces(path, range, piece.unwrap_or(PIECE_BYTES));
                 let hashed = pieces.inspect_ok(move |bytes| {
@@ -336,7 +333,7 @@ impl Transport {
         let (told, traffic) = (moved.clone(), Arc::clone(&self.traffic));
         let pieces = pieces.and_then(move |bytes| {
             let (pace, moved) = (pace.clone(), told.clone());
-            // Counted here, because a piece that is never polled is never sent.
+            // Count here, because a piece that is never polled is never sent.
             traffic.sent(bytes.len() as u64);
             async move {
                 let start = pace.map(|pace| pace.up.reserve(bytes.len() as u64));
@@ -374,7 +371,7 @@ impl Transport {
             let until = || moved.last() + self.silence + DRAIN;
             match timeout_at(until(), &mut fetch).await {
                 Ok(done) => return done,
-                // The body has made progress since, so there is a new deadline.
+                // The body has made progress, so there is a new deadline.
                 Err(_) if until() > Instant::now() => {}
                 Err(_) => return Err(silence(self.silence + DRAIN)),
             }
@@ -544,8 +541,8 @@ fn redirection<T>(response: &Response<T>) -> Option<String> {
     })
 }
 
-/// Makes caches in between revalidate. Mutable objects must be read as they are now. Packs and
-/// index files are named by their hash and cannot change.
+/// Makes HTTP caches revalidate mutable objects. Packs and index files have their hash as name and
+/// cannot change.
 fn uncached(mut request: Request<Buffer>) -> Request<Buffer> {
     let path = request.uri().path();
     let is_read = !matches!(*request.method(), Method::PUT | Method::POST | Method::DELETE);
@@ -556,8 +553,8 @@ fn uncached(mut request: Request<Buffer>) -> Request<Buffer> {
     request
 }
 
-/// Returns the pause of a `Retry-After` header: seconds, or a date. A date is compared with the
-/// service's `Date` header if there is one, else with the local clock.
+/// Returns the pause of a `Retry-After` header: seconds, or a date. Compares a date with the `Date`
+/// header of the service if there is one, else with the local clock.
 fn retry_after(until: &str, date: Option<&str>, now_secs: i64) -> Option<Duration> {
     if let Ok(seconds) = until.parse() {
         return Some(Duration::from_secs(seconds));
@@ -568,7 +565,7 @@ fn retry_after(until: &str, date: Option<&str>, now_secs: i64) -> Option<Duratio
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Limits the bytes that are read of a body.
+/// Limits the number of bytes of a body.
 fn limit_body(body: HttpBody, most: u64) -> HttpBody {
     let mut left = most;
     let piece = move |piece: opendal::Result<Buffer>| {

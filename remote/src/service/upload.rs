@@ -13,14 +13,14 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::ServiceError;
 
-/// A multipart upload of one object. Several parts are in flight at once; a part that fails
-/// temporarily is sent again alone.
+/// A multipart upload of one object. Several parts are in flight at once; a retry sends only the
+/// failed part.
 pub trait MultipartUpload: Send {
-    /// Adds the next part. Returns when there is room for another one.
+    /// Adds the next part, and returns when there is room for another one.
     ///
     /// # Errors
-    /// [`ServiceError`] of this part or an earlier one. If it is temporary, the earlier part is
-    /// already being sent again, and the caller must add this part again.
+    /// [`ServiceError`] of this part or an earlier one. After a temporary error, the upload sends
+    /// an earlier part again by itself, and the caller must add this part again.
     fn send_part(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<(), ServiceError>>;
 
     /// Waits for all parts and completes the object.
@@ -32,28 +32,28 @@ pub trait MultipartUpload: Send {
     /// Aborts the upload and removes its parts.
     ///
     /// # Errors
-    /// [`ServiceError`]; then parts may be left.
+    /// [`ServiceError`]; parts may then remain.
     fn abort(&mut self) -> BoxFuture<'_, Result<(), ServiceError>>;
 }
 
-/// How much of a file the service has.
+/// The part of a file that the service has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadedBytes {
-    /// All of it.
+    /// The service has the whole file.
     Whole,
-    /// Its first bytes; 0 if the service has no part of it.
+    /// The service has this many bytes from the start of the file.
     Part(u64),
 }
 
 /// Resumable uploads: the service keeps the first bytes of an interrupted upload.
 pub trait ResumableUpload: Send + Sync {
-    /// Returns true if the service supports it. Sends at most one request.
+    /// Returns true if the service supports resumable uploads. Sends at most one request.
     ///
     /// # Errors
     /// [`ServiceError`].
     fn is_known(&self) -> BoxFuture<'_, Result<bool, ServiceError>>;
 
-    /// Returns how much of a file of this length the service has.
+    /// Returns the part of a file of this length that the service has.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -94,7 +94,7 @@ impl UploadProgress {
         self.may_resume
     }
 
-    /// Returns the bytes that the service already had.
+    /// Returns the number of bytes that the service already had.
     pub fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes.load(Relaxed)
     }
@@ -104,7 +104,7 @@ impl UploadProgress {
         self.advance(bytes);
     }
 
-    /// Returns the bytes that were sent or that the service already had.
+    /// Returns the number of bytes that were sent or that the service already had.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
@@ -137,7 +137,7 @@ pub(super) async fn read_part(path: &Path, range: Range<u64>) -> io::Result<Vec<
     read.await.unwrap_or_else(|_| Err(io::Error::other("reading was cancelled")))
 }
 
-/// Bytes with the permit for their memory. The permit is released with the last copy.
+/// Bytes with the permit for their memory. Dropping the last reference releases the permit.
 pub(super) struct PermittedBytes(
     pub(super) Vec<u8>,
     #[expect(dead_code, reason = "it counts while it lives")] pub(super) OwnedSemaphorePermit,

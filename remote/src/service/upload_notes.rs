@@ -1,17 +1,17 @@
-//! Notes of multipart uploads, so that the next push can abort those of a killed process.
+//! Notes of multipart uploads, so that the next push can abort the uploads of a killed process.
 //!
-//! S3 keeps, and bills, the parts of an upload that is neither completed nor aborted. A listing
-//! of uploads does not say which client began them, and aborting the upload of another client
-//! would fail its push. So uploads are not listed. Each process notes the uploads that it begins,
-//! with the upload id, before the first part is sent.
+//! S3 keeps, and bills, the parts of an upload that is neither completed nor aborted. A listing of
+//! uploads does not say which client began them, and to abort the upload of another client would
+//! fail its push. So snap does not list uploads. Each process notes the id of an upload that it
+//! begins, before it sends the first part.
 //!
-//! A note is locked while its process runs the upload, and removed when the upload is completed
-//! or aborted. A note without a lock belongs to a process that was killed. Only the upload that
-//! it names is aborted.
+//! A process locks the note while it runs the upload, and removes the note when the upload is
+//! completed or aborted. A note without a lock belongs to a killed process. The next push aborts
+//! only the upload that the note names.
 //!
-//! A note is a file in the folder `uploads` of the remote's cache: the key, a space, the upload
-//! id. It is locked before it gets its name. Notes are best effort: if one cannot be written, or
-//! the cache is lost, the lifecycle rules of the bucket remove the upload.
+//! A note is a file in the folder `uploads` of the remote's cache: the key, a space, the upload id.
+//! The process locks the file before it gets its name. Notes are best effort: without a note, only
+//! the lifecycle rules of the bucket remove the upload.
 
 use std::{
     fs::File,
@@ -28,13 +28,13 @@ use snap_core::{
 /// Folder of the notes, in the cache of a remote.
 const FOLDER: &str = "uploads";
 
-/// Uploads that are aborted at a time. A process runs at most two.
+/// Maximum number of uploads to abort at a time. A process runs at most two.
 const MOST: usize = 16;
 
-/// Longest note that is read.
+/// Maximum length of a note.
 const NOTE_BYTES: u64 = 8 << 10;
 
-/// Older notes are removed even if the upload could not be aborted.
+/// Maximum age of a note. The next push removes an older note even if it cannot abort the upload.
 const OLDEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The notes of one remote.
@@ -58,7 +58,7 @@ pub(super) struct AbandonedUpload {
     pub(super) key: String,
     pub(super) id: String,
     path: PathBuf,
-    /// Keeps other processes from aborting it as well.
+    /// Keeps other processes from aborting the upload as well.
     _lock: File,
 }
 
@@ -68,7 +68,7 @@ impl UploadNotes {
         Self { cache: Some(cache.to_owned()) }
     }
 
-    /// Creates a note for an upload to `key` that will begin.
+    /// Creates a note for a new upload to `key`, without a file yet.
     pub(super) fn note(&self, key: &str) -> UploadNote {
         UploadNote { notes: self.clone(), key: key.to_owned(), file: OnceLock::new() }
     }
@@ -107,7 +107,7 @@ impl UploadNote {
         Ok(Some((file, path)))
     }
 
-    /// Removes the note: the upload was completed or aborted.
+    /// Removes the note of a completed or aborted upload.
     pub(super) fn remove(&self) {
         if let Some(Some((_, path))) = self.file.get() {
             let _ = fs_err::remove_file(path);
@@ -125,13 +125,12 @@ impl AbandonedUpload {
         Some(Self { key: key.to_owned(), id: id.to_owned(), path, _lock: lock })
     }
 
-    /// Returns true if the note is too old to be kept.
+    /// Returns true if the note is older than [`OLDEST`].
     pub(super) fn is_old(&self) -> bool {
         let modified = fs_err::metadata(&self.path).and_then(|meta| meta.modified()).ok();
         modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > OLDEST)
     }
 
-    /// Removes the note.
     pub(super) fn remove(self) {
         let _ = fs_err::remove_file(&self.path);
     }

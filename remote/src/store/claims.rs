@@ -1,35 +1,33 @@
 //! Compare-and-swap of refs by claims, for services without conditional writes: WebDAV and SFTP.
 //!
-//! A client that moves a ref first writes a claim: an object with a name that no other client
-//! uses. Then it lists the claims on that ref. If there is no other claim, the client is alone:
-//! of two clients, the one that lists later sees the claim of the other, which was written
-//! before. If there is another claim, the client removes its own and tries again later, with a
-//! claim of another name. A client that is alone reads the ref, compares, writes, reads it back,
-//! and removes its claim.
+//! A client that moves a ref first writes a claim: an object with a name that no other client uses.
+//! Then it lists the claims on that ref. If there is no other claim, the client is alone: of two
+//! clients, the one that lists later sees the earlier claim of the other. If there is another
+//! claim, the client removes its own and tries again later, with a claim of another name. A client
+//! that is alone reads the ref, compares, writes, reads it back, and removes its claim.
 //!
-//! A client that dies leaves its claim. Other clients remove a claim once they have seen it,
-//! under the same name, for a whole [`LEASE`] by their own clock; no clocks are compared. So a
-//! claim is valid for half a lease. A client that has not begun to write by then does not write,
-//! and a client whose write has no answer by then gives up.
+//! A client that dies leaves its claim. Other clients remove a claim once they have seen it, under
+//! the same name, for a whole [`LEASE`] by their own clock; no client compares clocks. So a claim
+//! is valid for half a lease. After that time, a client does not begin to write, and gives up a
+//! write without an answer.
 //!
-//! A write without an answer may still be carried out later, even if a retry of it succeeded. So
-//! the claim stays as long as one of the client's writes has no answer; other clients remove it a
+//! The service may still carry out a write without an answer later, even if a retry succeeded. So a
+//! client leaves its claim if one of its writes has no answer; other clients remove the claim a
 //! lease later. Both sides measure time with a clock that continues while a machine is suspended.
 //!
 //! The guarantee: among clients that continue or die, no two move a ref from the same commit, and
-//! no client reports a move that did not happen. It relies on a listing that shows everything
-//! written before it was requested.
+//! no client reports a move that did not happen. It relies on listings that show everything written
+//! before their requests.
 //!
-//! Other clients may rely on conditional writes at the same place: they are configured
-//! differently, or their test of the service had another result. They do not look at claims. So
-//! the write of the ref is conditional as well, if the service takes conditions: the ref must be
-//! what was read under the claim. A service that ignores conditions writes anyway. A service that
-//! refuses them twice gets an unconditional write. For the same reason, clients that rely on
-//! conditions need not look at claims.
+//! Other clients may rely on conditional writes at the same place, because of another configuration
+//! or another result of their test of the service. They do not look at claims. So if the service
+//! takes conditions, the write of the ref is conditional as well: the ref must be the one that was
+//! read under the claim. A service that ignores conditions writes anyway. A service that refuses
+//! them twice gets an unconditional write.
 //!
-//! The limit: if a write request is delayed for longer than a lease and then carried out, it
-//! overwrites what another client has written since. No object is lost, only the ref is wrong.
-//! The next push of the other client reports that the branch has diverged.
+//! The limit: a write request that is delayed for longer than a lease overwrites a later write of
+//! another client. No object is lost, only the ref is wrong. The next push of the other client
+//! reports that the branch has diverged.
 
 use std::{
     collections::HashMap,
@@ -55,20 +53,20 @@ use super::{
 };
 use crate::service::{FailureReason, ServiceError, WriteCondition, client::jittered};
 
-/// How long a claim must be seen unchanged before other clients remove it.
+/// Time for which other clients must see a claim before they remove it.
 pub const LEASE: Duration = Duration::from_secs(60);
 
-/// The part of the lease within which the holder of a claim must complete its write.
+/// Time within which the holder of a claim must complete its write.
 const HALF: Duration = Duration::from_secs(30);
 
-/// How long a client waits for the claims of others before it gives up.
+/// Time for which a client waits for the claims of other clients before it gives up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Refused conditional writes before the ref is written without a condition. A single refusal may
-/// come from a proxy.
+/// Number of refused conditional writes after which the client writes without a condition. A single
+/// refusal may come from a proxy.
 const REFUSALS: usize = 2;
 
-/// The first and the longest pause while another client holds a claim.
+/// Initial and maximum pause while another client holds a claim.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
 
 /// A point in time, by a clock that continues while the machine is suspended.
@@ -109,7 +107,7 @@ impl RemoteStore {
                 self.client.write(&claim, Bytes::from_static(b"\n"), WriteCondition::Always).await;
             if let Err(error) = written {
                 if error.reason == FailureReason::Stopped {
-                    // The claim may have been written all the same.
+                    // The service may have written the claim all the same.
                     let _ = self.client.remove_leftover(&claim).await;
                 }
                 return Err(error.into());
@@ -121,7 +119,7 @@ impl RemoteStore {
                 }
                 _ => None,
             };
-            // A claim that stays is removed by other clients a lease later.
+            // Other clients remove a claim that stays a lease later.
             if open.load(Ordering::SeqCst) == 0 {
                 let _ = self.client.remove_leftover(&claim).await;
             }
@@ -194,16 +192,16 @@ impl RemoteStore {
         }
         let write = self.write_claimed((name, &now), (new, nonce), open);
         let write = timeout(HALF.saturating_sub(claimed.elapsed()), write);
-        // Shielded from cancellation: if the claim were removed during a write, it would
-        // protect nothing. Reading the ref back shows whether the write succeeded, even if its
-        // answer was lost.
+        // Shield this from cancellation, which would remove the claim during a write. The second
+        // read of the ref shows whether the write succeeded, even if its answer was lost.
         let written = async { (write.await, self.any_slot(name).await) };
         let (written, now) = self.client.shielded(written).await;
         let now = now?;
         match (now.nonce == Some(nonce), written) {
             (true, _) => Ok(()),
             (false, Ok(Ok(_))) => Err(self.race_error(name, &now)),
-            // If the ref has not changed, the service itself refuses the write.
+            // If the ref has not changed, the conflict is a refusal by the service, see the next
+            // arm.
             (false, Ok(Err(RemoteError::Service(error))))
                 if error.reason == FailureReason::Conflict && !now.is_same(expected) =>
             {
@@ -214,7 +212,7 @@ impl RemoteStore {
         }
     }
 
-    /// Writes a ref under a claim, conditional on what was read if the service takes conditions.
+    /// Writes a ref under a claim. If the service takes conditions, the ref must still be `read`.
     async fn write_claimed(
         &self,
         (name, read): (&RefName, &RefSlot),
@@ -234,8 +232,7 @@ impl RemoteStore {
             let Err(error) = write(when).await else { return Ok(()) };
             match error.reason {
                 FailureReason::Unsupported | FailureReason::Refused => {}
-                // A service that refuses a condition that holds does not support conditions
-                // either.
+                // A service that refuses although the condition holds does not support conditions.
                 FailureReason::Conflict => {
                     let now = self.any_slot(name).await?;
                     if !now.is_same(&read) {

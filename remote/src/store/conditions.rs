@@ -1,13 +1,13 @@
 //! Tests whether a service honours the conditions of writes.
 //!
 //! A service that accepts `If-Match` but writes anyway loses one of two concurrent pushes. So
-//! before the first conditional write of a ref, the client writes the settings of the store
-//! again, with the same bytes, under two conditions that do not hold. The service must refuse
-//! both writes. The mirror remembers the result. A service that writes anyway, or that has no
-//! conditions, gets claims ([`claims`](super::claims)).
+//! before the first conditional write of a ref, the client writes the settings of the store again,
+//! with the same bytes, under two conditions that do not hold. The service must refuse both writes.
+//! The mirror remembers the result. On a service that writes anyway or has no conditions, clients
+//! use [`claims`](super::claims).
 //!
-//! A proxy may answer in place of the service. So a failed test is repeated once, and the mirror
-//! remembers the failure for a day only ([`Mirror::keeps_conditions`]).
+//! A proxy may answer in place of the service. So the client repeats a failed test once, and the
+//! mirror remembers the failure for only a day ([`Mirror::keeps_conditions`]).
 //!
 //! [`Mirror::keeps_conditions`]: super::Mirror::keeps_conditions
 
@@ -24,7 +24,7 @@ use crate::service::{
     ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition, client::jittered,
 };
 
-/// Failed tests before the failure is believed.
+/// Number of failed tests that prove a failure.
 const TRIALS: usize = 2;
 
 /// The pause between two tests.
@@ -32,9 +32,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// The result of one test.
 enum ConditionTest {
-    /// Both writes were refused.
+    /// The service refused both writes.
     Honoured,
-    /// A write was carried out, or the service does not support the condition.
+    /// The service carried out a write, or does not support the condition.
     Ignored,
     /// The test proves nothing.
     Inconclusive,
@@ -50,8 +50,7 @@ fn unlike_any() -> ObjectVersion {
 }
 
 impl RemoteStore {
-    /// Returns the conditions that the service honours, if no test is needed or its result is
-    /// known.
+    /// Returns the conditions that the service honours, if they are known without a new test.
     pub(crate) fn known_conditions(&self) -> Option<ConditionalWrites> {
         let reported = self.client.conditions();
         let takes_some = reported.absent || reported.unchanged;
@@ -63,7 +62,7 @@ impl RemoteStore {
         }
     }
 
-    /// Returns how many requests a test takes, besides reading the settings.
+    /// Returns the number of requests of a test, except those that read the settings.
     pub(crate) fn test_requests(&self) -> usize {
         let reported = self.client.conditions();
         usize::from(reported.absent) + usize::from(reported.unchanged)
@@ -104,10 +103,10 @@ impl RemoteStore {
             None => read().await?,
             known => known,
         };
-        // Without a store, nothing can be lost.
+        // Without a store, there is nothing to lose.
         let Some(bytes) = known else { return Ok(reported) };
-        // A service that ignores conditions will write these bytes. So they must be the stored
-        // bytes, not bytes that were damaged in transit.
+        // A service that ignores conditions will write these bytes. So check that they are the
+        // stored bytes, without damage in transit.
         let is_own = self.wrote_config.load(Ordering::Relaxed);
         if !is_own && read().await?.as_ref() != Some(&bytes) {
             return Ok(ConditionalWrites::NONE);
@@ -150,7 +149,7 @@ impl RemoteStore {
         for attempt in [absent, unchanged] {
             match attempt {
                 Err(error) if error.reason == FailureReason::Conflict => {}
-                // The user may be allowed to write refs only; then the refusal proves nothing.
+                // The refusal proves nothing: the user may have the right to write refs only.
                 Err(error) if error.reason == FailureReason::Denied => is_proven = false,
                 Err(error)
                     if matches!(

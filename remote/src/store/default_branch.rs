@@ -124,8 +124,8 @@ impl RemoteStore {
         damaged.into_iter().next().map_or(Ok(refs), |(_, error)| Err(error))
     }
 
-    /// As [`Self::all_refs`], but returns an error for each damaged ref separately, and for each
-    /// one whose name another ref blocks.
+    /// Returns refs like [`Self::all_refs`], with a separate error for each damaged ref, and for
+    /// each ref whose name another ref blocks.
     ///
     /// # Errors
     /// [`RemoteError`] if the refs cannot be listed or read.
@@ -139,7 +139,8 @@ impl RemoteStore {
         Ok((refs, damaged))
     }
 
-    /// As [`Self::readable_refs`], with the refs whose names others block among the readable ones.
+    /// Returns refs like [`Self::readable_refs`], but counts a ref as readable even if another ref
+    /// blocks its name.
     ///
     /// # Errors
     /// As [`Self::readable_refs`].
@@ -164,7 +165,7 @@ impl RemoteStore {
         let (mut refs, mut damaged) = (Vec::with_capacity(names.len()), Vec::new());
         for (name, standing) in names.into_iter().zip(standings) {
             match standing {
-                // The ref was removed after it was listed.
+                // `None` means that the ref was removed after the listing.
                 Ok(standing) => refs.extend(standing.map(|standing| (name, standing.commit))),
                 Err(error) if error.kind() == ErrorKind::Damaged => damaged.push((name, error)),
                 Err(error) => return Err(error),

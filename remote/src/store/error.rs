@@ -48,7 +48,7 @@ pub enum RemoteError {
         /// The key of one of the other files.
         key: String,
     },
-    /// A key was listed, but its object does not exist.
+    /// A listing has the key, but its object does not exist.
     #[error("{key} at {location} is listed but does not exist")]
     Vanished {
         /// The key.
@@ -82,7 +82,7 @@ pub enum RemoteError {
         /// The location.
         location: String,
     },
-    /// Two refs exist of which one is a folder of the other. This one is skipped.
+    /// The name of the ref lies below the name of another ref. Commands skip the ref.
     #[error("{name} at {location} conflicts with {other}: one name would be a folder of the other")]
     RefBlocked {
         /// The ref that lies below the other.
@@ -92,7 +92,7 @@ pub enum RemoteError {
         /// The location.
         location: String,
     },
-    /// A ref that was seen before is missing, but was not deleted.
+    /// A ref that this clone has seen before is missing, but was not deleted.
     #[error(
         "{} `{}` at {location} is missing; it last pointed at commit {seen:.12}",
         name.kind().noun(),
@@ -103,10 +103,10 @@ pub enum RemoteError {
         name: Box<RefName>,
         /// The location.
         location: String,
-        /// The commit at which it was last seen.
+        /// The last known commit of the ref.
         seen: CommitId,
     },
-    /// A ref has moved, and the commit at which it was last seen is missing.
+    /// A ref has moved, and its last known commit is missing.
     #[error(
         "{} `{}` at {location} last pointed at commit {seen:.12}, which the remote no longer has",
         name.kind().noun(),
@@ -117,7 +117,7 @@ pub enum RemoteError {
         name: Box<RefName>,
         /// The location.
         location: String,
-        /// The commit at which it was last seen.
+        /// The last known commit of the ref.
         seen: CommitId,
     },
     /// An object is damaged.
@@ -199,12 +199,12 @@ pub enum RemoteError {
         /// The missing object.
         source: Box<ReachError>,
     },
-    /// The remote store is a partial clone, which lacks a part of what was requested.
+    /// The remote store is a partial clone, which lacks some of the requested objects.
     #[error("the store at {location} is a partial clone and lacks some of the requested objects")]
     PartialClone {
         /// The location.
         location: String,
-        /// The URL of its default remote, which has the rest.
+        /// The URL of the default remote of the store, which has the rest.
         origin: Option<String>,
         /// The missing object.
         source: Box<ReachError>,
@@ -262,7 +262,7 @@ fn position_text(theirs: Option<&CommitId>) -> String {
 }
 
 impl RemoteError {
-    /// Returns what a caller can do about the error.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Service(error) => error.reason.kind(),
@@ -303,7 +303,7 @@ impl RemoteError {
 }
 
 impl RemoteError {
-    /// Returns true if the settings are missing or damaged, so that they can be written again.
+    /// Returns true if the settings are missing or damaged, so that a repair may write them again.
     pub fn is_of_settings(&self) -> bool {
         let is_config = match self {
             Self::NoSettings { .. } | Self::Config { .. } => true,
@@ -315,7 +315,7 @@ impl RemoteError {
 }
 
 impl RemoteError {
-    /// Returns true if an object was read and is damaged.
+    /// Returns true if the error is the damage of an object.
     pub(crate) fn is_of_object(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,

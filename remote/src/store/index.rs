@@ -1,23 +1,23 @@
 //! The index of a remote store: files with the outlines of packs. Clients read each file once,
 //! and pushes merge files as they grow in number.
 //!
-//! Each push writes one file. If there are seven files of its size class or smaller, the new file
-//! includes them as well. A size class is eight times as large as the one below, so each class
-//! has at most seven files. A file of 1 MiB or more is not merged, and no push writes one much
-//! larger than `FILE_BYTES`. So the index of any practical store fits one page of a listing. A
-//! client reads the same outlines again at most once for each class above the first. Files of the
-//! first class, below 32 KiB, are read again with each merge until together they are as long.
+//! Each push writes one file. If there are seven files of the same size class or smaller, the new
+//! file includes them as well. A size class is eight times as large as the one below, so each class
+//! has at most seven files. A push does not merge a file of 1 MiB or more, and does not write one
+//! much larger than `FILE_BYTES`. So the index of any practical store fits one page of a listing. A
+//! client reads the same outlines again at most once for each class above the first. Within the
+//! first class, below 32 KiB, it reads them again with each merge.
 //!
 //! If all packs of a file are in a larger one as well, a client that *lists* both removes the
-//! smaller one with its next push. So a client has seen a merged file before anything is removed.
-//! Two concurrent merges lose nothing: a file is removed only if a strict superset of it was
-//! listed, which itself is removed only for a still larger one. So one file always holds what any
-//! of them held. Names are hashes of the contents, and the packs in a file are sorted, so a set
-//! of packs has one name.
+//! smaller one with its next push. So a client has seen a merged file before it removes anything.
+//! Two concurrent merges lose nothing: a client removes a file only if a listing has a strict
+//! superset, which in turn goes only for a still larger file. So one file always lists the packs of
+//! a removed one. Names are hashes of the contents, and the packs in a file are sorted, so a set of
+//! packs has one name.
 //!
-//! The packs of one push become visible all at once, because it is not known which pack refers to
-//! which. If their outlines are too long for one file, they are written as several *parts*, which
-//! count once the file of their *group* exists. Groups and their parts are not merged.
+//! The packs of one push become visible all at once, because any pack may refer to any other. If
+//! their outlines are too long for one file, the push writes several *parts*, which count once the
+//! file of their *group* exists. No push merges groups and parts.
 //!
 //! The cost: a push that merges writes up to eight times as many bytes of outlines (about 50 B
 //! for each object). The next push makes one more request, which removes many files at once if
@@ -36,13 +36,13 @@ use snap_core::{
 use super::{INDEX, RemoteError, RemoteStore};
 use crate::service::WriteCondition;
 
-/// Number of files of a class, including the new one, that are merged into one.
+/// Number of files of a class, including the new one, that a push merges into one.
 const FAN: usize = 8;
 
 /// Files below this length are in the first class.
 const FIRST_CLASS_BYTES: u64 = 32 << 10;
 
-/// Files of at least this length are not merged any more.
+/// Minimum length of a file that no push merges any more.
 const DONE_BYTES: u64 = 1 << 20;
 
 /// Approximate limit of a file, unless the outline of a single pack is longer.
@@ -54,20 +54,20 @@ const PART: &str = ".part";
 /// Suffix of the names of group files.
 const GROUP: &str = ".group";
 
-/// Parts that are written concurrently. Each is in memory.
+/// Number of parts to write concurrently. Each is in memory.
 const PARTS_AT_ONCE: usize = 4;
 
 /// A pack, and the store that has its outline.
 pub(crate) type PackIn<'s> = (&'s Store, PackId);
 
-/// Index files to be written. Several files form a group.
+/// Index files to write. Several files form a group.
 #[derive(Debug, Default)]
 pub(crate) struct IndexUpdate<'s> {
     files: Vec<Vec<PackIn<'s>>>,
 }
 
 impl IndexUpdate<'_> {
-    /// Returns the number of objects that are written.
+    /// Returns the number of objects to write.
     pub(crate) fn objects(&self) -> usize {
         match self.files.len() {
             several @ 2.. => several + 1,
@@ -77,8 +77,8 @@ impl IndexUpdate<'_> {
 }
 
 impl RemoteStore {
-    /// Returns the files to be written so that packs become part of the store: their outlines,
-    /// and those of small files that are merged with them.
+    /// Returns the index files that make packs part of the store: their outlines, merged with the
+    /// outlines of small files.
     pub(crate) fn index_update<'s>(
         &'s self,
         new: Vec<PackIn<'s>>,
@@ -94,7 +94,7 @@ impl RemoteStore {
                 .filter(|(name, _)| known.contains_key(*name) && !name.ends_with(GROUP))
                 .map(|(name, bytes)| (name, *bytes))
                 .collect();
-            // A file with an outline that is damaged in the mirror stays as it is.
+            // Do not merge a file with an outline that is damaged in the mirror.
             let store = self.mirror.store();
             let is_readable =
                 |id: &PackId| store.outline(id).is_ok_and(|outline| outline.tables().is_ok());
@@ -112,7 +112,7 @@ impl RemoteStore {
         name.ends_with(GROUP)
     }
 
-    /// Returns the files to be written in place of a damaged index file that listed these packs.
+    /// Returns the files to write in place of a damaged index file that listed these packs.
     pub(super) fn index_update_again<'s>(
         &'s self,
         mut packs: Vec<PackIn<'s>>,
@@ -121,28 +121,28 @@ impl RemoteStore {
         if self.is_group(name) {
             return Ok(IndexUpdate { files: split(packs, self.index_file_bytes)?.0 });
         }
-        // A single file, so that its name, a hash, is the same again.
+        // Write a single file, so that its hash and thus its name are the same again.
         tidy(&mut packs);
         Ok(IndexUpdate { files: vec![packs] })
     }
 
-    /// Publishes packs that have been uploaded. `store` has their outlines.
+    /// Publishes uploaded packs. `store` has their outlines.
     ///
     /// # Errors
-    /// [`RemoteError`]; then either all of the packs are visible, or none.
+    /// [`RemoteError`]; either all packs or none are visible then.
     pub async fn publish(&self, store: &Store, packs: &[PackId]) -> Result<(), RemoteError> {
         let outlines = packs.iter().map(|id| (store, *id)).collect();
         self.write_index_update(self.index_update(outlines)?).await?;
-        // A file that could not be removed is left to the next push.
+        // The next push removes the files that remain.
         let _ = self.remove_superfluous().await;
         Ok(())
     }
 
-    /// Writes the files, which publishes their packs. Returns the name of the file or group, or
-    /// `None` if there was nothing to write.
+    /// Writes the files, which publishes their packs. Returns the name of the file or group; `None`
+    /// without files.
     ///
     /// # Errors
-    /// [`RemoteError`]; then either all of the packs are visible, or none.
+    /// [`RemoteError`]; either all packs or none are visible then.
     pub(crate) async fn write_index_update(
         &self,
         publication: IndexUpdate<'_>,
@@ -200,13 +200,12 @@ impl RemoteStore {
             let mut others = first.into_iter().flatten();
             others.any(|other| other.len() > packs.len() && packs.is_subset(other))
         };
-        // A group is kept: without its file, its parts would remain as garbage.
+        // Keep a group: without its file, its parts would remain as garbage.
         let small =
             listed.iter().filter(|(name, packs)| !name.ends_with(GROUP) && is_in_another(packs));
         small.map(|(name, _)| format!("{INDEX}{name}")).collect()
     }
 
-    /// Removes superfluous files.
     pub(crate) async fn remove_superfluous(&self) -> Result<(), RemoteError> {
         let keys = self.superfluous();
         if keys.is_empty() {
@@ -238,8 +237,8 @@ fn outlines(packs: &[PackIn<'_>]) -> Result<Vec<PackOutline>, RemoteError> {
     Ok(packs.iter().map(|(store, id)| store.outline(id)).collect::<Result<_, _>>()?)
 }
 
-/// Splits the packs of one push into index files that are not much longer than `most`. Returns
-/// the length of the last file as well.
+/// Splits the packs of one push into index files not much longer than `most`. Also returns the
+/// length of the last file.
 fn split(
     mut packs: Vec<PackIn<'_>>,
     most: u64,
@@ -316,8 +315,8 @@ mod tests {
             let done = files.iter().filter(|bytes| **bytes >= DONE_BYTES).count();
             assert!(files.len() - done <= 3 * FAN, "{bytes}: {}", files.len());
             assert!(done as u64 <= 5_000 * bytes / DONE_BYTES, "{bytes}: {done}");
-            // Within the first class, a file is rewritten with each merge: files of 500 B nine
-            // times. Above it, once for each class.
+            // Within the first class, each merge rewrites a file: files of 500 B nine times. Above
+            // it, one merge for each class does.
             let most = if bytes == 500 { 9 } else { 5 };
             assert!(written <= most * 5_000 * bytes, "{bytes}: {written}");
             assert!(files.iter().all(|bytes| *bytes < 4 * FILE_BYTES));

@@ -1,18 +1,18 @@
 //! The local mirror of a remote store: its packs without their frames.
 //!
-//! The mirror is a store of stubs in a cache folder. If it is lost, only the index has to be read
-//! again, and the remote store verified again; so nothing here is synced. Damage that a
-//! verification finds is recorded in the mirror as shadows.
+//! The mirror is a store of stubs in a cache folder. After a loss, snap only has to read the index
+//! again, and to verify the remote store again, so it syncs nothing here. The mirror records damage
+//! that a verification finds as shadows.
 //!
-//! A mirror that [was not made here](snap_core::disk::made_here) is cleared first.
+//! Opening a mirror that [was not made here](snap_core::disk::made_here) clears it first.
 //!
-//! Any file of the mirror may be cut, damaged or replaced by a folder. That says nothing about the
+//! Any file of the mirror may be cut, damaged or replaced by a folder, which says nothing about the
 //! remote store. Opening the mirror checks the files and clears the mirror if a stub or the list of
-//! index files is damaged; the index is then read again.
+//! index files is damaged; the next refresh then reads the index again.
 //!
-//! Each stub belongs to an index file that was read completely. A stub whose index file is
-//! unknown was left by a killed process and would wrongly count as complete, so the next process
-//! removes it. Several processes may use the folder; they change it under a lock.
+//! Each stub belongs to an index file that was read completely. A stub without a known index file
+//! comes from a killed process and would wrongly count as complete, so the next process removes it.
+//! Several processes may use the folder; they change it under a lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -49,10 +49,10 @@ use snap_core::{
 /// packs. The last line is a checksum.
 const NAMES: &str = "outlines";
 
-/// Exists once the remote store was seen.
+/// File that exists once this machine has seen the remote store.
 const SEEN: &str = "seen";
 
-/// Exists while packs are uploaded.
+/// File that exists during an upload of packs.
 const SENDING: &str = "sending";
 
 /// The result of the test of conditional writes: [`KEPT`], or [`IGNORED`] and the time of the
@@ -65,14 +65,14 @@ const KEPT: &str = "kept";
 /// The service ignores conditions.
 const IGNORED: &str = "ignored";
 
-/// How long a failed test is remembered, in seconds: a proxy may have answered in place of the
+/// Seconds for which the mirror remembers a failed test: a proxy may have answered in place of the
 /// service.
 const IGNORED_SECS: i64 = 24 * 60 * 60;
 
-/// Exists once the remote store was seen to have the newest version.
+/// File that exists once the remote store is known to have the newest version.
 const NEWEST: &str = "version-2";
 
-/// Exists while the remote store is known to lack something.
+/// File that exists while the remote store is known to lack objects.
 const DAMAGED: &str = "damaged";
 
 /// The table of shadows of the store of stubs.
@@ -84,11 +84,9 @@ const DAMAGED_INDEX: &str = "damaged-index";
 /// The lock for changes of the folder.
 const LOCK: &str = "lock";
 
-/// Files of a mirror.
 const FILES: [&str; 10] =
     [NAMES, SEEN, SENDING, CONDITIONS, NEWEST, DAMAGED, SHADOWS, DAMAGED_INDEX, MADE_HERE, LOCK];
 
-/// Folders of a mirror.
 const FOLDERS: [&str; 4] = ["objects", "partial", "index", "tmp"];
 
 /// Names of index files, and the packs of each.
@@ -130,11 +128,12 @@ impl Mirror {
         Store::retain_stubs(dir, &disk, &|id| indexed.contains(id))?;
         let mut store = Store::open(dir, disk.clone(), &Silent)?;
         let here: HashSet<PackId> = store.packs().into_iter().collect();
-        // A lost segment is rebuilt from the stubs, which reads more of them.
+        // If a segment is lost, opening the store rebuilds it, and reads more of the stubs for
+        // that.
         let is_whole = is_listed && store.unreadable_packs().is_empty();
         if !is_whole || !indexed.is_subset(&here) {
-            // An object in the mirror stands for everything that it refers to, so a mirror with
-            // a gap is useless. The next listing fills an empty one.
+            // An object in the mirror stands for everything that it refers to, so a mirror with a
+            // gap is useless. The next listing fills an empty mirror.
             names.clear();
             Self { dir: dir.to_owned(), store, names: Mutex::default() }.write_names(&names)?;
             Store::retain_stubs(dir, &disk, &|_| false)?;
@@ -171,16 +170,16 @@ impl Mirror {
     /// # Errors
     /// [`StoreError`] if the folder cannot be used.
     pub fn reset(&mut self) -> Result<(), StoreError> {
-        // Renamed first, so that no process sees a half-deleted mirror.
+        // Rename the folder first, so that no process sees a half-deleted mirror.
         let gone = self.dir.with_file_name(unique_name(PREFIX));
         self.store.disk().replace(&self.dir, &gone)?;
-        // Files that cannot be removed now only take up space.
+        // After a failure, the remaining files only take up space.
         let _ = fs_err::remove_dir_all(&gone);
         *self = Self::open(&self.dir)?;
         Ok(())
     }
 
-    /// Returns the folder.
+    /// Returns the folder of the mirror.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -195,7 +194,8 @@ impl Mirror {
         &self.store
     }
 
-    /// Returns true if the remote store has an object and everything that it refers to.
+    /// Returns true if an index file of the remote store lists the object. Without damage, the
+    /// store then has everything that the object refers to.
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
@@ -203,7 +203,7 @@ impl Mirror {
         Ok(self.store.locate(id)?.is_some())
     }
 
-    /// Returns true if an index file was added to the mirror.
+    /// Returns true if the mirror has an index file.
     pub fn knows(&self, name: &str) -> bool {
         self.names.lock().contains_key(name)
     }
@@ -245,7 +245,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Forgets the names of index files, but keeps the packs that they listed.
+    /// Forgets the names of index files, but keeps their packs.
     ///
     /// # Errors
     /// [`StoreError`] if the folder cannot be written.
@@ -257,8 +257,8 @@ impl Mirror {
         self.change_names(|names| gone.iter().for_each(|name| drop(names.remove(name))))
     }
 
-    /// Changes the names in memory and in the folder, where other processes may have changed
-    /// them. The caller must hold the lock.
+    /// Changes the names in memory and in the folder, after reading the changes of other processes.
+    /// The caller must hold the lock.
     fn change_names(&self, change: impl Fn(&mut IndexFilePacks)) -> Result<(), StoreError> {
         let mut written = read_names(&self.dir).unwrap_or_else(|| self.names.lock().clone());
         change(&mut written);
@@ -277,33 +277,34 @@ impl Mirror {
         self.write(NAMES, &text)
     }
 
-    /// Returns true if the remote store was seen before.
+    /// Returns true if this machine has seen the remote store before.
     pub fn was_seen(&self) -> bool {
         Self::has_seen(&self.dir)
     }
 
-    /// Returns true if `dir` has a mirror of a remote store that was seen.
+    /// Returns true if the mirror in `dir` records that this machine has seen the remote store.
     pub fn has_seen(dir: &Path) -> bool {
         dir.join(SEEN).exists()
     }
 
-    /// Remembers that the remote store exists. If that fails, it is looked up again next time.
+    /// Remembers that the remote store exists. After a failure, the next command looks it up again.
     pub fn remember_seen(&self) {
         let _ = self.write(SEEN, "");
     }
 
-    /// Returns true if the remote store was seen to have the newest version.
+    /// Returns true if the remote store is known to have the newest version.
     pub fn is_newest(&self) -> bool {
         self.dir.join(NEWEST).exists()
     }
 
-    /// Remembers that it has the newest version. If that fails, it is looked up again next time.
+    /// Remembers that the remote store has the newest version. After a failure, the next command
+    /// looks it up again.
     pub fn remember_newest(&self) {
         let _ = self.write(NEWEST, "");
     }
 
-    /// Returns whether the service honours the conditions of writes, if that was tested. A failed
-    /// test is forgotten after a day.
+    /// Returns the result of the test of conditional writes: true if the service honours
+    /// conditions. `None` without a test, and a day after a failed one.
     pub fn keeps_conditions(&self) -> Option<bool> {
         let text = read_text(&self.dir.join(CONDITIONS))?;
         let mut words = text.split_whitespace();
@@ -317,12 +318,12 @@ impl Mirror {
         }
     }
 
-    /// Remembers the result of the test. If that fails, the service is tested again.
+    /// Remembers the result of the test. After a failure, the next command tests the service again.
     pub fn remember_conditions(&self, is_kept: bool) {
         let _ = self.write(CONDITIONS, &conditions_text(is_kept));
     }
 
-    /// Replaces the result of the test that the mirror in `dir` remembers, if it remembers one.
+    /// Replaces the remembered result of the test in the mirror in `dir`, if there is one.
     ///
     /// # Errors
     /// [`StoreError`] if the folder cannot be written.
@@ -336,17 +337,18 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns what the remote store has, as far as the mirror knows.
+    /// Returns the objects of the remote store that the mirror knows.
     pub fn holdings(&self) -> MirrorHoldings<'_> {
         MirrorHoldings { store: &self.store, is_whole: !self.is_damaged() }
     }
 
-    /// As [`Self::holdings`], without relying on the remote store being complete.
+    /// Returns objects like [`Self::holdings`], but assumes that the remote store may be
+    /// incomplete.
     pub fn unproven_holdings(&self) -> MirrorHoldings<'_> {
         MirrorHoldings { store: &self.store, is_whole: false }
     }
 
-    /// Returns true if the remote store is known to lack something that it should have.
+    /// Returns true if the remote store is known to lack objects that it should have.
     pub fn is_damaged(&self) -> bool {
         let is_there = |name: &str| self.dir.join(name).exists();
         self.store.has_shadows() || is_there(DAMAGED) || is_there(DAMAGED_INDEX)
@@ -373,13 +375,13 @@ impl Mirror {
         Ok(())
     }
 
-    /// Remembers that the remote store lacks something. If that fails, it counts as complete
-    /// until it is verified again.
+    /// Remembers that the remote store lacks objects. After a failure, the store counts as complete
+    /// until the next verification.
     pub fn remember_damage(&self) {
         let _ = self.write(DAMAGED, "");
     }
 
-    /// Remembers for the mirror in `dir` whether the remote store is complete apart from shadowed
+    /// Records in the mirror in `dir` whether the remote store is complete except for shadowed
     /// objects.
     ///
     /// # Errors
@@ -395,7 +397,7 @@ impl Mirror {
     }
 
     /// Copies the records of damage from the mirror in `from` to a new one in `to`, for callers
-    /// that must not change the first. A mirror that was not made here has no records that count.
+    /// that must not change the first. Ignores a mirror that was not made here.
     ///
     /// # Errors
     /// [`PathError`] if a file cannot be read or written.
@@ -427,8 +429,7 @@ impl Mirror {
         }
     }
 
-    /// Clears the damage of packs that were just uploaded again, from bytes that hash to their
-    /// names.
+    /// Clears the damage of packs after a new upload of bytes that hash to their names.
     ///
     /// # Errors
     /// [`StoreError`] if the folder cannot be written.
@@ -461,18 +462,18 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns true if packs may have been uploaded that no index file lists.
+    /// Returns true if the remote store may have uploaded packs that no index file lists.
     pub fn may_have_sent(&self) -> bool {
         self.dir.join(SENDING).exists()
     }
 
-    /// Remembers that packs are being uploaded. If that fails, an interrupted push uploads them
-    /// again.
+    /// Remembers that an upload of packs begins. After a failure, the next push uploads the packs
+    /// of an interrupted one again.
     pub fn remember_sending(&self) {
         let _ = self.write(SENDING, "");
     }
 
-    /// Forgets the upload: all uploaded packs are published.
+    /// Forgets the upload after the publication of all uploaded packs.
     pub fn forget_sending(&self) {
         let _ = self.store.disk().remove(&self.dir.join(SENDING));
     }
@@ -482,7 +483,7 @@ impl Mirror {
     }
 }
 
-/// The objects of a remote store, as far as its mirror knows.
+/// The objects of a remote store that its mirror knows.
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorHoldings<'m> {
     store: &'m Store,
@@ -490,9 +491,9 @@ pub struct MirrorHoldings<'m> {
 }
 
 impl MirrorHoldings<'_> {
-    /// Returns what the remote store has of an object of this kind: a chunk list does not serve as a
-    /// blob. The object stands for everything that it
-    /// refers to only if the store is not known to lack anything.
+    /// Returns whether the remote store has an object of this kind; a chunk list does not serve as
+    /// a blob. The object stands for everything that it refers to, unless the store is known to
+    /// lack objects.
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
@@ -518,8 +519,8 @@ fn conditions_text(is_kept: bool) -> String {
     }
 }
 
-/// Removes files in the places of folders, and folders in the places of files. Links are left
-/// to the check that refuses them.
+/// Removes files in the places of folders, and folders in the places of files. Leaves links to the
+/// check that refuses them.
 fn remove_wrong_kinds(dir: &Path) -> Result<(), PathError> {
     let has_kind = |path: &Path, is_wrong: fn(&fs::Metadata) -> bool| {
         fs_err::symlink_metadata(path).is_ok_and(|meta| is_wrong(&meta))
@@ -537,8 +538,8 @@ fn remove_wrong_kinds(dir: &Path) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Removes a mirror that came with a store from elsewhere. It may claim that the remote store has
-/// objects which are nowhere.
+/// Removes a mirror that came with a store from elsewhere. Such a mirror may name objects that the
+/// remote store does not have.
 fn remove_all_but_lock(dir: &Path) -> Result<(), PathError> {
     for entry in fs_err::read_dir(dir).map_err(PathError::when("list", dir))? {
         let path = entry.map_err(PathError::when("list", dir))?.path();
@@ -553,8 +554,8 @@ fn remove_all_but_lock(dir: &Path) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Removes a table of shadows that cannot be decoded. Then it is unknown what the remote store
-/// lacks, until it is verified.
+/// Removes a table of shadows that cannot be decoded. Marks the remote store as damaged, because
+/// its lost objects are unknown until a verification.
 fn remove_damaged_shadows(dir: &Path, disk: &Disk) -> Result<(), PathError> {
     let path = dir.join(SHADOWS);
     if !path.exists() {
@@ -591,18 +592,18 @@ fn read_names(dir: &Path) -> Option<IndexFilePacks> {
     lines.lines().map(parse).collect()
 }
 
-/// Returns the last line of [`NAMES`]: a checksum, because a file that was cut between two lines
-/// looks complete.
+/// Returns the last line of [`NAMES`]: a checksum, because a file that ends between two lines looks
+/// complete.
 fn names_end(lines: &str) -> String {
     format!("end {}\n", blake3::hash(lines.as_bytes()).to_hex())
 }
 
-/// Reads a file of a mirror; returns `None` if that fails, or if it is too long.
+/// Reads a file of a mirror; returns `None` on an error, or if the file is too long.
 fn read_text(path: &Path) -> Option<String> {
     String::from_utf8(read_at_most(path, limits::MIRROR_FILE_BYTES).ok()?).ok()
 }
 
-/// Parses a line of [`NAMES`]; returns `None` if it is incomplete.
+/// Parses a line of [`NAMES`]; returns `None` if the line is incomplete.
 fn parse(line: &str) -> Option<(String, BTreeSet<PackId>)> {
     let mut words = line.split(' ');
     let name = words.next()?.to_owned();

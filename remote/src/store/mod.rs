@@ -1,4 +1,4 @@
-//! A remote store: its layout, and the local mirror of what is known of it.
+//! A remote store: its layout, and its local mirror.
 //!
 //! | key | what |
 //! |---|---|
@@ -9,10 +9,10 @@
 //! | `refs/heads/…`, `refs/tags/…` | a commit id and a nonce ([`refs`]); 64 zeros if deleted |
 //! | `claims/…` | claims on refs, if the service has no conditional writes ([`claims`]) |
 //!
-//! A pack counts once `index/` has an outline of it. The outline is written after the pack and
-//! after everything that the pack refers to. So whatever the index lists is complete, and packs
-//! that an interrupted push left can still be used. Files that were read from `index/` are kept
-//! in a [`Mirror`] and not read again.
+//! A pack counts once `index/` has its outline. A push writes the outline after the pack and after
+//! everything that the pack refers to. So the packs in the index are complete, and later pushes can
+//! still use the packs of an interrupted one. A [`Mirror`] keeps the files of `index/`, so that
+//! clients read each only once.
 
 pub mod claims;
 mod conditions;
@@ -53,11 +53,10 @@ use crate::service::{
 /// Prefixes of all keys in a store.
 const OURS: [&str; 7] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", "tmp/"];
 
-/// How often damaged settings are read.
+/// Number of times to read damaged settings.
 const READINGS: usize = 2;
 
-/// Keys that are listed to see whether a location is free: more than there are prefixes in
-/// [`OURS`].
+/// Number of keys to list to see whether a location is free: more than the prefixes in [`OURS`].
 const PEEKED: usize = 16;
 
 /// Returns the name of an object at a location, for messages.
@@ -78,23 +77,24 @@ pub struct RemoteStore {
     listed_parts: BTreeSet<String>,
     /// Approximate length of a new index file.
     index_file_bytes: u64,
-    /// If true, the mirror is kept when the remote store is gone.
+    /// If true, the mirror stays when the remote store is gone.
     is_kept: bool,
-    /// Collects the errors of damaged index files by name, instead of failing.
+    /// Errors of damaged index files by name, if a refresh skips damage; `None` if it fails
+    /// instead.
     damaged_index: Option<BTreeMap<String, RemoteError>>,
-    /// Index files that are damaged and whose packs are unknown. A push skips them.
+    /// Damaged index files with unknown packs. A push skips them.
     passed_over: BTreeSet<String>,
-    /// The settings, once they were read or written.
+    /// The settings, once this process has read or written them.
     config: Mutex<Option<Bytes>>,
     /// True if this process wrote the settings itself.
     wrote_config: AtomicBool,
-    /// The conditions that the service honours, once that was needed.
+    /// The conditions that the service honours; set by the first write with a condition.
     conditions: OnceCell<ConditionalWrites>,
     /// True once the service refused to write a ref on a condition.
     refuses_conditions: AtomicBool,
 }
 
-/// The result of looking for a store.
+/// The result of a search for a store at a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreLookup {
     /// A store exists.
@@ -106,11 +106,11 @@ pub enum StoreLookup {
 /// The state of the settings of a store.
 #[derive(Debug)]
 pub(crate) enum SettingsState {
-    /// They are valid and of a known version.
+    /// The settings are valid and of a known version.
     Usable,
-    /// They are missing.
+    /// The settings are missing.
     Missing,
-    /// They are damaged.
+    /// The settings are damaged.
     Damaged(RemoteError),
 }
 
@@ -149,7 +149,7 @@ impl RemoteStore {
         Self::new(self.client.clone(), self.location.clone(), self.mirror.dir())
     }
 
-    /// Keeps the mirror if the store is gone, which is an error then.
+    /// Makes it an error if the store is gone, and keeps the mirror then.
     #[must_use]
     pub fn keep_mirror(self) -> Self {
         Self { is_kept: true, ..self }
@@ -168,7 +168,7 @@ impl RemoteStore {
         }
     }
 
-    /// Checks that the store exists. An empty location may be one that is unavailable now.
+    /// Checks that the store exists. An empty location may be temporarily unavailable.
     ///
     /// # Errors
     /// [`RemoteError::Emptied`] if there is no store.
@@ -210,7 +210,7 @@ impl RemoteStore {
         &self.mirror
     }
 
-    /// Removes the damaged files of the mirror that opening it does not find.
+    /// Clears the mirror if a stub is damaged in a part that opening does not read.
     ///
     /// # Errors
     /// [`RemoteError::Store`] if the cache cannot be used.
@@ -227,7 +227,8 @@ impl RemoteStore {
         Ok(self.mirror.reset()?)
     }
 
-    /// Looks for a store of a known version. A store that was seen before is not looked up again.
+    /// Looks for a store of a known version. Sends no request if this machine has seen the store
+    /// before.
     ///
     /// # Errors
     /// [`RemoteError::Config`].
@@ -253,7 +254,7 @@ impl RemoteStore {
         }
     }
 
-    /// Reads the settings. Damaged settings are read once more.
+    /// Reads the settings; reads damaged settings once more.
     ///
     /// # Errors
     /// [`RemoteError::Config`] if a newer version of snap wrote them; [`RemoteError::Service`].
@@ -334,11 +335,11 @@ impl RemoteStore {
     }
 
     /// Creates a store at a free location: its settings, and the branch that clones start with.
-    /// Another client may create it first.
+    /// Succeeds if another client creates the store first.
     ///
     /// # Errors
-    /// [`RemoteError::Service`]; [`RemoteError::Config`] if another client created it first, with
-    /// a newer version of snap.
+    /// [`RemoteError::Service`]; [`RemoteError::Config`] if a newer version of snap has created the
+    /// store first.
     pub async fn create(&self, config: &str, head: &RefName) -> Result<(), RemoteError> {
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
         let when = if can.absent { WriteCondition::Absent } else { WriteCondition::Always };

@@ -1,16 +1,16 @@
-//! Conflicts between names of refs of which one is a folder of the other: `x` and `x/y`.
+//! Conflicts between names of refs, where one is a folder of the other: `x` and `x/y`.
 //!
-//! Both cannot exist, since a local store, a folder and a server keep refs as files. A deleted
-//! ref does not conflict by itself, but its tombstone may. A local store and a server keep no
-//! tombstones. A folder removes a tombstone under its lock. In a bucket a tombstone stays, and
-//! blocks nothing. On a WebDAV or SFTP server, and in a gateway that keeps a bucket on a disk, it
-//! is a file that blocks the name. It cannot be removed safely, because a ref that another client
-//! creates at the same moment would be removed with it. Then the push reports the conflict.
+//! Both cannot exist, since a local store, a folder and a server keep refs as files. The tombstone
+//! of a deleted ref may conflict, too. A local store and a server keep no tombstones. A folder
+//! removes a tombstone under its lock. In a bucket a tombstone stays, and blocks nothing. On a
+//! WebDAV or SFTP server, and in a gateway that keeps a bucket on a disk, a tombstone is a file
+//! that blocks the name. A client cannot remove it safely, because another client may create a ref
+//! in its place at the same moment. So the push reports the conflict.
 //!
-//! A bucket does not refuse such names itself. So a push that creates a ref lists the existing
-//! refs before and after. Of two concurrent pushes at least one sees the other, and undoes its
-//! own ref. If both are killed before, both refs stay. Then readers skip the ref that lies below
-//! the other, and `verify` reports it, until one of the two is deleted.
+//! A bucket does not refuse such names itself. So a push that creates a ref lists the existing refs
+//! before and after. Of two concurrent pushes at least one sees the other, and removes its own ref.
+//! If both are killed before that, both refs stay. Readers then skip the ref that lies below the
+//! other, and `verify` reports it, until the user deletes one of them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -23,19 +23,19 @@ use crate::service::{FailureDetail, FailureReason, ServiceError, ref_name_confli
 #[derive(Clone, Debug)]
 pub(crate) struct BlockingRef {
     other: RefName,
-    /// The commit of that ref; `None` for a deleted one.
+    /// The commit of the other ref; `None` if it is deleted.
     commit: Option<CommitId>,
 }
 
-/// Returns the names of refs that a ref would be a part of: `a` and `a/b` for `a/b/c`.
+/// Returns the names of refs that would be parent folders of a ref: `a` and `a/b` for `a/b/c`.
 fn outer_names(name: &RefName) -> impl Iterator<Item = RefName> + '_ {
     let ends = name.short().match_indices('/').map(|(at, _)| at);
     ends.filter_map(|at| RefName::new(name.kind(), &name.short()[..at]).ok())
 }
 
 impl RemoteStore {
-    /// Returns what blocks the names of refs that are to be created. For each name, an existing
-    /// ref is preferred to a deleted one.
+    /// Returns the refs that block the names of new refs. For each name, prefers an existing ref to
+    /// a deleted one.
     pub(crate) async fn blocking_refs(
         &self,
         names: &[&RefName],
@@ -64,8 +64,8 @@ impl RemoteStore {
     }
 
     /// Returns the error for a name that another ref blocks, existing or deleted. A WebDAV server
-    /// would replace a folder and everything in it by a file of the same name, so the write is
-    /// not tried there.
+    /// would replace a folder and everything in it by a file of the same name, so the push must not
+    /// try the write.
     pub(crate) fn cannot_be_made(&self, name: &RefName, way: &BlockingRef) -> Option<RemoteError> {
         let error = self.stands_beside(name, way);
         error.or_else(|| self.client().has_folders().then(|| self.deleted_beside(name, way)))
@@ -79,7 +79,7 @@ impl RemoteStore {
         self.at_location(ServiceError { message, detail, ..refused })
     }
 
-    /// Replaces the error of creating a ref, if its name is blocked.
+    /// Replaces the error of creating a ref, if another ref blocks its name.
     pub(crate) async fn explain_conflict(&self, name: &RefName, error: RemoteError) -> RemoteError {
         let is_refusal = |error: &ServiceError| {
             use FailureReason::{Denied, NotFound, Other, Refused, Unsupported};
@@ -94,7 +94,7 @@ impl RemoteStore {
         self.stands_beside(name, &way).unwrap_or_else(|| self.deleted_beside(name, &way))
     }
 
-    /// Returns an error for each of the refs that lies below another one.
+    /// Returns an error for each ref that lies below another one.
     pub(crate) fn blocked_refs(&self, refs: &[(RefName, CommitId)]) -> Vec<(RefName, RemoteError)> {
         let names: HashSet<&RefName> = refs.iter().map(|(name, _)| name).collect();
         let to_error = |name: &RefName| {
@@ -106,8 +106,9 @@ impl RemoteStore {
         refs.iter().filter_map(|(name, _)| to_error(name)).collect()
     }
 
-    /// Returns an error for each key among the refs that no ref can have, and for each object
-    /// that is not a ref and is beside another key. Other readers ignore such an object.
+    /// Returns an error for each key below `refs/` that cannot name a branch or tag, and for each
+    /// object that is not a ref and conflicts with another key. Other readers ignore such an
+    /// object.
     ///
     /// # Errors
     /// [`RemoteError::Service`] if the refs cannot be listed or read.

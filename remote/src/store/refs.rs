@@ -1,14 +1,14 @@
 //! Reads refs of a remote store and moves them by compare-and-swap.
 //!
-//! A ref has the same [text](snap_core::format::ref_text) as every ref: the commit, the nonce of
-//! the write, and the epoch. Each push reads the ref, so a store that older programs must not
-//! write to says so here, whatever they have cached. A write whose reply was lost may have
-//! happened, and then its retry looks like a conflict. So a conflict is believed only after
-//! reading the ref back and finding the nonce of another client.
+//! A remote ref has the same [text](snap_core::format::ref_text) as a local one: the commit, the
+//! nonce of the write, and the epoch. Each push reads the ref, so the text can stop older programs
+//! from writing, whatever they have cached. A write whose reply was lost may have happened, and its
+//! retry then looks like a conflict. So the client reports a conflict only after it has read the
+//! nonce of another client in the ref.
 //!
-//! A deleted ref is not removed but replaced by a tombstone with 64 zeros as its commit. Few
-//! services can remove on a condition, and a ref that another client has created again must not
-//! be removed.
+//! To delete a ref, the client replaces it by a tombstone with 64 zeros as its commit. Few services
+//! can remove on a condition, and an unconditional removal could hit a ref that another client has
+//! created again.
 
 use bytes::Bytes;
 use snap_core::{
@@ -38,10 +38,9 @@ pub struct RemoteRef {
 pub struct RefSlot {
     /// The commit; `None` if the ref does not exist or was deleted.
     pub commit: Option<CommitId>,
-    /// The nonce of the last write; `None` if nothing is stored, or a snap server keeps it to
-    /// itself.
+    /// The nonce of the last write; `None` without content, or if a snap server does not send it.
     pub(super) nonce: Option<Nonce>,
-    /// The whole text; `None` if nothing is stored.
+    /// The whole text; `None` without valid content.
     text: Option<RefText>,
     version: Option<ObjectVersion>,
     /// The content, if it is not a valid ref.
@@ -51,13 +50,13 @@ pub struct RefSlot {
 /// The content under the key of a ref that is not a valid ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct UnreadableRef {
-    /// `None` if it is longer than a ref can be.
+    /// The bytes; `None` if they are longer than a ref can be, or cannot be read.
     bytes: Option<Bytes>,
     why: String,
 }
 
 impl RefSlot {
-    /// Returns true if anything is stored under the key.
+    /// Returns true if there is any content under the key.
     pub fn exists(&self) -> bool {
         self.text.is_some() || self.unreadable.is_some()
     }
@@ -73,20 +72,21 @@ impl RefSlot {
         Some(Damage::of(unreadable.bytes.as_deref().unwrap_or_default()))
     }
 
-    /// Returns true if another read found the same.
+    /// Returns true if another read found the same content.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let bytes = |slot: &Self| slot.unreadable.as_ref().map(|found| found.bytes.clone());
         (&self.commit, &self.nonce) == (&other.commit, &other.nonce) && bytes(self) == bytes(other)
     }
 
-    /// Returns true if this was written with `nonce`. A snap server writes its own nonces. There
-    /// it is enough that the ref has the new commit.
+    /// Returns true if the write with `nonce` made this content. A snap server writes nonces of its
+    /// own, so the new commit is enough there.
     fn is_result_of(&self, nonce: Nonce, new: Option<CommitId>) -> bool {
         self.nonce == Some(nonce)
             || (self.nonce.is_none() && self.commit == new && !self.is_damaged())
     }
 
-    /// Returns the condition that the content is still as it was read, if the service takes it.
+    /// Returns the condition that the content has not changed since the read, if the service takes
+    /// it.
     pub(super) fn condition(&self, takes: ConditionalWrites) -> Option<WriteCondition> {
         match &self.version {
             None if takes.absent && !self.exists() => Some(WriteCondition::Absent),
@@ -137,7 +137,7 @@ impl RemoteStore {
         Ok(self.slot(name).await?.commit.map(|commit| RemoteRef { commit }))
     }
 
-    /// Returns what is stored under the key of a ref.
+    /// Returns the content under the key of a ref.
     ///
     /// # Errors
     /// [`RemoteError::Damaged`] if the content is not a valid ref.
@@ -146,7 +146,8 @@ impl RemoteStore {
         self.damage(name, &slot).map_or(Ok(slot), Err)
     }
 
-    /// As [`Self::slot`], but returns invalid content as well, so that it can be replaced.
+    /// Returns content like [`Self::slot`], including invalid content, so that a caller can replace
+    /// it.
     ///
     /// # Errors
     /// [`RemoteError::Service`].
@@ -202,8 +203,8 @@ impl RemoteStore {
     }
 
     /// Returns why the object under the key of a ref is not a ref; `None` for a ref, a folder, and
-    /// an object that is gone. Unlike [`Self::slot`], it does not ignore an object that another
-    /// ref blocks.
+    /// an object that is gone. Unlike [`Self::slot`], does not ignore an object that another ref
+    /// blocks.
     pub(super) async fn why_no_ref(&self, name: &RefName) -> Result<Option<String>, RemoteError> {
         let why = match self.client.find(&key(name), limits::REF_BYTES as u64).await {
             Ok(object) => object.map(parse).and_then(|slot| slot.unreadable).map(|found| found.why),
@@ -235,7 +236,8 @@ impl RemoteStore {
         self.swap_observed(name, expected, (new, &Silent)).await
     }
 
-    /// As [`Self::swap`], and tells `observer` when it waits for the claim of another client.
+    /// Moves a ref like [`Self::swap`], and informs `observer` about a wait for the claim of
+    /// another client.
     ///
     /// # Errors
     /// As [`RemoteStore::swap`].
@@ -262,8 +264,8 @@ impl RemoteStore {
             // service has written the ref.
             Ok(_) => true,
             Err(error) if error.reason == FailureReason::Conflict => false,
-            // All answers were lost, late or from a relay that does not know the outcome. Only the
-            // ref itself shows whether it has moved.
+            // All responses were lost, late, or from a relay that does not know the outcome. Only
+            // the ref itself shows whether it has moved.
             Err(error) if error.reason.is_temporary() || error.reason == FailureReason::Other => {
                 return match self.any_slot(name).await {
                     Ok(now) if now.is_result_of(nonce, new) && !now.is_same(expected) => Ok(()),
@@ -283,7 +285,7 @@ impl RemoteStore {
         }
     }
 
-    /// Creates the error for a write that was confirmed but did not happen.
+    /// Creates the error for a confirmed write that did not happen.
     fn unconfirmed_write(&self, key: &str) -> RemoteError {
         let message = "the service confirmed the write, but the ref did not change; a proxy may \
                        answer in place of the service"

@@ -1,14 +1,14 @@
 //! Repairs the lost or damaged objects of a remote store other than packs: the settings, `HEAD`,
 //! and files of the index.
 //!
-//! A pack that is lost and that no ref needs is removed from the index. Otherwise a client would
-//! take the remote store to have its objects, and not upload them when a commit needs them.
+//! A repair removes a lost pack that no ref needs from the index. Otherwise a client would rely on
+//! the objects of the pack, and not upload them when a commit needs them.
 //!
-//! A damaged index file is rewritten if the mirror knows its packs. Otherwise it is removed, once
-//! other files list everything that a push reaches: clones could not read past it. Before, its
-//! packs are listed again from their own tables, as far as they are complete
-//! ([`unlisted_packs`](crate::unlisted_packs)). A client that knows which packs it listed finds it
-//! gone, and uploads what is missing then.
+//! A repair rewrites a damaged index file if the mirror knows its packs. Otherwise it removes the
+//! file, because clones cannot read past it, once other files list everything that a push reaches.
+//! Before that, it lists complete packs again from their own tables
+//! ([`unlisted_packs`](crate::unlisted_packs)). A client that knows the packs of the file finds it
+//! gone, and then uploads missing objects.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -38,8 +38,9 @@ impl RemoteStore {
         self.check_config(Some(StoredObject { bytes: text, version: None })).map(drop)
     }
 
-    /// Rewrites `HEAD` if it is lost or damaged, or names a branch that does not exist and is not
-    /// among the `pushed` refs, if `head` is. Returns true if it was rewritten.
+    /// Makes `HEAD` name `head` if it is lost or damaged. Also does so if the branch in `HEAD`
+    /// neither exists nor is in `pushed`, but `head` is in `pushed`. Returns true if it has written
+    /// `HEAD`.
     ///
     /// # Errors
     /// [`RemoteError::Service`].
@@ -65,18 +66,19 @@ impl RemoteStore {
         Ok(!is_sound)
     }
 
-    /// Makes later reads skip damaged index files whose packs are unknown.
+    /// Makes later reads skip damaged index files with unknown packs.
     pub(crate) fn pass_over_damaged_index(&mut self) {
         let damaged = self.mirror.damaged_index().into_iter();
         self.passed_over = damaged.filter(|name| !self.mirror.knows(name)).collect();
     }
 
-    /// Returns true if an index file is damaged whose packs are unknown.
+    /// Returns true if an index file with unknown packs is damaged.
     pub(crate) fn has_unknown_damaged_index(&self) -> bool {
         self.mirror.damaged_index().iter().any(|name| !self.mirror.knows(name))
     }
 
-    /// Rewrites or removes damaged index files, as described above. Returns their keys.
+    /// Rewrites or removes damaged index files, as the module documentation describes. Returns
+    /// their keys.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -90,10 +92,10 @@ impl RemoteStore {
                 Some(packs) => {
                     let packs = packs.iter().map(|id| (self.mirror.store(), *id)).collect();
                     let again = self.index_update_again(packs, &name)?;
-                    // Other files may list the packs now, and then the new name differs.
+                    // If other files list the packs now, the new name differs.
                     let is_rewritten =
                         self.write_index_update(again).await?.as_ref() == Some(&name);
-                    // A service may keep the damaged file, whose length may be right.
+                    // A service may keep the damaged file, maybe with the right length.
                     if is_rewritten && !self.is_in_index(&name).await? {
                         let location = self.location.clone();
                         let why = "the service kept the damaged file, although it reported that it \
@@ -114,9 +116,9 @@ impl RemoteStore {
         Ok(mended)
     }
 
-    /// Removes packs that do not exist from the index. Returns the packs that were removed.
+    /// Removes packs that do not exist from the index. Returns the removed packs.
     ///
-    /// Each file that lists one of them is first written again without them, so that the index
+    /// First writes each file that lists one of the packs again without them, so that the index
     /// lists all other packs at any time.
     ///
     /// # Errors
@@ -127,7 +129,7 @@ impl RemoteStore {
     ) -> Result<Vec<PackId>, RemoteError> {
         let mut lost = BTreeSet::new();
         for id in packs {
-            // Another client may have uploaded it again.
+            // Another client may have uploaded the pack again.
             if self.client.length(&format!("{OBJECTS}{id}")).await?.is_none() {
                 lost.insert(*id);
             }
@@ -150,8 +152,8 @@ impl RemoteStore {
         Ok(lost)
     }
 
-    /// Returns true if an index file exists and is intact, including the parts of a group:
-    /// another client may have rewritten it.
+    /// Returns true if an index file exists and is intact, including the parts of a group. Another
+    /// client may have rewritten it.
     async fn is_in_index(&self, name: &str) -> Result<bool, RemoteError> {
         let read = async {
             let key = format!("{INDEX}{name}");

@@ -1,8 +1,8 @@
-//! Upgrades the version of a remote store before a ref is written.
+//! Upgrades the version of a remote store before the first write of a ref.
 //!
-//! The settings must say version 2 before the first ref of three lines is written. A program that
-//! knows only version 1 then reports that it is too old. A program that does not read the
-//! settings again finds the third line in the ref, and stops.
+//! The client sets version 2 before it writes the first ref of three lines. A program that knows
+//! only version 1 then reports that it is too old. A program that does not read the settings again
+//! finds the third line in the ref, and stops.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use snap_core::{
 use super::{CONFIG, RemoteError, RemoteStore};
 use crate::service::{ConditionalWrites, FailureReason, WriteCondition};
 
-/// How often settings are read again if other clients change them.
+/// Maximum number of attempts, if other clients change the settings.
 const TRIES: usize = 8;
 
 impl RemoteStore {
-    /// Upgrades the store to the newest version. Sends no request if the mirror knows that it has
-    /// that version, or if a server maintains its refs itself.
+    /// Upgrades the store to the newest version. Sends no request if the mirror knows that the
+    /// store has that version, or if a server maintains the store.
     ///
     /// # Errors
     /// [`RemoteError::Config`] if the settings are unusable, or of a newer version.

@@ -1,9 +1,9 @@
-//! Reads objects from another pack if the frame that contains them is damaged, or if their pack is
-//! lost. Leaves out lost and damaged packs that nothing needs.
+//! Reads objects from another pack if their frame is damaged or their pack is lost. Leaves out lost
+//! and damaged packs that no commit needs.
 //!
 //! `snap repair REMOTE` uploads such objects again in a new pack, and deletes nothing. A client
-//! that reads the index afterwards finds them in both packs, and learns only by fetching which
-//! one is damaged or lost.
+//! that reads the index afterwards finds them in both packs, and only a fetch shows which one is
+//! damaged or lost.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -26,12 +26,12 @@ use crate::{
     store::{OBJECTS, RemoteError, RemoteStore},
 };
 
-/// Most damaged frames and lost packs that one command works around.
+/// Maximum number of damaged frames and lost packs that one command works around.
 const FRAMES: usize = 100;
 
-/// Runs `work`, which fetches into `store`. If a fetched frame is damaged, shadows those of its
-/// objects that other packs contain, here and in the mirror, and runs `work` again. If a pack is
-/// lost, does the same for each of its frames.
+/// Runs `work`, which fetches into `store`. If a fetched frame is damaged, shadows its objects that
+/// other packs contain, in `store` and in the mirror, and runs `work` again. Treats each frame of a
+/// lost pack like a damaged frame.
 ///
 /// # Errors
 /// The errors of `work`.
@@ -77,17 +77,16 @@ impl PacksLeftOut {
         self.0.contains_key(pack)
     }
 
-    /// Returns the errors.
     pub(super) fn errors(&self) -> impl Iterator<Item = &RemoteError> {
         self.0.values()
     }
 
-    /// Leaves out the pack that an error reports. Objects that other packs have, too, are then
-    /// fetched from those.
+    /// Leaves out the pack that an error reports. The next run fetches its objects from other packs
+    /// that have them.
     ///
     /// # Errors
-    /// The error, if it reports no pack or one that is left out already, or if too many packs are
-    /// left out. If an object is missing because its pack is left out, the error of that pack.
+    /// The same error, if it reports no pack or one that is left out already, or if too many packs
+    /// are left out. If an object is missing because its pack is left out, the error of that pack.
     pub(super) fn add(
         &mut self,
         remote: &RemoteStore,
@@ -118,8 +117,8 @@ impl PacksLeftOut {
     }
 }
 
-/// Removes the stub of a lost or damaged pack if these commits need none of its objects from it.
-/// Returns true if it did.
+/// Removes the stub of a lost or damaged pack, unless an object that these commits need is in no
+/// other pack. Returns true if it has removed the stub.
 pub(super) fn drop_unneeded_stub(
     store: &Store,
     pack: &PackId,
@@ -174,8 +173,8 @@ fn damaged_frame(error: &RemoteError) -> Option<(PackId, u64)> {
     }
 }
 
-/// Shadows the objects of a frame that other packs have, too. If `store` has a stub of this pack,
-/// adds stubs of those packs as well. Returns true if anything is new.
+/// Shadows the objects of a frame that other packs also have. If `store` has a stub of this pack,
+/// adds stubs of those packs, too. Returns true if a shadow is new.
 fn shadow_frame(
     store: &Store,
     remote: &RemoteStore,
@@ -201,9 +200,8 @@ fn shadow_frame(
     Ok(is_new)
 }
 
-/// Shadows the objects of a lost pack that are in other packs, as [`shadow_frame`] does. If this
-/// covers every frame, the stub of the pack is removed: the pack will never be
-/// complete. Returns true if anything is new.
+/// Calls [`shadow_frame`] for each frame of a lost pack. If other packs cover every frame, removes
+/// the stub of the pack, which would never be complete. Returns true if a shadow is new.
 fn shadow_lost_pack(
     store: &Store,
     remote: &RemoteStore,

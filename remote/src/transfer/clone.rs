@@ -1,4 +1,5 @@
-//! Clone: fetches what the last commit needs first, and restores it while the rest follows.
+//! Clone: fetches the data of the last commit first, and restores the commit while the rest
+//! follows.
 //!
 //! ```text
 //! settings, default branch, refs, index        concurrently
@@ -41,7 +42,7 @@ use crate::{
     },
 };
 
-/// Interval at which the start of the rest is checked.
+/// Interval at which the background fetch checks whether it may start.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Options of a clone.
@@ -49,22 +50,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct CloneOptions {
     /// The ref; `None` means the default branch of the remote store.
     pub name: Option<RefName>,
-    /// The part to fetch. If it is not everything, the rest stays in the remote store.
+    /// The part to fetch. All other data stays in the remote store.
     pub part: PartialScope,
 }
 
 /// The result of a clone.
 #[derive(Debug)]
 pub struct CloneOutcome {
-    /// The ref that was chosen.
+    /// The cloned ref.
     pub name: RefName,
-    /// Its commit.
+    /// The commit of the cloned ref.
     pub commit: CommitId,
     /// The default branch of the remote store.
     pub default_branch: RefName,
     /// All branches and tags of the remote store, with their commits.
     pub refs: Vec<(RefName, CommitId)>,
-    /// An error for each damaged ref, which is left out.
+    /// An error for each damaged ref. The clone leaves these refs out.
     pub damaged_refs: Vec<RemoteError>,
     /// Why the default branch is a guess: `HEAD` is damaged or names a missing branch.
     pub damaged_head: Option<RemoteError>,
@@ -84,7 +85,7 @@ pub struct CloneSource<'a> {
 /// a thread of the runtime. The caller writes the local refs.
 ///
 /// # Errors
-/// [`RemoteError`], and errors of `restore`. The store then has a part of the data.
+/// [`RemoteError`], and errors of `restore`. The store then has only a part of the data.
 pub fn run<E: std::convert::From<RemoteError>>(
     store: &Store,
     from: CloneSource<'_>,
@@ -97,7 +98,8 @@ pub fn run<E: std::convert::From<RemoteError>>(
     let remote = &*remote;
     partial::add_stubs(store, remote).map_err(RemoteError::from)?;
     if runtime.block_on(remote.client().partial_clone()).map_err(RemoteError::from)?.is_some() {
-        // Otherwise the clone would fail after the last commit was restored.
+        // Check this now, because otherwise the clone would fail after the restore of the last
+        // commit.
         partial::missing_ranges(store, remote, &options.part.of(outcome.commit), observer)
             .map_err(|error| partial::explain_partial_clone(remote, error, runtime))?;
     }
@@ -124,7 +126,7 @@ pub fn run<E: std::convert::From<RemoteError>>(
         behind.restored.store(true, Ordering::Relaxed);
         let followed = following.join().expect("fetching the rest does not panic");
         restored?;
-        // The rest is fetched by `finish`, around the damage.
+        // `finish` fetches the rest around the damage.
         followed.or_else(|error| match beside::bad_pack(&error) {
             Some(_) => Ok(()),
             None => Err(error),
@@ -188,7 +190,7 @@ async fn look(
     };
     remote.take_in_listed(listed?).await?;
     let name = name.unwrap_or_else(|| default_branch.clone());
-    // A push may have happened between the listing and the reading of the refs.
+    // Another client may have pushed between the listing and the reading of the refs.
     for (_, commit) in &refs {
         if !remote.mirror().has(&commit.object())? {
             remote.refresh().await?;
@@ -207,7 +209,7 @@ async fn look(
     Ok(CloneOutcome { commit: *commit, name, default_branch, refs, damaged_refs, damaged_head })
 }
 
-/// The data that is fetched after the last commit.
+/// The background fetch of the data after that of the last commit.
 struct BackgroundFetch<'a> {
     store: &'a Store,
     from: (&'a RemoteStore, &'a RemotePacks),
@@ -221,7 +223,7 @@ impl BackgroundFetch<'_> {
         &self,
         (runtime, behind): (&Handle, &BackgroundObserver<'_>),
     ) -> Result<(), RemoteError> {
-        // The last commit comes first, so the rest must not share the connection with it.
+        // The last commit comes first: its ranges must not share the connection with the rest.
         while self.from.1.has_queued() && !behind.restored.load(Ordering::Relaxed) {
             thread::sleep(LOOK_EVERY);
         }
@@ -245,7 +247,7 @@ impl BackgroundFetch<'_> {
     }
 }
 
-/// The observer of the fetch in the background. The restore has a progress of its own.
+/// The observer of the background fetch. It reports no progress, because the restore does.
 struct BackgroundObserver<'a> {
     observer: &'a dyn Observer,
     restored: AtomicBool,
@@ -258,14 +260,13 @@ impl Observer for BackgroundObserver<'_> {
     }
 }
 
-/// Stores fetched ranges that were never read, because files existed already or nothing was
-/// restored.
+/// Stores fetched but unread ranges, which remain if files existed already or without a restore.
 fn keep_leftovers(store: &Store, packs: &RemotePacks) -> Result<(), StoreError> {
     let unread = packs.leftovers();
     unread.iter().try_for_each(|(id, range, bytes)| store.fill(id, range.start, bytes))
 }
 
-/// Fetches what is still absent, and checks that everything is stored locally.
+/// Fetches the absent data, and checks that the store has all requested data.
 fn finish(
     store: &Store,
     remote: &RemoteStore,

@@ -19,10 +19,10 @@ use tokio::runtime::Handle;
 use super::{beside, fetch_frames::PackFetcher, partial};
 use crate::store::{RemoteError, RemoteStore, StoreLookup};
 
-/// What to fetch.
+/// The data to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchScope {
-    /// Everything that the remote store has and the local store lacks. Then all packs are
+    /// Everything that the remote store has and the local store lacks, so that all packs become
     /// complete.
     Everything,
     /// The data of these commits, and of their ancestors up to a depth.
@@ -34,18 +34,18 @@ pub enum FetchScope {
 pub struct FetchOutcome {
     /// Bytes of packs received.
     pub received_bytes: u64,
-    /// Packs that became complete.
+    /// Number of packs that became complete.
     pub completed: u64,
-    /// Packs that are still partial.
+    /// Number of packs that are still partial.
     pub partial: u64,
 }
 
-/// Fetches what is missing of `what`. The store must have a remote source
-/// ([`Store::with_remote_frames`]), so that the structure can be walked. Blocks; must not be called on
-/// a thread of the runtime.
+/// Fetches the missing data of `what`. The store must have a remote source
+/// ([`Store::with_remote_frames`]) for the walk over the structure. Blocks; must not be called on a
+/// thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; what was received before it stays.
+/// [`RemoteError`]; data received before the error stays.
 pub fn run(
     store: &Store,
     remote: &mut RemoteStore,
@@ -56,7 +56,7 @@ pub fn run(
     if partial.is_empty() {
         return Ok(FetchOutcome::default());
     }
-    // Packs may have been merged in the remote store since the index was last read.
+    // The remote store may have merged packs since the last read of the index.
     runtime.block_on(learn(remote))?;
     let gone = relocate(store, remote)?;
     let remote = &*remote;
@@ -88,8 +88,8 @@ pub fn run(
 /// Replaces stubs of packs that the remote store no longer has by stubs of other packs with the
 /// same objects.
 ///
-/// Returns an error that names the first object that neither store has. The stub of such a pack
-/// stays for its other objects, and is shadowed.
+/// Returns an error that names the first object that neither store has. The stub of the pack of
+/// such an object stays for its other objects, but the pack is shadowed.
 fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, RemoteError> {
     let mirror = remote.mirror().store();
     let known: HashSet<PackId> = mirror.packs().into_iter().collect();
@@ -150,8 +150,8 @@ pub(super) fn everything(
     PackFetcher::of(remote).fetch_frames(store, frames, &mut |_| Ok(()), (runtime, observer))
 }
 
-/// Checks packs without absent frames and makes them complete. Returns their number. A damaged
-/// pack does not stop the others.
+/// Checks packs without absent frames and makes them complete. Returns their number. Continues with
+/// the other packs after a damaged one.
 pub(super) fn promote(
     store: &Store,
     remote: &RemoteStore,
@@ -173,8 +173,8 @@ pub(super) fn promote(
     damaged.map_or(Ok(completed), |error| Err(PackFetcher::of(remote).damaged(error)))
 }
 
-/// As [`promote`], after everything was fetched. Frames that turn out to be damaged are fetched
-/// once more. Returns the number of those bytes, and of the packs that are complete now.
+/// Completes packs like [`promote`], after a fetch of everything. Fetches damaged frames once more.
+/// Returns the number of bytes of these frames, and the number of completed packs.
 pub(super) fn promote_all(
     store: &Store,
     remote: &RemoteStore,

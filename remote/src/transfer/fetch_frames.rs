@@ -1,5 +1,5 @@
-//! Fetches ranges of packs in any order and writes them into the stubs of a store. All transfers
-//! from a remote store use it.
+//! Fetches ranges of packs in any order and writes them into the stubs of a store, for all
+//! transfers from a remote store.
 
 use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
@@ -20,13 +20,13 @@ use crate::{
     store::{OBJECTS, RemoteError, RemoteStore},
 };
 
-/// Adjacent frames are written together up to this length.
+/// Maximum length of adjacent frames to fetch and write together.
 const PIECE_BYTES: u64 = 8 << 20;
 
-/// Interval at which the stop flag of the user is polled.
+/// Interval at which a waiting transfer polls the stop flag of the user.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The remote store that packs are fetched from.
+/// Access to the packs of a remote store.
 #[derive(Clone, Debug)]
 pub(super) struct PackFetcher {
     pub(super) client: Client,
@@ -48,7 +48,7 @@ impl FrameRun {
     }
 }
 
-/// Called for each pack once all of its requested frames have arrived.
+/// Callback for each pack after the arrival of all its requested frames.
 pub(super) type OnPackComplete<'a> = dyn FnMut(PackId) -> Result<(), RemoteError> + 'a;
 
 impl PackFetcher {
@@ -57,9 +57,8 @@ impl PackFetcher {
         Self { client, location, link: Arc::default() }
     }
 
-    /// Fetches frames of packs of which `store` has stubs. Each frame is checked against its
-    /// checksum, and fetched once more if it does not match. Returns the number of bytes
-    /// received.
+    /// Fetches frames of packs of which `store` has stubs. Checks each frame against its checksum,
+    /// and fetches a damaged one once more. Returns the number of bytes received.
     pub(super) fn fetch_frames(
         &self,
         store: &Store,
@@ -112,8 +111,8 @@ impl PackFetcher {
         Ok(received)
     }
 
-    /// Writes the bytes of a row of frames into its pack, if they are undamaged. Returns their
-    /// number.
+    /// Writes the bytes of adjacent frames into their pack, if they are undamaged. Returns the
+    /// number of bytes.
     fn fill(
         &self,
         store: &Store,
@@ -131,7 +130,7 @@ impl PackFetcher {
         RemoteError::Range { key: key(row.pack), range: row.range(), location, source }
     }
 
-    /// Converts an error, and adds the key of the damaged pack if it names one.
+    /// Converts an error, and adds the key of the damaged pack if the error names one.
     pub(super) fn damaged(&self, error: StoreError) -> RemoteError {
         let error = match error {
             StoreError::Fetch { pack, source: RemoteFrameError { kind, source } } => {

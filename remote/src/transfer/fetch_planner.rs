@@ -18,12 +18,12 @@ pub(super) struct WantedPack {
 pub(super) enum PackPart {
     /// The whole pack, which is added to the store unchanged.
     Whole,
-    /// These frames. Their objects are copied into new packs.
+    /// These frames. The pull copies their objects into new packs.
     Frames(Vec<Frame>),
 }
 
-/// Decides which objects are wanted from which pack. If several remote packs contain an object,
-/// it is fetched from the one that their index names.
+/// Decides which objects to fetch from which pack. If several remote packs contain an object,
+/// chooses the pack that the index of the mirror names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FetchPlanner<'a> {
     pub(super) local: &'a Store,
@@ -31,8 +31,8 @@ pub(super) struct FetchPlanner<'a> {
 }
 
 impl FetchPlanner<'_> {
-    /// Returns true if an object is missing locally, or not to be relied on: it is shadowed, or a
-    /// chunk list that this machine has not proven.
+    /// Returns true if an object is missing locally, is shadowed, or is a chunk list that this
+    /// machine has not proven.
     pub(super) fn is_missing(&self, object: &PackedObject) -> Result<bool, StoreError> {
         Ok(!self.local.is_stored_or_partial(object)?)
     }
@@ -50,7 +50,7 @@ impl FetchPlanner<'_> {
         Ok(place.and_then(|place| self.mirror.pack_id(place.pack)) == Some(*pack))
     }
 
-    /// Returns the remote packs with wanted objects, without those for which `is_left_out` returns
+    /// Returns the remote packs with wanted objects, except those for which `is_left_out` returns
     /// true.
     pub(super) fn packs(
         &self,
@@ -80,7 +80,7 @@ impl FetchPlanner<'_> {
                 frames.push(*frame);
             }
         }
-        // Fetching only the frames pays if they are at most half of the pack.
+        // A fetch of only the frames pays if they are at most half of the pack.
         let saves = bytes <= pack.file_bytes() / 2;
         Ok(match frames.is_empty() {
             true => None,

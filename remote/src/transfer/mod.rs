@@ -1,7 +1,7 @@
 //! Transfers between a local store and a remote one.
 //!
-//! Each operation runs on the thread of the caller, which also does the disk I/O, and blocks on a
-//! runtime that the caller passes in. Requests run in that runtime meanwhile.
+//! Each operation runs on the thread of the caller, does the disk I/O there, and blocks on the
+//! runtime that the caller passes in. The requests run in that runtime.
 
 mod beside;
 pub mod clone;

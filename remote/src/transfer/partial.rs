@@ -1,5 +1,5 @@
-//! Partial transfers: all packs become local stubs, and only the wanted part is fetched. The rest
-//! is fetched on demand.
+//! Partial transfers: all packs become local stubs, and the transfer fetches only the wanted part.
+//! Later reads fetch the rest on demand.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -23,13 +23,13 @@ use crate::{
     store::{RemoteError, RemoteStore},
 };
 
-/// Outlines in memory at a time.
+/// Number of outlines in memory at a time.
 const STUBS_AT_ONCE: usize = 16;
 
 /// The part of a ref to fetch. The default is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialScope {
-    /// Number of commits of each line of history, including the last; `None` means all.
+    /// Number of commits in each line of history, including the last; `None` means all.
     pub depth: Option<u32>,
     /// Paths from the root of the snapshots, each with everything below it. Empty means
     /// everything.
@@ -37,7 +37,7 @@ pub struct PartialScope {
 }
 
 impl PartialScope {
-    /// Returns true if nothing is left out.
+    /// Returns true if the scope is the whole history with all paths.
     pub fn is_everything(&self) -> bool {
         self.depth.is_none() && self.paths.is_empty()
     }
@@ -60,7 +60,7 @@ impl PartialScope {
 /// Byte ranges of packs.
 pub(super) type PackRanges = Vec<(PackId, Range<u64>)>;
 
-/// Adds stubs of the packs that contain anything missing locally, and fetches the wanted part.
+/// Adds stubs of the packs with objects that are missing locally, and fetches the wanted part.
 /// Returns the number of bytes received.
 pub(super) fn fetch_part(
     store: &Store,
@@ -84,7 +84,7 @@ pub(super) fn add_stubs(store: &Store, remote: &RemoteStore) -> Result<(), Store
     Ok(())
 }
 
-/// Returns the ranges that are wanted and missing. Fetches the structure on the way.
+/// Returns the wanted ranges that are missing. Fetches the structure on the way.
 pub(super) fn missing_ranges(
     store: &Store,
     remote: &RemoteStore,

@@ -1,9 +1,9 @@
 //! Pull: fetches missing objects, checks them, and adds them to the store all at once.
 //!
-//! Packs arrive as many concurrent ranges, and are written into stubs beside the store. A pack of
-//! which little is missing here is fetched only in part, and the wanted objects are copied into a
-//! new pack. If a pull is interrupted, the next one finds the received frames by their checksums
-//! and does not fetch them again.
+//! Packs arrive as many concurrent ranges, which the pull writes into stubs beside the store. If it
+//! needs little of a pack, it fetches only that part, and copies the wanted objects into a new
+//! pack. After an interrupted pull, the next one finds the received frames by their checksums and
+//! does not fetch them again.
 
 use snap_core::{
     base::{
@@ -39,10 +39,10 @@ use crate::store::{RemoteError, RemoteStore, StoreLookup};
 pub struct PullOptions {
     /// The ref of the remote store.
     pub name: RefName,
-    /// The zstd level for data that is compressed again.
+    /// The zstd level of packs that the pull itself writes.
     pub level: i32,
-    /// The part to fetch. If it is not everything, the store must have a remote source
-    /// ([`Store::with_remote_frames`]): the packs become stubs, and the rest is fetched on demand.
+    /// The part to fetch. For less than everything, the store must have a remote source
+    /// ([`Store::with_remote_frames`]): the packs become stubs, and reads fetch the rest on demand.
     pub part: PartialScope,
 }
 
@@ -51,7 +51,7 @@ pub struct PullOptions {
 pub struct PullOutcome {
     /// The commit of the ref.
     pub commit: CommitId,
-    /// The additions to the store; none if only a part was fetched.
+    /// The additions to the store; none after a fetch of only a part.
     pub added: WriteStats,
     /// Bytes of packs received.
     pub received_bytes: u64,
@@ -59,14 +59,13 @@ pub struct PullOutcome {
 
 /// Fetches a commit and everything that it refers to into `store`. Moves no local ref.
 ///
-/// If the commit is missing locally, all packs with any missing object are fetched, not only those
-/// that the commit needs: which objects a commit needs is known only after the fetch. So other
-/// branches are fetched as well, and not again later.
+/// If the commit is missing locally, fetches all packs with any missing object, including those of
+/// other branches: which objects a commit needs is known only after the fetch.
 ///
 /// Blocks; must not be called on a thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; then nothing was added, except stubs if only a part was wanted.
+/// [`RemoteError`]; the store then gets no additions, except stubs in a fetch of only a part.
 pub fn run(
     store: &Store,
     remote: &mut RemoteStore,
@@ -120,7 +119,7 @@ fn run_once(
     let received_bytes = run.receive(&mut incoming, &wanted, runtime)?;
     run.gather(&mut incoming, &wanted, options.level)?;
     observer.phase(Phase::Data, None);
-    // Anyone who may push to the remote can put a wrong list into a branch of their own.
+    // Any user who may push to the remote can put a wrong list into a branch of their own.
     incoming.leave_out_wrong_lists(observer)?;
     if observer.cancelled() {
         return Err(RemoteError::Interrupted);
@@ -143,15 +142,15 @@ fn run_once(
     Ok(PullOutcome { commit, added, received_bytes })
 }
 
-/// Hashes local packs from elsewhere once: the plan looks up every object that the remote store
-/// lists.
+/// Hashes local packs from elsewhere once, because the plan looks up every object that the remote
+/// store lists.
 fn hash_own_packs(store: &Store, observer: &dyn Observer) -> Result<(), RemoteError> {
     store.hash_unproven_packs(observer)?;
     if observer.cancelled() { Err(RemoteError::Interrupted) } else { Ok(()) }
 }
 
-/// Returns true if a commit is stored locally with everything that it refers to, so that nothing is
-/// fetched.
+/// Returns true if a commit is stored locally with everything that it refers to. The pull then
+/// fetches nothing.
 fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<bool, RemoteError> {
     if store.has_partial() || store.locate(&commit.object())?.is_none() {
         return Ok(false);
@@ -171,7 +170,7 @@ fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<b
     }
 }
 
-/// Returns the commit of a ref, after reading an index that knows it.
+/// Returns the commit of a ref, after reading the new files of the index.
 async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
     let place = remote.location().to_owned();
     let location = || place.clone();
@@ -195,7 +194,7 @@ struct PullRun<'a> {
 }
 
 impl PullRun<'_> {
-    /// Fetches the wanted parts of packs, and checks packs that are fetched whole.
+    /// Fetches the wanted parts of packs, and checks each whole pack.
     fn receive(
         &self,
         incoming: &mut ReceivedPacks<'_>,
@@ -245,7 +244,8 @@ impl PullRun<'_> {
         taken.map_err(|error| self.blame(&id, error))
     }
 
-    /// Converts the error of a damaged pack, and discards the pack so that it is fetched again.
+    /// Converts the error of a damaged pack, and discards the pack so that the next pull fetches it
+    /// again.
     fn blame(&self, id: &PackId, error: BundleError) -> RemoteError {
         match error {
             BundleError::Store(error) if error.damaged_pack().is_none() => error.into(),
@@ -257,7 +257,7 @@ impl PullRun<'_> {
         }
     }
 
-    /// Copies the wanted objects of packs that were fetched in part.
+    /// Copies the wanted objects of packs fetched in part into new packs.
     fn gather(
         &self,
         incoming: &mut ReceivedPacks<'_>,
@@ -301,7 +301,7 @@ impl PullRun<'_> {
     }
 }
 
-/// Returns the error of the wrong chunk list that was left out and is missing now.
+/// Returns the error of a wrong chunk list that was left out, if that list is the missing object.
 fn wrong_list(incoming: &mut ReceivedPacks<'_>, error: &ReachError) -> Option<StoreError> {
     match error {
         ReachError::Store(StoreError::Missing { id, .. }) => incoming.take_wrong_list(id),
@@ -309,8 +309,8 @@ fn wrong_list(incoming: &mut ReceivedPacks<'_>, error: &ReachError) -> Option<St
     }
 }
 
-/// Walks everything that the commit refers to, in the store and in the received packs. Objects that
-/// the store lacks locally are complete in the remote store, and are not fetched.
+/// Walks everything that the commit refers to, in the store and in the received packs. Does not
+/// fetch objects that the store lacks locally: they are complete in the remote store.
 fn check_complete(
     incoming: &ReceivedPacks<'_>,
     commit: CommitId,

@@ -1,4 +1,4 @@
-//! Packs that a pull is receiving: stubs in their own folder. An interrupted pull leaves them for
+//! Packs that a pull receives: stubs in a folder of their own. An interrupted pull leaves them for
 //! the next one.
 
 use std::{
@@ -20,7 +20,6 @@ use snap_core::{
 /// Name of the folder in the cache of a store.
 const FOLDER: &str = "receiving";
 
-/// Lock file of the folder.
 const LOCK: &str = "lock";
 
 /// The folder, locked, and the store in it.
@@ -28,15 +27,15 @@ const LOCK: &str = "lock";
 pub(super) struct ReceivingFolder {
     store: Store,
     dir: PathBuf,
-    /// True if another process uses the usual folder. Then this one is temporary and removed on
+    /// True if another process uses the usual folder. This one is then temporary, and removed on
     /// drop.
     is_spare: bool,
     _lock: File,
 }
 
 impl ReceivingFolder {
-    /// Opens the folder of `target` for the packs `wanted`. Removes other packs that were left
-    /// there.
+    /// Opens the folder of `target` for the packs `wanted`. Removes other packs that an earlier
+    /// pull left there.
     pub(super) fn open(target: &Store, wanted: &[PackId]) -> Result<Self, StoreError> {
         let cache = target.dir().join("cache");
         let usual = cache.join(FOLDER);
@@ -77,7 +76,7 @@ impl ReceivingFolder {
         let _ = self.store.disk().remove(&self.store.pack_path(pack));
     }
 
-    /// Removes the folder: all packs were moved to the store.
+    /// Removes the folder after the move of all packs to the store.
     pub(super) fn finish(self) {
         remove(&self.dir);
     }
@@ -91,7 +90,7 @@ impl Drop for ReceivingFolder {
     }
 }
 
-/// Removing the folder removes its lock as well.
+/// Removes a folder, including its lock file. Ignores errors.
 fn remove(dir: &Path) {
     let _ = fs_err::remove_dir_all(dir);
 }

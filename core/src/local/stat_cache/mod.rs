@@ -2,23 +2,23 @@
 //!
 //! There are two sets of [tables](crate::format::table) in `cache/`, keyed by inode and device. The
 //! record of a file has its size, times and content id. The record of a folder has the hash of its
-//! listing and the resulting tree. All of it may be deleted at any time; a damaged table is
-//! discarded.
+//! listing and the resulting tree. A user may delete the tables at any time; the cache discards a
+//! damaged one.
 //!
-//! A file is trusted only while size, mtime and ctime are the recorded ones. A program can set an
-//! mtime back but not a ctime. So a file whose ctime changed is read again, although a rename or a
-//! `chmod` changes the ctime too. Neither the birth time nor the listing of the parent folder
-//! proves that a file was only renamed, and Linux does not expose its change cookie to programs
-//! (`docs/decisions/0004`). The earlier content of such a file is only a guess that hashing
-//! confirms: [`StatCache::likely_content`].
+//! The cache trusts a file only while size, mtime and ctime are the recorded ones. A program can
+//! set an mtime back but not a ctime. So snap reads a file again if its ctime changed, although a
+//! rename or a `chmod` changes the ctime too. Neither the birth time nor the listing of the parent
+//! folder proves that a file was only renamed, and Linux does not expose its change cookie to
+//! programs (`docs/decisions/0004`). The earlier content of such a file is only a guess that
+//! hashing confirms: [`StatCache::likely_content`].
 //!
-//! A file with one name is trusted only under that name in that folder. Some file systems (FUSE,
-//! network) assign new inode numbers after each mount and keep no ctime; there, another file could
-//! be mistaken for the recorded one.
+//! The cache trusts a file with one name only under that name in that folder. Some file systems
+//! (FUSE, network) assign new inode numbers after each mount and keep no ctime; there, another file
+//! could be mistaken for the recorded one.
 //!
-//! A file is recorded only if both times were safely in the past when it was read. If a file
+//! The cache records a file only if both times were safely in the past when snap read it. If a file
 //! changes twice within one tick of the file system's clock, its stat is the same after both
-//! changes (git calls it racily clean). A record that a read does not confirm is dropped.
+//! changes (git calls it racily clean). The cache drops a record that a read does not confirm.
 //!
 //! | record | bytes | fields                                                  |
 //! |--------|-------|---------------------------------------------------------|
@@ -62,7 +62,8 @@ const FOLDERS: Shape =
 const FILE_ENDING: &str = "files";
 const FOLDER_ENDING: &str = "folders";
 
-/// Minimum age of a file's times. Linux stamps files with a clock that ticks every 1 to 10 ms.
+/// Minimum age of the times of a recorded file. Linux stamps files with a clock that ticks every 1
+/// to 10 ms.
 const SLACK_NANOS: i64 = 20_000_000;
 
 /// Minimum age on file systems that keep whole seconds (FAT: every other second).
@@ -106,7 +107,7 @@ fn known(record: &[u8]) -> KnownFile {
 pub struct NameHash(u64);
 
 impl NameHash {
-    /// Returns the place of `name` in the folder with this stat.
+    /// Hashes `name` and the folder with this stat.
     pub fn new(folder: &FileStat, name: &[u8]) -> Self {
         let seed = folder.inode ^ folder.device.rotate_left(32);
         Self(XxHash3_64::oneshot_with_seed(seed, name) & !FLAGS)
@@ -116,17 +117,17 @@ impl NameHash {
 /// The cached facts about a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFolder {
-    /// Hash of its listing alone.
+    /// Hash of the listing without the trees of subfolders.
     pub listing: [u8; 16],
-    /// Hash of its listing and of the trees of its subfolders.
+    /// Hash of the listing and of the trees of the subfolders.
     pub full: [u8; 16],
-    /// The resulting tree.
+    /// Tree that a commit made of the folder.
     pub tree: TreeId,
     /// Totals of everything below.
     pub totals: Totals,
 }
 
-/// The cache.
+/// The stat cache, in the folder `cache/` of a store.
 #[derive(Debug)]
 pub struct StatCache {
     dir: PathBuf,
@@ -146,7 +147,7 @@ impl StatCache {
         }
     }
 
-    /// Makes an empty cache, which replaces the cache in `dir` when it is saved.
+    /// Makes an empty cache. Saving it replaces the cache in `dir`.
     pub fn anew(dir: &Path, disk: Disk) -> Self {
         Self {
             files: Tables::anew(FILES, FILE_ENDING),
@@ -156,7 +157,7 @@ impl StatCache {
         }
     }
 
-    /// Opens the cache in `dir`; makes an empty one if all files are read.
+    /// Opens the cache in `dir`; makes an empty one for [`ReadMode::All`].
     pub fn for_reading(reading: ReadMode, dir: &Path, disk: Disk) -> Self {
         match reading {
             ReadMode::Changed => Self::open(dir, disk),
@@ -169,16 +170,17 @@ impl StatCache {
         self.file_record(stat).map(known)
     }
 
-    /// Looks up a file with exactly this stat at this place. If the file has several names, the
-    /// place is ignored.
+    /// Looks up a file with exactly this stat at this place. Ignores the place of a file with
+    /// several names.
     pub fn file_at(&self, stat: &FileStat, place: NameHash) -> Option<KnownFile> {
         let record = self.file_record(stat)?;
         let is_its_place = stat.links > 1 || last(record) & !FLAGS == place.0;
         is_its_place.then(|| known(record))
     }
 
-    /// Returns the likely content of a file with the recorded size and mtime but another ctime: it
-    /// was renamed, or its attributes changed. Only reading the file proves it.
+    /// Returns the likely content of a file with the recorded size and mtime, even if the ctime
+    /// differs because of a rename or a change of attributes. Only a read of the file proves the
+    /// content.
     pub fn likely_content(&self, stat: &FileStat) -> Option<BlobId> {
         let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
         let record = self.files.find(&wanted[..KEY_BYTES])?;
@@ -193,7 +195,7 @@ impl StatCache {
         is_same.then_some(record)
     }
 
-    /// Records a file that was read from `read_at` on and had this stat before and after. If its
+    /// Records a file that had this stat before and after a read that began at `read_at`. If its
     /// times are too recent, drops its record instead.
     pub fn add_file(&self, stat: &FileStat, place: NameHash, known: &KnownFile, read_at: Time) {
         let record = is_settled(stat, read_at)
@@ -232,7 +234,7 @@ impl StatCache {
         })
     }
 
-    /// Records a folder. All files below it must be settled.
+    /// Records a folder. All files below it must be [settled](is_settled).
     pub fn add_folder(&self, device: u64, inode: u64, known: &KnownFolder) {
         let Totals { files, folders, others, bytes } = known.totals;
         let mut record = [0; FOLDER_BYTES];
@@ -247,8 +249,8 @@ impl StatCache {
         self.folders.add(&self.dir, &self.disk, record);
     }
 
-    /// Deletes the cache, because the store turned out to lack objects that it names. Ignores
-    /// tables that cannot be removed.
+    /// Deletes the cache of a store that lacks objects which the cache names. Ignores tables that
+    /// cannot be removed.
     pub fn clear(dir: &Path, disk: &Disk) {
         for ending in [FILE_ENDING, FOLDER_ENDING] {
             for path in tables::table_files(dir, ending).into_values() {
@@ -257,8 +259,8 @@ impl StatCache {
         }
     }
 
-    /// Writes the added records. The commit that they come from must be durable already: a later
-    /// commit uses the tree of a cached folder without looking below it.
+    /// Writes the added records. Their commit must be durable already: a later commit uses the tree
+    /// of a cached folder without looking below it.
     ///
     /// # Errors
     /// [`TableError`] if the cache cannot be written; nothing is lost.

@@ -1,4 +1,5 @@
-//! The tables of the stat cache: lookup from the newest on, adding, merging and replacing.
+//! The tables of the stat cache: looks up records from the newest table on, and adds, merges and
+//! replaces tables.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +20,11 @@ use crate::{
     local::stat_cache::KEY_BYTES,
 };
 
-/// Number of new records that are buffered before they are written to a file.
+/// Number of new records that the cache buffers before it writes them to a file.
 const BUFFERED_RECORDS: usize = 1 << 17;
 
-/// A cache with more records is discarded: on file systems that never reuse an inode number it
-/// would grow forever.
+/// Maximum number of records. `save` discards a larger cache, which would grow forever on file
+/// systems that never reuse an inode number.
 const MAX_RECORDS: u64 = 1 << 25;
 
 /// The tables of one shape, newest first, and the new records.
@@ -32,7 +33,7 @@ pub(super) struct Tables<const WIDTH: usize> {
     shape: Shape,
     ending: &'static str,
     read: Vec<Table>,
-    /// If set, old tables are replaced instead of merged, because one is damaged or the cache
+    /// If true, `save` replaces old tables instead of merging them: one is damaged, or the cache
     /// starts anew.
     replace: AtomicBool,
     fresh: Mutex<Vec<[u8; WIDTH]>>,
@@ -64,8 +65,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
     }
 
-    /// Returns the newest record with this key, unless it is a tombstone. If a block of a table is
-    /// damaged, older tables are not searched: their record may be obsolete.
+    /// Returns the newest record with this key, unless it is a tombstone. Stops at a damaged block:
+    /// a record in an older table may be obsolete.
     pub(super) fn find(&self, key: &[u8]) -> Option<&[u8]> {
         for table in &self.read {
             match table.find(key) {
@@ -80,8 +81,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         None
     }
 
-    /// Adds a record. When the buffer is full, its records are written to a temporary file, which
-    /// `save` publishes. If writing fails, these records are dropped.
+    /// Adds a record. Writes a full buffer to a temporary file, which `save` publishes. If that
+    /// fails, drops the records in the buffer.
     pub(super) fn add(&self, dir: &Path, disk: &Disk, record: [u8; WIDTH]) {
         let mut fresh = self.fresh.lock();
         fresh.push(record);
@@ -104,8 +105,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
     }
 
-    /// Writes new records to a temporary file. If several have the same key, only the smallest is
-    /// kept, so a tombstone wins.
+    /// Writes new records to a temporary file. Keeps only the smallest record of each key, so a
+    /// tombstone wins.
     fn write_run(
         &self,
         dir: &Path,
@@ -142,8 +143,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
             old.clear();
             table_files(dir, self.ending).into_values().collect()
         } else {
-            // `old` is newest first. Merges as many of the newest tables as are small compared with
-            // the new records.
+            // `old` is newest first. Merge the newest tables that are small compared with the new
+            // records.
             let mut sizes: Vec<u64> = old.iter().rev().map(Table::records).collect();
             sizes.push(tables.iter().map(Table::records).sum());
             old.truncate(old.len() - merge_from(&sizes).min(old.len()));
@@ -170,7 +171,7 @@ impl Drop for Runs {
     }
 }
 
-/// How a merge treats tombstones. They can be dropped if no older table remains.
+/// How a merge treats tombstones. A merge may drop them if no older table remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tombstones {
     Keep,
@@ -210,7 +211,7 @@ fn merge(
 ) -> Result<(), TableError> {
     let mut heads = tables.iter().map(|table| table.iter().peekable()).collect::<Vec<_>>();
     loop {
-        // Finds the smallest key. Of equal keys, the first one is the newest.
+        // Find the smallest key. Of equal keys, the first table has the newest record.
         let mut best: Option<(usize, &[u8])> = None;
         for (which, head) in heads.iter_mut().enumerate() {
             match head.peek() {
@@ -250,6 +251,6 @@ pub(super) fn table_files(dir: &Path, ending: &str) -> BTreeMap<u64, PathBuf> {
 }
 
 fn temporary(dir: &Path) -> PathBuf {
-    // In `tmp/` beside `cache/`, where leftover files are swept.
+    // Snap sweeps leftover files in `tmp/`, which is beside `cache/`.
     dir.parent().unwrap_or(dir).join("tmp").join(unique_name("stat"))
 }

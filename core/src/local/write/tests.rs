@@ -157,9 +157,8 @@ fn only_drafts_of_a_killed_run_are_swept() {
 
 #[test]
 fn a_full_disk_leaves_no_draft() {
-    // A limit on file size would fail a write in the middle, as a full disk does, but it applies to
-    // the whole process. A draft cannot be on /dev/full. So this test gives a draft a descriptor of
-    // /dev/full.
+    // A limit on file size would fail a write in the middle, like a full disk, but it applies to
+    // the whole process. So this test gives a draft a descriptor of /dev/full.
     with_folder(|dir, folder| {
         let f = name("f");
         let mut draft = spec(&f).start(folder).unwrap();

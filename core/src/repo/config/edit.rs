@@ -1,5 +1,5 @@
-//! Changes one setting in the text of a settings file. Everything else stays as it is: comments,
-//! order and white space.
+//! Changes one setting in the text of a settings file, and keeps the rest: comments, order and
+//! white space.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// A settings file to be edited.
+/// A settings file to edit.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'t> {
     /// The present text.
@@ -28,8 +28,8 @@ pub struct Edit<'t> {
 }
 
 impl Edit<'_> {
-    /// Returns the text with a setting changed or added. A commented-out setting of this name, as
-    /// in the file of a new store, is replaced.
+    /// Returns the text with a setting changed or added. Replaces a commented-out setting of this
+    /// name, such as those in the file of a new store.
     ///
     /// # Errors
     /// [`ConfigError`] if the setting does not exist, does not belong in this file, or makes the
@@ -51,7 +51,7 @@ impl Edit<'_> {
     }
 
     /// Returns the text of a store's file with the newest format version; `None` if it has that
-    /// version. Users cannot request this: code that writes data of the newer format does.
+    /// version. Only code that writes data of the newer format calls this, never a user.
     ///
     /// # Errors
     /// [`ConfigError`] if the settings are invalid or of a newer version.

@@ -119,10 +119,10 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// Returns what the caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            // This version cannot read it, but a later one may.
+            // A later version of snap may support these.
             Self::Newer { .. } | Self::NoVersion { .. } | Self::NotEditable { .. } => {
                 ErrorKind::Unsupported
             }

@@ -30,7 +30,7 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Mode bits for the permissions of owner, group and others.
 const PERMISSIONS: u32 = 0o777;
 
-/// A settings file as it was read.
+/// The text, owner and mode of a settings file.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
     pub path: PathBuf,
@@ -57,8 +57,7 @@ pub enum FileError {
 }
 
 impl ConfigFile {
-    /// Reads the file at `path`. Owner and mode come from the open file, so they are those of the
-    /// bytes that were read.
+    /// Reads the file at `path`. Owner and mode come from the same open file as the text.
     ///
     /// # Errors
     /// [`FileError`]; [`PathError::is_not_found`] tells if the file does not exist.
@@ -93,8 +92,8 @@ impl ConfigFile {
     }
 }
 
-/// Opens a file. Returns whether it is a symbolic link, if it is a store's; a user's file may be a
-/// link. The caller adds the path to an error.
+/// Opens a file. Also returns true if it is a store's file and a symbolic link; the files of users
+/// may be links. The caller adds the path to an error.
 fn open(path: &Path, owner: ConfigOwner) -> io::Result<(File, bool)> {
     let open = |flags: OFlags| {
         let flags = i32::try_from(flags.bits()).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! All settings: the name, type and scope of each.
 //!
-//! A name is written with dots, `commit.author`. In this table a `*` matches any one part: the name
-//! of a profile, a remote or a label.
+//! Dots separate the parts of a name: `commit.author`. In this table, a `*` matches any one part:
+//! the name of a profile, a remote or a label.
 
 use std::{fmt, str::FromStr};
 
@@ -42,9 +42,9 @@ pub enum ValueType {
 /// One row of the table of settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// With `*` for a variable part.
+    /// Name, with `*` for a variable part.
     pub name: &'static str,
-    /// As in `docs/configuration.md`.
+    /// Description, the same as in `docs/configuration.md`.
     pub description: &'static str,
     pub kind: ValueType,
     pub scope: SettingScope,
@@ -115,8 +115,8 @@ fn bytes(size: usize) -> Option<Value> {
     i64::try_from(size).ok().map(Value::Number)
 }
 
-/// All settings, in the order of `snap config list`. `docs/configuration.md` documents each; a test
-/// compares.
+/// All settings, in the order of `snap config list`. A test compares them with
+/// `docs/configuration.md`.
 pub const KEYS: [Setting; 58] = [
     store("version", BYTES, "format version of the store"),
     store(
@@ -264,7 +264,7 @@ impl KeyPath {
         KEYS.iter().find(|key| key.matches(self))
     }
 
-    /// Returns true if this is the name of a section, the start of names of settings.
+    /// Returns true if the parts are the name of a section: the start of the names of settings.
     pub fn is_section(&self) -> bool {
         let begins = |key: &Setting| {
             let mut parts = key.name.split('.');
@@ -274,7 +274,7 @@ impl KeyPath {
         KEYS.iter().any(begins)
     }
 
-    /// Returns true if this is `section` or a name in it.
+    /// Returns true if the name is `section` or a name in that section.
     pub fn is_in(&self, section: &Self) -> bool {
         self.0.starts_with(&section.0)
     }
@@ -336,7 +336,7 @@ impl ValueType {
         }
     }
 
-    /// Converts a TOML value; returns `None` if it breaks the rule.
+    /// Converts a TOML value; returns `None` if the value breaks the rule.
     pub(super) fn of_toml(&self, value: &toml_edit::Value) -> Option<Value> {
         let text = || value.as_str().map(|text| Value::Text(text.to_owned()));
         match self {
@@ -360,10 +360,10 @@ impl ValueType {
     }
 
     /// Parses a value from plain text, as on the command line or in a variable. Returns `None` if
-    /// it breaks the rule.
+    /// the value breaks the rule.
     ///
-    /// A list is a TOML list, or else has one member on each line. A text is taken literally,
-    /// unless it is quoted as in TOML. A command is always taken literally.
+    /// A list is a TOML list, or has one member on each line. A text is literal unless it is a
+    /// quoted TOML string. A command is always literal.
     pub fn of_text(&self, text: &str) -> Option<Value> {
         let toml = || text.trim().parse::<toml_edit::Value>().ok();
         let plain = || Some(Value::Text(text.to_owned()));
@@ -387,7 +387,7 @@ impl ValueType {
 
 const MILLION: u64 = 1_000_000;
 
-/// The largest amount. An `f64` represents it exactly in millionths.
+/// Maximum amount, which an `f64` represents exactly in millionths.
 const LARGEST_AMOUNT: f64 = 1e9;
 
 fn amount(value: &toml_edit::Value) -> Option<Value> {

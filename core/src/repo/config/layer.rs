@@ -31,7 +31,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Parses the text of the file at `path`. The path is only used in errors.
+    /// Parses the text of the file at `path`, which only errors use.
     ///
     /// # Errors
     /// [`ConfigError`] names the file and the line; it names no line if the version is missing or
@@ -104,7 +104,7 @@ struct SettingsFile<'t> {
     text: &'t str,
     path: &'t Path,
     owner: ConfigOwner,
-    /// Offsets of the line ends. Counting lines again for each setting would take quadratic time,
+    /// Offsets of the line ends. To count lines again for each setting would take quadratic time,
     /// and a hostile file could exploit that.
     ends: Vec<usize>,
     layer: Layer,
@@ -167,7 +167,7 @@ impl SettingsFile<'_> {
     }
 }
 
-/// Returns where a setting belongs, if it does not belong in this file.
+/// Returns the rule that a setting breaks in a file of `owner`; `None` if the file may have it.
 pub(super) fn misplaced(
     path: &KeyPath,
     scope: SettingScope,

@@ -10,7 +10,7 @@
 //! | [`error`]    | errors, with their file and line                     |
 //!
 //! Each start of snap reads the files whole. One unknown setting or invalid value makes the whole
-//! file invalid; the error names the file and the line. The version of a store is checked first,
+//! file invalid; the error names the file and the line. Snap checks the version of a store first,
 //! because a newer store may have settings that are unknown here.
 
 pub mod edit;
@@ -51,7 +51,7 @@ pub struct Config {
     pub commit: CommitDefaults,
     /// True if `pull` also updates the files of the project.
     pub pull_update: bool,
-    /// Number of threads of a commit or a restore. `None`: as many as the processor suggests.
+    /// Number of threads of a commit or a restore; `None` for the default, by the number of cores.
     pub jobs: Option<usize>,
 }
 
@@ -65,7 +65,7 @@ pub struct CommitDefaults {
     pub exclude: Vec<String>,
     /// Further patterns, which ignore case.
     pub iexclude: Vec<String>,
-    /// Markers of folders whose contents are excluded, each as `FILE` or `FILE:HEADER`.
+    /// Markers of folders with excluded contents, each as `FILE` or `FILE:HEADER`.
     pub exclude_if_present: Vec<String>,
     /// Excludes folders that contain a `CACHEDIR.TAG`.
     pub exclude_caches: bool,
@@ -87,7 +87,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Parses the text of a store's file at `path`. The path is only used in errors.
+    /// Parses the text of a store's file at `path`, which only errors use.
     ///
     /// # Errors
     /// [`ConfigError`] names the file, the line and the setting.
@@ -96,8 +96,8 @@ impl Config {
     }
 
     /// Returns the text of a new store's settings file, of the newest version, with a comment for
-    /// each setting. The version and the chunk sizes are always written. Other settings with
-    /// default values are commented out, so that the user's file can override them.
+    /// each setting. The text always sets the version and the chunk sizes. It comments out other
+    /// settings with default values, so that the user's file can override them.
     pub fn to_text(&self) -> String {
         let level = self.compression_level;
         let line = |key: &str, value: Value, is_built_in: bool| {

@@ -9,9 +9,9 @@
 //! | variable | the environment            |
 //! | option   | the command line           |
 //!
-//! Only the store's file can set how the store is written (`version`, `chunk.*`). When a store is
-//! created, its chunk sizes come from the user's file. Values replace each other whole: lists are
-//! not joined.
+//! Only the file of an existing store sets its format (`version`, `chunk.*`). A new store takes its
+//! chunk sizes from the user's or the system's file. A value of a higher layer replaces the whole
+//! value of a lower one, even for lists.
 
 use std::collections::BTreeMap;
 
@@ -97,8 +97,8 @@ impl SettingLayers {
         if let Value::Flag(flag) = self.get(path)?.0 { Some(flag) } else { None }
     }
 
-    /// Lists all settings with their merged values: those of [`KEYS`] in that order, then those
-    /// whose names have a variable part, such as the name of a remote.
+    /// Lists all settings with their merged values: the fixed names in the order of [`KEYS`], then
+    /// the names with a variable part, such as the name of a remote.
     pub fn all(&self) -> Vec<(KeyPath, Option<(Value, SettingOrigin)>)> {
         let plain = KEYS.iter().filter(|key| key.is_plain());
         let plain = plain.map(|key| KeyPath::new(key.name.split('.')));
@@ -143,7 +143,7 @@ impl SettingLayers {
             // At most `VERSION`.
             version: version as u32,
             chunk: chunk.expect("the checks above are stricter"),
-            // The range was checked when the layer was parsed.
+            // The parser of the layer has checked the range.
             compression_level: i32::try_from(self.number("compression.level")).unwrap_or(1),
             commit: CommitDefaults {
                 author: self.text(&path("commit.author")),

@@ -220,7 +220,7 @@ fn plain_text_is_parsed_by_the_type_of_the_setting() {
     }
 }
 
-/// This test would take forever if the line number of each setting were counted from the start of
+/// This test would take forever if the parser counted the line of each setting from the start of
 /// the file.
 #[test]
 fn settings_of_a_large_file_have_the_right_lines() {

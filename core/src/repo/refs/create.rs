@@ -1,4 +1,4 @@
-//! Creating many refs at once, as a clone does: their files are synced together.
+//! Creates many refs at once, for example in a clone, and syncs their files together.
 
 use std::{
     collections::BTreeSet,
@@ -16,14 +16,15 @@ use crate::{
     repo::ref_name::RefName,
 };
 
-/// Files for each thread that syncs. Threads wait for the disk, and a journal writes the changes of
-/// all that wait together.
+/// Number of files for each thread that syncs. The threads wait for the disk, and the journal of
+/// the file system writes the changes of all waiting threads together.
 const FILES_PER_THREAD: usize = 16;
 
-/// Most threads that sync.
+/// Maximum number of threads that sync.
 const THREADS: usize = 16;
 
-/// Refs that [`Refs::create_all`] should get at once: it keeps two files open for each.
+/// Maximum number of refs for one call of [`Refs::create_all`], which keeps two files open for
+/// each.
 pub const REFS_AT_ONCE: usize = 128;
 
 /// A new ref whose files are not synced yet.
@@ -34,8 +35,8 @@ struct NewRef {
 }
 
 impl Refs {
-    /// Creates refs, durably. A ref that is at its commit already is left as it is. If this fails
-    /// or the process is killed, some of the refs may exist.
+    /// Creates refs, durably. Leaves refs alone that are already at their commits. After an error
+    /// or a crash, some of the refs may exist.
     ///
     /// # Errors
     /// [`RefError::Exists`], [`RefError::NameConflict`], [`RefError::Locked`], [`RefError::Io`].
@@ -56,8 +57,8 @@ impl Refs {
         if new.is_empty() {
             return Ok(());
         }
-        // All lines have the same time. If this is killed, the next change removes the lines of
-        // those refs that were not created.
+        // All lines have the same time. After a crash, the next change removes the lines of refs
+        // that were not created.
         let change = &self.timed(&mut held, change)?;
         let mut written = Vec::with_capacity(new.len());
         for (name, id) in new {
@@ -114,7 +115,7 @@ fn sync_files(files: &[&NewFile]) -> Result<(), PathError> {
     };
     thread::scope(|scope| {
         for _ in 1..(files.len() / FILES_PER_THREAD).clamp(1, THREADS) {
-            // If a thread cannot be started, this thread does its work.
+            // If no thread can start, this thread does the work.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();

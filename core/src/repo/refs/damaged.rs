@@ -1,5 +1,5 @@
-//! Identifies the damage of a ref whose file does not hold a ref, so that a damaged ref can be
-//! replaced or deleted by compare-and-swap too.
+//! Identifies the content of a ref file that does not hold a ref, so that compare-and-swap can also
+//! replace or delete a damaged ref.
 
 use std::io::Read;
 
@@ -53,7 +53,8 @@ impl Refs {
         match self.text(name) {
             Err(RefError::Damaged { path, .. }) => {
                 let mut bytes = Vec::new();
-                // A pipe or a device is not opened. Reads one byte more than a valid ref can have.
+                // Do not open a pipe or a device. Read at most one byte more than a valid ref can
+                // have.
                 if let Ok(file) = open_regular(&path) {
                     let read = file.take(limits::REF_BYTES as u64 + 1).read_to_end(&mut bytes);
                     read.map_err(PathError::when("read", &path))?;
@@ -65,7 +66,7 @@ impl Refs {
     }
 
     /// Marks a ref as damaged because it is damaged upstream, so that this copy reports the damage
-    /// too. The log keeps its last value.
+    /// too. The log keeps the last value of the ref.
     ///
     /// # Errors
     /// [`RefError::NameConflict`], [`RefError::Locked`], [`RefError::Io`].

@@ -1,9 +1,8 @@
-//! A cached listing of all refs, so that a server does not read every ref file for each request. It
-//! is valid while the folders of refs are unchanged.
+//! A cached listing of all refs, so that a server does not read every ref file for each request. A
+//! listing is valid while the folders of refs are unchanged.
 //!
 //! Snap replaces the file of a ref by a rename, which changes the modification time of its folder.
-//! If another program writes a file in place, the change is noticed when the listing is [too
-//! old](KEPT).
+//! A listing misses a write in place by another program until it is [too old](KEPT).
 
 use std::{
     path::PathBuf,

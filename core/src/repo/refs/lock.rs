@@ -2,9 +2,9 @@
 //!
 //! The lock file holds the time of the last change of any ref, in the form of a log line, followed
 //! by ` done` once the ref has moved. The time gives the next change a later one without reading
-//! all logs. ` done` tells a change that a crash prevented from a ref whose file is lost. The next
-//! change removes the log line of a prevented change. The file is not synced; if it is missing, empty
-//! or damaged, the time is read from the logs.
+//! all logs. ` done` distinguishes a ref whose file is lost from a change that a crash prevented.
+//! The next change removes the log line of a prevented change. Snap does not sync the file; if it
+//! is missing, empty or damaged, the logs give the time.
 
 use std::{
     fs::TryLockError,
@@ -22,13 +22,14 @@ use crate::{
     },
 };
 
-/// Name of the file.
+/// Name of the lock file.
 const LOCK: &str = "lock";
 
 /// Suffix that marks the last change as completed.
 const DONE: &str = " done";
 
-/// Timeout for the lock. It is held for a few syncs; a disk that takes longer than this is stuck.
+/// Timeout for the lock. A process holds it for a few syncs; if they take longer, the disk is
+/// stuck.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
 /// The lock, released on drop.
@@ -46,7 +47,7 @@ impl Refs {
         loop {
             match file.file().try_lock() {
                 Ok(()) if is_file_at(file.file(), &path)? => return Ok(Lock { file, path }),
-                // Another store is in this place now, or none.
+                // Another process has removed the store, or put another one in its place.
                 Ok(()) if start.elapsed() <= LOCK_WAIT => file = self.disk.append(&path)?,
                 Ok(()) => {
                     return Err(RefError::Locked { path, waited_secs: LOCK_WAIT.as_secs() });
@@ -62,8 +63,8 @@ impl Refs {
         }
     }
 
-    /// Returns the change with a time later than that of the last change. Removes the log line of
-    /// the last change if that was not completed.
+    /// Returns the change with a time later than that of the last change. Removes the log line of a
+    /// last change that was not completed.
     pub(super) fn timed<'a>(
         &self,
         lock: &mut Lock,
@@ -78,8 +79,9 @@ impl Refs {
                 Some(time)
             }
             None => {
-                // The lock file is lost, as after a power cut. A crash may have kept refs from being
-                // created. A later change would make their lines look as if the refs had existed.
+                // The lock file is lost, for example in a power cut, which may also have prevented
+                // the creation of refs. After a later change, the log lines of these refs would
+                // look as if the refs had existed.
                 let newest = self.newest()?;
                 if let Some(time) = newest {
                     self.remove_undone_lines(time, |line| line.old == RefValue::Nothing)?;
@@ -92,7 +94,7 @@ impl Refs {
         Ok(RefLogMessage { time, ..*change })
     }
 
-    /// Removes the last lines of all logs that have this time, that `is_wanted` accepts, and whose
+    /// Removes the last line of each log if it has this time, `is_wanted` accepts it, and its
     /// change did not happen.
     fn remove_undone_lines(
         &self,
@@ -115,9 +117,9 @@ impl Refs {
         Ok(())
     }
 
-    /// Returns the time of the last change of any ref, and whether it was completed. If the lock
-    /// file is lost, the newest line in all logs gives the time; then it is unknown whether that
-    /// change was completed, but every earlier one was.
+    /// Returns the time of the last change of any ref, and whether the change was completed. If the
+    /// lock file is lost, returns the time of the newest line in all logs as an incomplete change:
+    /// only the earlier changes were certainly completed.
     ///
     /// # Errors
     /// [`RefError::Io`] if a log cannot be read.

@@ -1,5 +1,4 @@
-//! Operations that treat `HEAD`, branches and tags alike: reading their values and logs, and moving
-//! them.
+//! Reads the values and logs of `HEAD`, branches and tags alike, and moves them.
 
 use std::path::Path;
 
@@ -38,7 +37,7 @@ impl Refs {
         }
     }
 
-    /// Lists everything that has a log, including deleted refs; sorted.
+    /// Lists all pointers that have a log, including deleted refs; sorted.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -57,7 +56,7 @@ impl Refs {
         Ok(found)
     }
 
-    /// Moves `pointer` from one target to another, if it still has the first.
+    /// Moves `pointer` from one target to another, if its target is still the first.
     ///
     /// # Errors
     /// As [`Refs::update`] and [`Refs::set_head`]; [`RefError::Damaged`] for a target that this

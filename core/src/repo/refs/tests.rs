@@ -167,7 +167,7 @@ fn each_write_of_a_ref_has_its_own_nonce() {
     assert_eq!(first.encode().lines().count(), 3);
     refs.update(&main, Some(id("1")), Some(id("2")), &CHANGE).unwrap();
     refs.update(&main, Some(id("2")), Some(id("1")), &CHANGE).unwrap();
-    // It points at the old commit again, but was written since.
+    // The ref points at the old commit again, but its file was written since.
     let stale = refs.swap(&main, ExpectedRef::Text(&first), Some(id("3")), &CHANGE).unwrap_err();
     assert!(matches!(stale, RefError::Moved { found: Some(at), .. } if at == id("1")));
     let now = refs.text(&main).unwrap().unwrap();

@@ -1,7 +1,7 @@
 //! Upgrades the format version of a store before a ref of the new form is written.
 //!
-//! A program that knows only version 1 would report a ref of three lines as damaged. So the
-//! settings are changed to version 2 before the first such ref is written; the old program then
+//! A program that knows only version 1 would report a ref of three lines as damaged. So snap
+//! changes the settings to version 2 before it writes the first such ref; the old program then
 //! reports that it is too old. The upgrade happens under the store's lock. Every write of a ref
 //! reads the settings again, so a program that opened the store earlier notices an upgrade by
 //! another process.
@@ -26,8 +26,8 @@ use crate::{
 };
 
 impl Refs {
-    /// Returns the text for a ref that will be written. Upgrades the store to the version whose
-    /// refs have that form. The caller must hold the lock.
+    /// Returns the text of the file for a ref at `new`. First upgrades the store to the version
+    /// whose refs have that form. The caller must hold the lock.
     ///
     /// Does not replace settings that another user owns: the new file would belong to this user,
     /// and the owner would no longer trust it. The ref then gets the form of version 1.

@@ -123,7 +123,7 @@ fn a_new_change_clears_the_redo_stack() {
         error.to_string(),
         "nothing to redo: branch `other` has changed since the last undo"
     );
-    // With a name it works: that ref has not changed.
+    // A redo with a name works, because that ref has not changed.
     fixture.go(Some(&pointer("main")), Direction::Redo).unwrap();
     assert_eq!(fixture.at("main"), Some(id(2)));
     fixture.undo();
@@ -359,7 +359,8 @@ fn a_concurrent_move_does_not_count_as_damage() {
     fixture.set(&main, Some(2));
     fixture.set(&main, Some(3));
     let last = fs_err::read(&file).unwrap();
-    // The log is two moves ahead of the value, as for a reader that was slow in between.
+    // The log is two moves ahead of the value, as if the reader had been slow between its two
+    // reads.
     fs_err::write(&file, &first).unwrap();
     let lock = fixture.refs.lock().unwrap();
     std::thread::scope(|scope| {

@@ -25,8 +25,10 @@ impl Client {
         self.retry("list", prefix, 0, || self.service.list_some(prefix, most)).await
     }
 
+    /// Returns the paths of the stores at most `levels` folders below the root.
+    ///
     /// # Errors
-    /// The errors of [`Service::stores`](crate::service::Service::stores).
+    /// [`ServiceError`] of the last attempt.
     pub async fn stores(&self, levels: usize) -> Result<Vec<String>, ServiceError> {
         self.retry("list", "", 0, || self.service.stores(levels)).await
     }
@@ -41,12 +43,12 @@ impl Client {
         self.service.identity()
     }
 
-    /// Returns the folder of a store on this machine that commits go to, if it is one.
+    /// Returns the folder of the store if it is a local store on this machine.
     pub fn local_store(&self) -> Option<&Path> {
         self.service.local_store()
     }
 
-    /// Returns what the store lacks, if it is a partial clone.
+    /// Returns the objects that the store lacks, if it is a partial clone.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.

@@ -14,8 +14,8 @@ use super::{
 const PART_ATTEMPTS: u32 = 4;
 
 impl Client {
-    /// Aborts multipart uploads that killed processes left. Runs once. It sends no request if
-    /// none are [noted](crate::service::upload_notes), and leaves failures to the next push.
+    /// Aborts multipart uploads of killed processes, once for each client. Sends no request if none
+    /// are [noted](crate::service::upload_notes), and leaves failures to the next push.
     pub(super) async fn abort_abandoned_uploads(&self) {
         self.has_aborted_left.get_or_init(|| self.abort_abandoned_uploads_now()).await;
     }
@@ -45,19 +45,18 @@ impl Client {
             let end = length.min(at + PART_BYTES);
             let bytes = self.read_file_part(key, path, at..end).await?;
             hasher.update(&bytes);
-            // A part may have to wait for earlier parts, so it gets the time of eight parts.
+            // A part may have to wait for earlier parts, so its timeout covers eight parts.
             let patience = (end - at).saturating_mul(8);
             let part = || async { upload.lock().await.send_part(bytes.clone()).await };
             self.retry_until_stopped(tries, ("write", key), patience, part).await?;
             progress.advance(end - at);
             at = end;
         }
-        // Checked before the object becomes visible.
+        // Check the hash before the object becomes visible.
         check_hash(key, hasher.finalize()).map_err(|error| self.at_location(error))?;
         let finish = || async { upload.lock().await.finish().await };
         match self.retry_until_stopped(tries, ("write", key), PART_BYTES * 8, finish).await {
-            // `NotFound` may follow a lost reply: the upload no longer exists because it was
-            // completed.
+            // `NotFound` may follow a lost reply: the completed upload no longer exists.
             Err(error) if error.reason == FailureReason::NotFound => {
                 match self.length(key).await? {
                     Some(found) if found == length => Ok(()),

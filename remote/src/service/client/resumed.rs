@@ -10,15 +10,15 @@ use super::{
     Client, PAGE_BYTES, RetryAfterLimit, jittered,
 };
 
-/// Pages that a streamed file takes in memory: the piece being sent, and the next.
+/// Number of pages that a streamed file takes in memory: the present piece and the next.
 const STREAM_PAGES: u32 = ((2 << 20) / PAGE_BYTES) as u32;
 
 impl Client {
-    /// Sends a file from the end of what the service already has. The number of attempts is
-    /// unlimited as long as each one makes progress.
+    /// Sends the part of a file that the service does not have yet. Makes any number of attempts,
+    /// as long as each makes progress.
     ///
-    /// Returns false if the service does not support resumable uploads. That is checked only
-    /// after an error.
+    /// Returns false if the service does not support resumable uploads; checks this only after an
+    /// error.
     pub(super) async fn write_resumed(
         &self,
         (resume, key): (&dyn ResumableUpload, &str),

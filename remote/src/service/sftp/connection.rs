@@ -1,7 +1,7 @@
 //! A pool of connections to one host, opened on demand and shared by requests.
 //!
 //! Requests for small objects share one connection, and large bodies use others. Replies come in
-//! the order of the requests, so a small request behind megabytes of a pack would wait for them.
+//! the order of the requests, so a small request behind megabytes of a pack would have to wait.
 
 use std::{
     io::{self, SeekFrom},
@@ -30,27 +30,28 @@ use super::{
 };
 use crate::service::FailureReason;
 
-/// Bodies of fewer bytes use the connection for small requests.
+/// Bodies with fewer bytes use the connection for small requests.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// Connections for large bodies. With the one for small requests, two clients together stay below
-/// the 10 concurrent logins at which OpenSSH begins to refuse some (`MaxStartups`).
+/// Maximum number of connections for large bodies. With the one for small requests, two clients
+/// together stay below the 10 concurrent logins at which OpenSSH begins to refuse some
+/// (`MaxStartups`).
 const BULK_CONNECTIONS: usize = 3;
 
-/// Another connection is opened once each has more bytes in flight than this.
+/// Number of bytes in flight on each connection, above which the pool opens another one.
 const BUSY_BYTES: u64 = 4 << 20;
 
-/// Bytes of reads and writes in flight on a connection: twice the channel window of OpenSSH, so
-/// that the connection is never idle between two requests.
+/// Maximum bytes of reads and writes in flight on a connection: twice the channel window of
+/// OpenSSH, so that the connection is never idle between two requests.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// Bytes of one permit of that window.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// Most bytes that one request reads or writes: the limit of OpenSSH since 8.5.
+/// Maximum number of bytes that one request reads or writes: the limit of OpenSSH since 8.5.
 const PIECE_BYTES: u64 = 255 << 10;
 
-/// How long `ssh` may take to exit and to report why, once its pipe is closed.
+/// Timeout for `ssh` to exit and to report the reason after its pipe has closed.
 const ENDING: Duration = Duration::from_secs(2);
 
 /// The kind of an error, and its message.
@@ -68,9 +69,9 @@ pub(super) struct SftpConnections {
 #[derive(Debug)]
 struct ConnectionPool {
     open: Mutex<Vec<Arc<SftpConnection>>>,
-    /// Limit of open connections. It falls if the server refuses another one.
+    /// Maximum number of open connections. It falls if the server refuses another one.
     most: AtomicUsize,
-    /// Held while a connection is opened, so that logins happen one at a time.
+    /// A lock that makes logins happen one at a time.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -84,8 +85,8 @@ pub(super) struct SftpConnection {
     /// Bytes of the bodies in flight.
     load: AtomicU64,
     window: Semaphore,
-    /// Bytes that the server reads or writes in one request, as far as that is known. It falls
-    /// with the first shorter reply.
+    /// Maximum bytes that the server reads or writes in one request. It falls with the first
+    /// shorter reply.
     piece: AtomicU64,
 }
 
@@ -127,7 +128,7 @@ impl SftpConnections {
         loop {
             let Some(lease) = lane.take(bytes) else {
                 let _opening = lane.opening.lock().await;
-                // Another request may have opened one in the meantime.
+                // Another request may have opened a connection in the meantime.
                 if lane.take(0).is_none() {
                     lane.add(SftpConnection::open(&self.host).await?);
                 }
@@ -159,7 +160,7 @@ impl ConnectionPool {
         self.open.lock().push(Arc::new(connection));
     }
 
-    /// Returns the connection with the fewest bytes in flight, or `None` if all have ended.
+    /// Returns the connection with the fewest bytes in flight, or `None` if none is open.
     fn take(&self, bytes: u64) -> Option<Lease> {
         let mut open = self.open.lock();
         open.retain(|connection| connection.is_usable());
@@ -168,7 +169,8 @@ impl ConnectionPool {
         Some(Lease { connection: Arc::clone(connection), bytes })
     }
 
-    /// Returns true if all connections were busy before this lease and another one is allowed.
+    /// Returns true if all connections were busy before this lease and the limit allows another
+    /// one.
     fn wants_more(&self, lease: &Lease) -> bool {
         let before = lease.load.load(Relaxed).saturating_sub(lease.bytes);
         before >= BUSY_BYTES && self.open.lock().len() < self.most.load(Relaxed)
@@ -195,7 +197,7 @@ impl SftpConnection {
         };
         let (stderr_tail, is_garbled) = (SshStderr::default(), Arc::new(AtomicBool::new(false)));
         let listening = stderr_tail.listen(stderr);
-        // Requests are sent without delay.
+        // Send requests without delay.
         let options = SftpOptions::new().flush_interval(Duration::ZERO);
         let error =
             match Sftp::new(stdin, CheckedFrames::new(stdout, Arc::clone(&is_garbled)), options)
@@ -251,8 +253,8 @@ impl SftpConnection {
         !self.is_broken.load(Relaxed) && matches!(self.child.lock().try_wait(), Ok(None))
     }
 
-    /// Converts an error of a request. If the connection has ended, it is not used again, and it
-    /// is unknown whether the server has carried out the request.
+    /// Converts an error of a request. After the end of the connection, marks it as broken; it is
+    /// then unknown whether the server has carried out the request.
     pub(super) async fn request_error(&self, error: Error) -> SftpFailure {
         let Error::SftpError(kind, message) = error else { return self.lost(&error).await };
         let what = match kind {
@@ -265,7 +267,7 @@ impl SftpConnection {
         };
         let text = message.get().0.chars().filter(|char| !char.is_control()).take(300);
         let text: String = text.collect();
-        // For these two kinds the message says no more than the code.
+        // For these two reasons the message says no more than the code.
         let is_told = matches!(what, FailureReason::NotFound | FailureReason::Denied);
         (what, if is_told { String::new() } else { text })
     }
@@ -282,12 +284,12 @@ impl SftpConnection {
             sleep(Duration::from_millis(10)).await;
         };
         if status.is_none() {
-            // It may have exited by now.
+            // A failure means that `ssh` has exited by now.
             let _ended = self.child.lock().start_kill();
         }
         let text = self.stderr.last_lines();
         let why = match status {
-            // It was killed here, so its earlier output is not the reason.
+            // A signal ended `ssh`, so its earlier output is not the reason.
             Some(status) if status.code().is_none() => ended(status),
             _ if !text.is_empty() => text,
             Some(status) => ended(status),
@@ -296,7 +298,7 @@ impl SftpConnection {
         (FailureReason::Temporary, format!("the connection broke: {why}"))
     }
 
-    /// Returns the bytes of one request.
+    /// Returns the number of bytes of one request.
     pub(super) fn piece(&self) -> u64 {
         self.piece.load(Relaxed)
     }
@@ -306,7 +308,7 @@ impl SftpConnection {
         WINDOW_BYTES / self.piece().max(UNIT_BYTES as u64) as usize
     }
 
-    /// Lowers the bytes of one request to what the server transferred in one reply.
+    /// Lowers the number of bytes of one request to those that the server transferred in one reply.
     fn lower_piece_limit(&self, bytes: usize) {
         self.piece.fetch_min((bytes as u64).max(UNIT_BYTES as u64), Relaxed);
     }

@@ -16,21 +16,21 @@ use std::{
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// The longest frame. OpenSSH sends and accepts 256 KiB; other servers list whole folders in one
-/// frame.
+/// Maximum length of a frame. OpenSSH sends and accepts 256 KiB; other servers list whole folders
+/// in one frame.
 const LONGEST: u32 = 4 << 20;
 
-/// The shortest frames: the first frame has a type and a version, every other frame at least a
-/// type, an id and a number.
+/// Minimum lengths of frames: the first frame has a type and a version, every other frame at least
+/// a type, an id and a number.
 const SHORTEST: (u32, u32) = (5, 9);
 
-/// A reader that passes bytes through as long as they are valid frames.
+/// A reader that passes bytes through until an invalid frame begins.
 #[derive(Debug)]
 pub(super) struct CheckedFrames<R> {
     inner: R,
     header: [u8; 4],
     header_length: usize,
-    /// Bytes of the current frame that have not arrived.
+    /// Number of bytes of the current frame that have not arrived.
     left: u32,
     is_first: bool,
     /// Set when invalid bytes arrived.
@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for CheckedFrames<R> {
 mod tests {
     use super::*;
 
-    /// Returns true if the bytes pass, and checks that it does not matter how they are cut.
+    /// Returns true if the bytes pass. Checks that the result does not depend on how they are cut.
     fn passes(bytes: &[u8]) -> bool {
         let mut found = Vec::new();
         for cut in 1..=bytes.len() {

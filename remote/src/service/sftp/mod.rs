@@ -1,12 +1,11 @@
-//! SFTP through an `ssh` child process and its pipes, as sftp(1) does it.
+//! SFTP through an `ssh` child process and its pipes, like sftp(1).
 //!
-//! If this process is killed, its pipes close and `ssh` exits by itself. No process and no socket
-//! is left behind.
+//! If this process is killed, its pipes close and `ssh` exits. No process and no socket remains.
 //!
-//! An SFTP server truncates a file before the first byte arrives. So an object is written under
-//! `tmp/`, synced, and renamed (see `aside.rs`). A folder cannot be synced over SFTP. Instead the
-//! file is synced once more after the rename, which makes the file systems of Linux write the new
-//! name.
+//! An SFTP server truncates a file before the first byte arrives. So the service writes an object
+//! under `tmp/`, syncs it, and renames it (see `temporary_key.rs`). SFTP cannot sync a folder.
+//! Instead the service syncs the file once more after the rename, which makes the file systems of
+//! Linux write the new name.
 
 mod connection;
 mod frames;
@@ -38,23 +37,24 @@ use super::{
 use connection::{Lease, SftpConnections, SftpFailure};
 pub use ssh::{KnownHosts, SshHost};
 
-/// Concurrent requests. They share few connections.
+/// Maximum number of concurrent requests, which share few connections.
 const AT_ONCE: usize = 64;
 
-/// Concurrent listings of folders.
+/// Number of folders to list concurrently.
 const FOLDERS_AT_ONCE: usize = 16;
 
 /// Seconds without a write after which an object under `tmp/` counts as left by a killed push. A
-/// push that is slower than that loses at most one attempt.
+/// slower push loses at most one attempt.
 const STALE_SECS: i64 = 15 * 60;
 
-/// Bytes of an object that are read before its length is known.
+/// Number of bytes to read of an object before its length is known.
 const FIRST_BYTES: u64 = 16 << 10;
 
-/// Timeout for removing a temporary object after a failed write. A later push removes it then.
+/// Timeout for removing a temporary object after a failed write. After the timeout, a later push
+/// removes it.
 const CLEARING: Duration = Duration::from_secs(5);
 
-/// Most memory that is reserved for an object in advance, whatever length the server reports.
+/// Maximum memory to reserve for an object in advance, whatever length the server reports.
 const RESERVED_BYTES: u64 = 64 << 20;
 
 /// A service that stores objects as files on a host.
@@ -64,7 +64,7 @@ pub struct SftpService {
     /// Folder of the location, with `/` at both ends.
     root: String,
     traffic: Arc<Traffic>,
-    /// Most objects in a listing.
+    /// Maximum number of objects in a listing.
     most_listed: usize,
 }
 
@@ -102,7 +102,7 @@ impl SftpService {
         Self { connections, root, traffic, most_listed: limits::LISTED_OBJECTS }
     }
 
-    /// Sets the most objects in a listing.
+    /// Sets the maximum number of objects in a listing.
     #[must_use]
     pub fn listing_at_most(self, most: usize) -> Self {
         Self { most_listed: most, ..self }
@@ -136,7 +136,7 @@ impl SftpService {
         }
     }
 
-    /// Reads a range of an open file, or less at the end of the file.
+    /// Reads a range of an open file, or fewer bytes at the end of the file.
     async fn read_range(
         &self,
         lease: &Lease,
@@ -200,8 +200,8 @@ impl SftpService {
         }
     }
 
-    /// Reads a small object, or returns `Err` with the length of a larger one. The length is that
-    /// of the open file, because a ref may be replaced in the meantime.
+    /// Reads a small object, or returns `Err` with the length of a larger one. Takes the length
+    /// from the open file, because another client may replace a ref in the meantime.
     async fn read_small(
         &self,
         lease: &Lease,
@@ -254,7 +254,7 @@ impl SftpService {
                     Some((above, _)) if !above.is_empty() => missing.push(above),
                     _ => return Err(error.into()),
                 },
-                // Usually it exists already, because another client created it as well.
+                // The folder usually exists already, because another client has created it.
                 Err(error) => match fs.metadata(folder).await {
                     Ok(metadata) if is_folder(&metadata) => drop(missing.pop()),
                     Ok(_) => {
@@ -337,7 +337,7 @@ impl SftpService {
     ) -> Result<blake3::Hash, SftpError> {
         let mut file = self.create(lease, key).await?;
         let hash = self.send(lease, (&file, key), body).await?;
-        // A claim is worthless after a power cut, so it need not be synced.
+        // A claim is worthless after a power cut, so do not sync it.
         if !temporary_key::is_claim(key) {
             self.sync(lease, &mut file).await?;
         }
@@ -357,8 +357,8 @@ impl SftpService {
         }
     }
 
-    /// Renames a temporary object to its key. If a server without `posix-rename` refuses to
-    /// replace an object, the old object stays. Removing it first could lose a ref if the
+    /// Renames a temporary object to its key. If a server without `posix-rename` refuses to replace
+    /// an object, the old object stays. To remove the old object first could lose a ref if the
     /// connection breaks in between.
     async fn rename(&self, lease: &Lease, aside: &str, key: &str) -> Result<(), SftpError> {
         self.traffic.request(RequestKind::Post);
@@ -420,15 +420,16 @@ impl SftpService {
         let error = self.with_ssh_message(("write", key), &lease, problem).await;
         let error = ServiceError { key: key.to_owned(), ..error };
         let _removed = timeout(CLEARING, self.clear(&aside)).await;
-        // Not every server replaces on rename. An object named by its hash need not be replaced.
+        // Not every server replaces on rename. An existing object under the name of its hash is as
+        // good.
         let is_there = temporary_key::is_content_addressed(key)
             && error.reason != FailureReason::Damaged
             && self.length(key).await.is_ok_and(|found| found == Some(length));
         if is_there { Ok(()) } else { Err(error) }
     }
 
-    /// Removes a temporary object after a failed write. All connections may have broken at once,
-    /// and the first request on each finds that out.
+    /// Removes a temporary object after a failed write. Retries, because all connections may have
+    /// broken at once, and the first request on each fails then.
     async fn clear(&self, aside: &str) {
         while let Err(error) = self.remove(aside).await
             && error.reason == FailureReason::Temporary
@@ -700,7 +701,7 @@ fn is_folder(metadata: &MetaData) -> bool {
     metadata.file_type().is_some_and(|kind| kind.is_dir())
 }
 
-/// Returns true if it is a file, or if the server does not say.
+/// Returns true for a file, and if the server does not report the kind.
 fn is_file(metadata: &MetaData) -> bool {
     metadata.file_type().is_none_or(|kind| kind.is_file())
 }

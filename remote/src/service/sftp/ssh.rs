@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::service::FailureReason;
 
-/// Seconds that `ssh` waits for a connection. Less than the timeout of one attempt, so that the
+/// Seconds that `ssh` waits for a connection: fewer than the timeout of one attempt, so that the
 /// user sees the error of `ssh`.
 const CONNECT_SECS: u32 = 20;
 
@@ -19,10 +19,10 @@ const CONNECT_SECS: u32 = 20;
 /// the TCP timeout of 15 minutes.
 const ALIVE: (u32, u32) = (10, 3);
 
-/// Bytes of stderr that are kept, from its end.
+/// Number of bytes to keep from the end of stderr.
 const SAID_BYTES: usize = 4096;
 
-/// Lines of stderr that an error message shows.
+/// Number of lines of stderr that an error message shows.
 const LINES: usize = 2;
 
 /// What `ssh` does with the key of an unknown host.
@@ -57,7 +57,7 @@ impl KnownHosts {
     }
 }
 
-/// The host of an SFTP location, and how to log in there.
+/// The host of an SFTP location, and the login on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshHost {
     /// Name or address. An IPv6 address has no brackets.
@@ -66,7 +66,7 @@ pub struct SshHost {
     pub port: Option<u16>,
     /// User on the host; `None` uses the `ssh` configuration of the user.
     pub user: Option<String>,
-    /// File of the private key. If given, no other key is tried.
+    /// File of the private key. If given, `ssh` tries no other key.
     pub key: Option<String>,
     /// What to do with a host that `ssh` does not know.
     pub known_hosts: KnownHosts,
@@ -98,11 +98,11 @@ impl SshHost {
             format!("ConnectTimeout={CONNECT_SECS}"),
             format!("ServerAliveInterval={}", ALIVE.0),
             format!("ServerAliveCountMax={}", ALIVE.1),
-            // A control master outlives the command that started it, so none is started, even if
-            // the user's configuration has `ControlMaster auto`. A master that the user already
-            // has is used: it saves a login and leaves nothing behind.
+            // A control master outlives the command that started it. So do not start one, even if
+            // the user's configuration has `ControlMaster auto`. But use an existing master of the
+            // user, which saves a login.
             "ControlMaster=no".to_owned(),
-            // As sftp(1) and scp(1) do. These options of the user's configuration are for shells,
+            // Like sftp(1) and scp(1): these options of the user's configuration are for shells,
             // and a second connection would fail to bind a forwarded port again.
             "ClearAllForwardings=yes".to_owned(),
             "ForwardAgent=no".to_owned(),
@@ -154,7 +154,7 @@ impl SshHost {
 pub(super) struct SshStderr(Arc<Mutex<Vec<u8>>>);
 
 impl SshStderr {
-    /// Reads stderr until it is closed, in its own task.
+    /// Starts a task that reads stderr until it is closed.
     pub(super) fn listen(&self, mut stderr: ChildStderr) -> tokio::task::JoinHandle<()> {
         let tail = self.clone();
         tokio::spawn(async move {
@@ -172,7 +172,7 @@ impl SshStderr {
         bytes_kept.drain(..surplus);
     }
 
-    /// Returns the last lines without control characters; empty if nothing was written.
+    /// Returns the last lines without control characters; empty without any output.
     pub(super) fn last_lines(&self) -> String {
         let bytes_kept = self.0.lock();
         let text = String::from_utf8_lossy(&bytes_kept);
@@ -187,8 +187,8 @@ impl SshStderr {
     }
 }
 
-/// Parts of messages with which `ssh` exits before SFTP begins, and their meanings. The first
-/// match counts. A message without a match is not retried.
+/// Parts of messages with which `ssh` exits before SFTP begins, and their meanings. The first match
+/// counts. Without a match, the client does not retry.
 const MESSAGES: [(&str, FailureReason); 17] = [
     ("Host key verification failed", FailureReason::HostKey),
     ("Permission denied", FailureReason::Unauthenticated),

@@ -61,7 +61,7 @@ impl ResumableUpload for SnapServer {
                 Some(offset) if number("upload-length") == Some(length) => {
                     Ok(UploadedBytes::Part(offset))
                 }
-                // The upload has another length: another client sent something else, so it starts
+                // The upload has another length, so another client has sent another file: start
                 // over.
                 _ => match ask(Method::DELETE).await {
                     Err(error) if error.reason != FailureReason::NotFound => Err(error),

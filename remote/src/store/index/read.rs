@@ -27,19 +27,19 @@ use crate::{
     store::{INDEX, RemoteError, RemoteStore},
 };
 
-/// Most listings of the index, if a listed file is missing.
+/// Maximum number of listings of the index, if a listed file is missing.
 const LISTINGS: u32 = 5;
 
-/// The first pause before another listing; it doubles.
+/// Initial pause before another listing; the pause doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Extra attempts to read a file that a server listed but does not have.
+/// Number of extra attempts to read a file that a server listed but does not have.
 const OTHER_SERVERS: u32 = 4;
 
-/// Objects that are remembered of each pack that no index file lists any more.
+/// Maximum number of objects to remember of each pack that no index file lists any more.
 const UNTOLD_OBJECTS: usize = 100;
 
-/// Files that are read concurrently. Each is in memory.
+/// Number of files to read concurrently. Each is in memory.
 const FILES_AT_ONCE: usize = 12;
 
 impl RemoteStore {
@@ -54,8 +54,8 @@ impl RemoteStore {
         self.take_in_listed(listed).await
     }
 
-    /// As [`Self::refresh`], but skips damaged and missing files of the index, and returns an
-    /// error for each. Known files are read again if they were found damaged before; with `all`,
+    /// Reads new files like [`Self::refresh`], but skips damaged and missing files of the index,
+    /// and returns an error for each. Reads known files again that were damaged before; with `all`,
     /// every known file.
     ///
     /// # Errors
@@ -74,8 +74,8 @@ impl RemoteStore {
         Ok(damaged.into_values().collect())
     }
 
-    /// Adds known files of the index that are listed with a wrong length to those that were found
-    /// damaged. Needs no request, unless the listing has no lengths.
+    /// Marks known files of the index as damaged if the listing has a wrong length. Sends no
+    /// request, unless the listing has no lengths.
     pub(in crate::store) async fn note_wrong_lengths(&self) -> Result<(), RemoteError> {
         let mut damaged: BTreeSet<String> = self.mirror.damaged_index().into_iter().collect();
         let before = damaged.len();
@@ -86,8 +86,8 @@ impl RemoteStore {
         Ok(())
     }
 
-    /// Compares the listed lengths of known files of the index, without groups, with those that
-    /// they must have. Returns an error for each wrong one.
+    /// Compares the listed lengths of known files of the index, except groups, with the right
+    /// lengths. Returns an error for each wrong one.
     async fn wrong_lengths(
         &self,
         is_checked: &dyn Fn(&String) -> bool,
@@ -115,9 +115,9 @@ impl RemoteStore {
         Ok(wrong)
     }
 
-    /// Checks the known files of the index. With `all`, and for files that were found damaged
-    /// before, every byte is read, including the parts of groups. Otherwise only the lengths of
-    /// files and the listing of the parts are checked.
+    /// Checks the known files of the index. With `all`, and for files that were damaged before,
+    /// reads every byte, including the parts of groups. Otherwise checks only the lengths of files
+    /// and the listing of the parts.
     async fn check_known(
         &self,
         all: bool,
@@ -165,7 +165,7 @@ impl RemoteStore {
         Ok(())
     }
 
-    /// Checks a known file of the index after reading it.
+    /// Checks a known file of the index after a read.
     fn check_read<T>(
         &self,
         name: &str,
@@ -185,7 +185,8 @@ impl RemoteStore {
         RemoteError::Damaged { key, location, why: "it is missing".to_owned() }
     }
 
-    /// Records a damaged file of the index instead of failing, if damage is to be skipped.
+    /// Records a damaged file of the index in [`RemoteStore::refresh_around_damage`]; fails
+    /// otherwise.
     fn pass_over<T>(
         &mut self,
         name: &str,
@@ -193,8 +194,8 @@ impl RemoteStore {
     ) -> Result<Option<T>, RemoteError> {
         match (result, &mut self.damaged_index) {
             (Err(error), Some(damaged)) if error.is_of_object() => {
-                // The index may be listed again, and the file read again: the first error is
-                // kept.
+                // Keep the first error, because the loop may list the index and read the file
+                // again.
                 damaged.entry(name.to_owned()).or_insert(error);
                 Ok(None)
             }
@@ -209,7 +210,8 @@ impl RemoteStore {
     ) -> Result<(), RemoteError> {
         let (mut listed, mut pause) = (self.names(listed), PAUSE);
         let (mut uncovered, mut shadowed, mut may_lack) = (Vec::new(), None, false);
-        // Ends once no listed file is missing and the listing covers all packs in the mirror.
+        // The loop ends once no listed file is missing and the listing covers all packs in the
+        // mirror.
         for number in 1.. {
             let gone = self.read_new(&listed).await?;
             if gone.is_empty() && self.are_covered(&listed).await? {
@@ -235,7 +237,7 @@ impl RemoteStore {
                 }
                 continue;
             }
-            // The file was merged into another one after it was listed.
+            // A push merged the file into another one after the listing.
             if number > 1 {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
@@ -249,7 +251,7 @@ impl RemoteStore {
         if !listed.is_empty() {
             self.mirror.remember_seen();
             if may_lack || self.lacks_any(&uncovered)? {
-                // An index file is lost, and with it the packs that it listed.
+                // An index file and its packs are lost.
                 self.mirror.remember_damage();
             }
         }
@@ -266,8 +268,8 @@ impl RemoteStore {
         self.listed.len()
     }
 
-    /// Returns true if the listed files cover all packs in the mirror. Otherwise the remote store
-    /// has been emptied.
+    /// Returns true if the listed files cover all packs in the mirror. If not, another client has
+    /// emptied the remote store.
     async fn are_covered(&self, listed: &BTreeMap<String, u64>) -> Result<bool, RemoteError> {
         let known = self.mirror.outlines();
         let (here, gone): (Vec<_>, Vec<_>) =
@@ -275,7 +277,7 @@ impl RemoteStore {
         let mut covered: BTreeSet<PackId> =
             here.into_iter().flat_map(|(_, packs)| packs).copied().collect();
         for (name, packs) in gone {
-            // Another file lists packs whose file was merged away.
+            // Another file lists these packs, because a push merged the file away.
             if packs.is_subset(&covered) {
                 continue;
             }
@@ -289,7 +291,7 @@ impl RemoteStore {
     }
 
     /// Returns some objects of each pack in the mirror that no listed file covers. Returns `None`
-    /// if the mirror cannot tell.
+    /// if the mirror is damaged.
     fn uncovered_objects(
         &self,
         listed: &BTreeMap<String, u64>,
@@ -304,7 +306,7 @@ impl RemoteStore {
         for id in gone.difference(&listed_packs) {
             let pack = self.mirror.store().open_pack(id);
             let tables = pack.and_then(|pack| pack.objects());
-            // The mirror itself may be damaged, and then the objects are unknown.
+            // If the mirror itself is damaged, the objects are unknown.
             if tables.as_ref().is_err_and(|error| error.damaged_pack().is_some()) {
                 return Ok(None);
             }
@@ -338,8 +340,8 @@ impl RemoteStore {
         Ok(false)
     }
 
-    /// Skips files of the index that are listed repeatedly but do not exist, if damage is to be
-    /// skipped.
+    /// Skips files of the index that are listed repeatedly but do not exist, in
+    /// [`RemoteStore::refresh_around_damage`]; fails otherwise.
     fn pass_over_gone(&mut self, gone: Vec<MissingIndexFile>) -> Result<(), RemoteError> {
         let is_any = !gone.is_empty();
         for MissingIndexFile { name, key } in gone {
@@ -350,7 +352,7 @@ impl RemoteStore {
         }
         match is_any {
             true => Ok(()),
-            // The known packs appear and disappear.
+            // The known packs appear and disappear from listing to listing.
             false => {
                 let (key, location) = (INDEX.to_owned(), self.location.clone());
                 Err(RemoteError::Vanished { key, location })
@@ -411,7 +413,7 @@ impl RemoteStore {
         let client = self.client.clone();
         let reads = stream::iter(names).map(move |(name, most)| {
             let client = client.clone();
-            // A task, so that other files arrive while one is processed.
+            // Use a task, so that other files arrive while the caller processes one.
             let read = tokio::spawn(async move {
                 let key = format!("{INDEX}{name}");
                 let mut read = client.read_whole(&key, most).await;
@@ -426,7 +428,7 @@ impl RemoteStore {
                     read = client.read_whole(&key, most).await;
                 }
                 if read.as_ref().is_ok_and(|object| !is_named(&object.bytes, &name)) {
-                    // Retried once: a bit may have been flipped in transit.
+                    // Retry once: a bit may have flipped in transit.
                     read = client.read_whole(&key, most).await;
                 }
                 (name, read.map(|object| object.bytes))
@@ -436,7 +438,7 @@ impl RemoteStore {
         reads.buffer_unordered(FILES_AT_ONCE)
     }
 
-    /// Reads the parts of a group. They become visible together, so they wait in scratch files
+    /// Reads the parts of a group. The parts become visible together, so they wait in scratch files
     /// until all have arrived. Returns the name of a missing part.
     pub(in crate::store) async fn take_in_group(
         &self,
@@ -451,7 +453,7 @@ impl RemoteStore {
         while let Some((name, read)) = files.next().await {
             match read {
                 Ok(bytes) => {
-                    // The bytes are checked when they are read back below.
+                    // The loop below checks the bytes.
                     let path = scratch.path().join(name.trim_end_matches(PART));
                     fs_err::write(&path, &bytes).map_err(PathError::when("write", &path))?;
                 }

@@ -13,40 +13,41 @@ use crate::{
     },
 };
 
-/// Up to this many refs are read one by one. For more, the refs are listed first.
+/// Maximum number of refs to read one by one. For more, a push lists the refs first.
 pub(super) const FEW_REFS: usize = 4;
 
-/// What a push requests.
+/// The set of first requests of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FirstRequests {
-    /// The refs only: everything else is known, and a server maintains the index.
+    /// The refs only: the push knows the rest, and a server maintains the index.
     Refs,
-    /// The refs and the listing of the index: as far as is known, nothing has to be uploaded.
+    /// The refs and the listing of the index: as far as the mirror knows, there is nothing to
+    /// upload.
     RefsAndIndex,
     /// The refs, the listing of the index, and the settings.
     All,
-    /// The refs, and whether there is a store at all.
+    /// The refs, and a check whether there is a store.
     RefsAndStore,
 }
 
 impl FirstRequests {
-    /// Returns true if the settings are read.
+    /// Returns true if the push reads the settings.
     pub(super) fn reads_settings(self) -> bool {
         self == Self::All
     }
 }
 
-/// Packs that an interrupted push may have uploaded and that no index file lists.
+/// Possible uploaded packs of an interrupted push that no index file lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnpublishedPacks {
-    /// A push from here was interrupted.
+    /// A push from here may have left such packs.
     Maybe,
-    /// No push from here left any.
+    /// No push from here left such packs.
     None,
 }
 
 impl UnpublishedPacks {
-    /// Returns what the mirror remembers.
+    /// Returns the record of the mirror.
     pub(super) fn of(mirror: &Mirror) -> Self {
         match mirror.may_have_sent() {
             true => Self::Maybe,
@@ -55,18 +56,18 @@ impl UnpublishedPacks {
     }
 }
 
-/// The answers.
+/// The responses to the first requests.
 pub(super) struct FirstAnswers {
     /// The content of each ref, in the order of the names.
     pub(super) slots: Vec<RefSlot>,
-    /// The result of looking for a store.
+    /// The result of the check for a store.
     pub(super) found: Result<StoreLookup, RemoteError>,
-    /// The settings, if they were requested.
+    /// The state of the settings, if requested.
     pub(super) settings: Option<SettingsState>,
-    /// The listing of the index, if it was requested.
+    /// The listing of the index, if requested.
     pub(super) listed: Option<Vec<ListedObject>>,
-    /// Lengths of the uploaded packs, published or not. Empty unless an interrupted push may have
-    /// left some.
+    /// Lengths of the uploaded packs, published or not. Empty if no interrupted push can have left
+    /// packs.
     pub(super) uploaded: HashMap<String, u64>,
 }
 
@@ -132,7 +133,7 @@ async fn uploaded_packs(remote: &RemoteStore) -> Result<HashMap<String, u64>, Re
     let named = listed.into_iter().filter_map(|object| {
         let name = object.key.strip_prefix(OBJECTS)?.to_owned();
         let id = name.parse::<PackId>().ok()?;
-        // A damaged pack is uploaded again.
+        // Leave out a damaged pack, so that the push uploads it again.
         (!remote.mirror().store().is_shadowed(&id)).then_some((name, object.bytes))
     });
     Ok(named.collect())

@@ -12,21 +12,21 @@
 //!
 //! Each step is one round trip if nothing unexpected happens; steps 1 and 2 are one if the packs
 //! are small. On first contact with a location, the push looks for a store instead of listing the
-//! index, and lists it in another round trip if there is one. If the remote store has everything
-//! already, the push reads only the refs, and lists the index only if one of them moves.
+//! index, and lists the index of an existing store in another round trip. If a snap server has
+//! everything already, the push reads only the refs, and lists the index only if a ref moves.
 //!
-//! If the mirror knows of damage or loss in the remote store, or knows nothing yet, the push
-//! walks everything that the commits reach. Lost objects are uploaded again under the names of
-//! their packs, if those packs are stored locally.
+//! If the mirror knows of damage or loss in the remote store, or knows nothing yet, the push walks
+//! everything that the commits reach. It uploads lost objects again under the names of their packs,
+//! if the local store has these packs.
 //!
-//! An interrupted push continues where it stopped. Packs are named by their bytes, and gathering
-//! the same objects gives the same bytes, so uploaded packs are found by name. The mirror
+//! The next push continues an interrupted one. The name of a pack is its hash, and gathering the
+//! same objects gives the same bytes, so the push finds uploaded packs by name. The mirror
 //! remembers that there may be some. A snap server resumes the upload of a pack, even in a later
 //! run. Other services get a partially uploaded pack again. Packs have about 64 MiB, and at most
 //! two multipart uploads run at a time.
 //!
-//! Many small pushes leave many small packs. Merging them is the task of garbage collection, and
-//! not done here.
+//! Many small pushes leave many small packs. A push does not merge them; that is the task of
+//! garbage collection.
 
 mod first_requests;
 mod outcome;
@@ -68,16 +68,16 @@ use crate::{
 pub use outcome::{PushOutcome, PushedRef};
 pub use plan::{PushPlan, plan};
 
-/// Packs up to this many bytes are uploaded before it is known whether the refs may move.
+/// Maximum total bytes of packs that a push uploads before it knows whether the refs may move.
 const EAGER_BYTES: u64 = 8 << 20;
 
-/// Attempts to move a ref that other clients move at the same time.
+/// Maximum number of attempts to move a ref that other clients move at the same time.
 const RACES: usize = 8;
 
 /// The moves that a push may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllowedMove {
-    /// A branch may be fast-forwarded, a tag may be created.
+    /// The push may fast-forward a branch and create a tag.
     #[default]
     Forward,
     /// A ref may move to any commit.
@@ -91,7 +91,7 @@ pub struct RefUpdate {
     pub name: RefName,
     /// The new commit.
     pub commit: CommitId,
-    /// The moves that are allowed.
+    /// The allowed moves.
     pub moves: AllowedMove,
 }
 
@@ -100,15 +100,15 @@ pub struct RefUpdate {
 pub struct PushOptions<'a> {
     /// The refs to move.
     pub refs: Vec<RefUpdate>,
-    /// The folder in which a scratch folder may be created.
+    /// Parent of the scratch folder of the push.
     pub scratch: &'a Path,
 }
 
 /// Uploads commits to the remote store, and moves refs there.
 ///
 /// # Errors
-/// [`RemoteError`] if the push failed as a whole; then no ref has moved. An error that concerns
-/// one ref is in [`PushOutcome::refs`].
+/// [`RemoteError`] if the push failed as a whole, before any ref moved. An error of one ref is in
+/// [`PushOutcome::refs`].
 pub fn run(
     repo: &Repo,
     remote: &mut RemoteStore,
@@ -157,7 +157,7 @@ pub fn run(
         verify_replaced(remote, &sent, (runtime, observer))?;
         let publication = remote.index_update(selection.packs())?;
         runtime.block_on(remote.write_index_update(publication))?;
-        // A server may have kept its own copy. The next verification reads it.
+        // A server may have kept its own copy, so leave the check to the next verification.
         if !remote.client().maintains_index() {
             remote.mirror().clear_damage(&sent)?;
         }
@@ -170,7 +170,7 @@ pub fn run(
     if !remote.client().maintains_index() {
         let relisted = relist(remote, (runtime, observer))?;
         let mended = runtime.block_on(remote.repair_index())?;
-        // The new file may have the name of the damaged one.
+        // The relisted file may have the name of the damaged one.
         outcome.mended.extend(relisted.filter(|key| !mended.contains(key)));
         outcome.mended.extend(mended);
     }
@@ -184,19 +184,19 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Uploads packs of `store` unchanged, replacing objects of the same names, and publishes them.
+/// Uploads packs of `store` unchanged, replaces objects of the same names, and publishes the packs.
 /// Moves no ref. Returns the number of bytes sent. Blocks; must not be called on a thread of the
 /// runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; then either all of the packs are visible, or none.
+/// [`RemoteError`]; either all packs or none are visible then.
 pub fn send_packs(
     remote: &mut RemoteStore,
     (store, packs): (&Store, &[PackId]),
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<u64, RemoteError> {
     runtime.block_on(remote.client().begin_push())?;
-    // Skips damaged index files. Their packs are unknown, so a new file cannot list them.
+    // Skip damaged index files. Their packs are unknown, so a new file cannot list them.
     runtime.block_on(remote.refresh_around_damage(false))?;
     let (paths, nothing) = (packs.iter().map(|id| (*id, store.pack_path(id))), HashMap::new());
     let packs_to_send = upload::packs_at(paths)?;
@@ -205,14 +205,14 @@ pub fn send_packs(
     verify_replaced(remote, packs, (runtime, observer))?;
     let publication = remote.index_update(packs.iter().map(|id| (store, *id)).collect())?;
     runtime.block_on(remote.write_index_update(publication))?;
-    // A server may have kept its own copy. The next verification reads it.
+    // A server may have kept its own copy, so leave the check to the next verification.
     if !remote.client().maintains_index() {
         remote.mirror().clear_damage(packs)?;
     }
     Ok(bytes)
 }
 
-/// Lists the packs again that a damaged index file has hidden, before the push removes that file.
+/// Lists packs again that only a damaged index file lists, before the push removes that file.
 /// Returns the key of the new file.
 fn relist(
     remote: &RemoteStore,
@@ -229,13 +229,12 @@ fn relist(
     }
 }
 
-/// Reads back those packs that were sent to replace a damaged pack of the same name, and compares
-/// their hashes. A service may keep the old pack and report success: an SFTP server without
-/// `posix-rename`, a share that refuses to rename over a file, a proxy. The length of the old pack
-/// may be right.
+/// Reads back packs that replace a damaged pack of the same name, and checks their hashes. A
+/// service may keep the old pack and report success: an SFTP server without `posix-rename`, a share
+/// that refuses to rename over a file, a proxy. The length of the old pack may be right.
 ///
 /// # Errors
-/// [`RemoteError::Damaged`] if the old pack still exists; then it stays shadowed.
+/// [`RemoteError::Damaged`] if the old pack still exists; it then stays shadowed.
 fn verify_replaced(
     remote: &RemoteStore,
     packs: &[PackId],
@@ -301,11 +300,11 @@ pub fn delete(
 enum RefDecision {
     /// The ref is at the requested commit already.
     UpToDate,
-    /// The ref is to be moved.
+    /// The push will move the ref.
     Move,
-    /// The ref was moved from this commit.
+    /// The push has moved the ref from this commit.
     Moved(Option<CommitId>),
-    /// The ref may not be moved, or moving it failed.
+    /// The ref must not move, or the move failed.
     Rejected(RemoteError),
 }
 
@@ -327,13 +326,13 @@ impl RefDecision {
 /// The evidence that the remote store is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CompletenessProof {
-    /// The index: whatever it lists is complete.
+    /// The index: every object that it lists is complete.
     Index,
-    /// No evidence, so everything that the commits reach is walked.
+    /// No evidence, so the push walks everything that the commits reach.
     None,
 }
 
-/// The permission to upload packs before all answers have arrived.
+/// The permission to upload packs before all responses have arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EagerUpload {
     Yes,
@@ -344,18 +343,18 @@ enum EagerUpload {
 struct PreparedPush<'s> {
     slots: Vec<RefSlot>,
     found: StoreLookup,
-    /// True if the settings are usable. A new store gets settings.
+    /// True if the settings are usable, or if the push will create the store.
     has_settings: bool,
     /// `None` if no ref moves and the remote store counts as complete.
     selection: Option<SelectedPacks<'s>>,
-    /// Packs that are being uploaded.
+    /// The running eager uploads, if any.
     uploads: Option<PackUploads>,
-    /// Lengths of packs that the remote store already has, if that was requested.
+    /// Lengths of packs that the remote store already has, if the push has requested them.
     uploaded: HashMap<String, u64>,
     decisions: Vec<RefDecision>,
 }
 
-/// The selection that was made while the requests were in flight.
+/// The selection of packs during the first requests, with their eager uploads.
 type EarlySelection<'s> = Option<(SelectedPacks<'s>, Option<PackUploads>)>;
 
 struct PushRun<'a> {
@@ -425,7 +424,7 @@ impl<'a> PushRun<'a> {
             uploaded: arrived,
             decisions: Vec::new(),
         };
-        // Known losses are uploaded again, even if no ref moves. A store that is new to this
+        // The push uploads known losses again, even if no ref moves. A store that is new to this
         // client is not known to be complete.
         let is_damaged = remote.mirror().is_damaged();
         let is_new_here = question == FirstRequests::RefsAndStore && found == StoreLookup::Store;
@@ -450,7 +449,7 @@ impl<'a> PushRun<'a> {
         Ok(prepared)
     }
 
-    /// Returns true if the settings are usable, false if they are to be replaced.
+    /// Returns true if the settings are usable, false if the push will replace them.
     fn settings(
         &self,
         remote: &RemoteStore,
@@ -466,13 +465,13 @@ impl<'a> PushRun<'a> {
         }
     }
 
-    /// Checks that the index lists the commits of the remote refs. If it does not, an index file
-    /// is lost, which is remembered as damage.
+    /// Checks that the index lists the commits of the remote refs. If a commit is missing, an index
+    /// file is lost, which the mirror remembers as damage.
     fn check_tips(&self, remote: &mut RemoteStore, slots: &[RefSlot]) -> Result<(), RemoteError> {
         let store = self.repo.store();
         let is_lacking = |remote: &RemoteStore| {
             for commit in slots.iter().filter_map(|slot| slot.commit) {
-                // A commit that is missing locally as well cannot be uploaded again.
+                // This push cannot upload a commit again that is missing locally as well.
                 let id = commit.object();
                 if !remote.mirror().has(&id)? && store.is_stored(&id)? {
                     return Ok::<_, RemoteError>(true);
@@ -490,17 +489,18 @@ impl<'a> PushRun<'a> {
         Ok(())
     }
 
-    /// Returns true if `HEAD` is checked as well.
+    /// Returns true if the push checks and repairs `HEAD`.
     fn repairs(&self, remote: &RemoteStore) -> bool {
         self.is_forced() || remote.mirror().is_damaged()
     }
 
-    /// Returns true if a new store may replace one that is gone.
+    /// Returns true if any ref has [`AllowedMove::Force`]: a new store may then replace one that is
+    /// gone.
     fn is_forced(&self) -> bool {
         self.options.refs.iter().any(|update| update.moves == AllowedMove::Force)
     }
 
-    /// Returns what has to be requested first.
+    /// Returns the first requests that the push needs.
     fn first_requests(&self, remote: &RemoteStore) -> Result<FirstRequests, RemoteError> {
         if !remote.mirror().was_seen() {
             return Ok(FirstRequests::RefsAndStore);
@@ -520,7 +520,8 @@ impl<'a> PushRun<'a> {
         })
     }
 
-    /// Sends the first requests, and meanwhile selects what to upload if nothing has changed.
+    /// Sends the first requests. Meanwhile, selects the packs to upload if the remote store has not
+    /// changed.
     fn ask(
         &self,
         remote: &RemoteStore,
@@ -528,7 +529,7 @@ impl<'a> PushRun<'a> {
         eager: EagerUpload,
     ) -> (Result<FirstAnswers, RemoteError>, Result<EarlySelection<'a>, RemoteError>) {
         let names: Vec<&RefName> = self.options.refs.iter().map(|update| &update.name).collect();
-        // Read before an upload changes it.
+        // Read this before an upload changes it.
         let leftovers = UnpublishedPacks::of(remote.mirror());
         let goes = eager == EagerUpload::Yes
             && question == FirstRequests::All
@@ -588,15 +589,15 @@ impl<'a> PushRun<'a> {
             CompletenessProof::None => remote.mirror().unproven_holdings(),
         };
         let has = |id: &ObjectId, kind| match holdings.of(id, kind)? {
-            // An object that is missing locally cannot be uploaded again.
+            // This push cannot upload an object again that is missing locally.
             PeerHas::Alone | PeerHas::Lost if !store.is_stored(id)? => Ok(PeerHas::All),
             holding => Ok(holding),
         };
         Ok(SelectedPacks::make(self.repo.store(), commits, &has, gather, self.observer)?)
     }
 
-    /// Returns the commits of refs that are to move. If the remote store may be incomplete, also
-    /// returns the commits of refs that need not move.
+    /// Returns the commits of refs that will move. If the remote store may be incomplete, also
+    /// returns the commits of refs that are up to date.
     fn commits(&self, fates: &[RefDecision], proof: CompletenessProof) -> Vec<CommitId> {
         let going = self.options.refs.iter().zip(fates);
         let going = going.filter(|(_, fate)| match fate {
@@ -690,7 +691,7 @@ impl<'a> PushRun<'a> {
         let (created, sent) =
             self.runtime.block_on(async { futures::join!(create, sending.finish(self.observer)) });
         if let Err(RemoteError::Store(error)) = &sent {
-            // A pack that does not hash to its name must not be relied on locally either.
+            // The local pack does not hash to its name, so mark it as damaged.
             let _ = self.repo.store().shadow_damage(error);
         }
         (outcome.packs, outcome.sent_bytes) = sent?;
@@ -705,8 +706,8 @@ impl<'a> PushRun<'a> {
         self.undo_conflicting_refs(remote, &made, fates).await;
     }
 
-    /// Returns the positions of refs that are created in an existing store, if the service does
-    /// not refuse conflicting names itself.
+    /// Returns the positions of refs to create in an existing store, if the service does not refuse
+    /// conflicting names itself.
     fn made(&self, remote: &RemoteStore, slots: &[RefSlot], fates: &[RefDecision]) -> Vec<usize> {
         if remote.client().refuses_conflicting_refs() || remote.is_new() {
             return Vec::new();
@@ -746,14 +747,14 @@ impl<'a> PushRun<'a> {
                 Ok(slot) if slot.commit == Some(*commit) => {
                     remote.swap(name, &slot, None).await.err().unwrap_or(error)
                 }
-                // Another client has moved the ref since.
+                // Another client has moved the ref in the meantime.
                 _ => error,
             };
             fates[at] = RefDecision::Rejected(error);
         }
     }
 
-    /// Returns what blocks the names of the refs at these positions.
+    /// Returns the refs that block the names of the refs at these positions.
     async fn conflicting_refs(
         &self,
         remote: &RemoteStore,
@@ -764,8 +765,7 @@ impl<'a> PushRun<'a> {
         }
         let name = |at: usize| &self.options.refs[at].name;
         let names: Vec<&RefName> = made.iter().map(|at| name(*at)).collect();
-        // If the refs cannot be listed, they cannot be moved either, and that step reports the
-        // error.
+        // If the listing of the refs fails, their moves fail as well and report the error.
         let Ok(mut found) = remote.blocking_refs(&names).await else { return Vec::new() };
         made.iter().filter_map(|at| Some((*at, found.remove(name(*at))?))).collect()
     }
@@ -782,7 +782,7 @@ impl<'a> PushRun<'a> {
         });
         let moves = async {
             let mut moves: Vec<_> = moves.collect();
-            // A server makes the branch that is created first the default branch.
+            // A server makes the first created branch the default branch.
             let is_empty = slots.iter().all(|slot| slot.commit.is_none());
             if is_empty && remote.client().must_create_store_first() {
                 let head = self.head().ok();
@@ -793,7 +793,7 @@ impl<'a> PushRun<'a> {
             }
             futures::future::join_all(moves.into_iter().map(|(_, moved)| moved)).await
         };
-        // A file that could not be removed is left to the next push.
+        // The next push removes the files that remain.
         let (_, _superfluous) = futures::join!(moves, remote.remove_superfluous());
     }
 

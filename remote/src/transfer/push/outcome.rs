@@ -7,11 +7,11 @@ use crate::store::RemoteError;
 /// The outcome for one ref.
 #[derive(Debug)]
 pub struct PushedRef {
-    /// The ref that was requested to move.
+    /// The requested ref.
     pub name: RefName,
     /// The commit before the push; `None` for a ref that did not exist.
     pub before: Option<CommitId>,
-    /// The commit that was requested; the ref is at this commit unless `result` is an error.
+    /// The requested commit; the ref is at this commit unless `result` is an error.
     pub after: CommitId,
     /// [`RemoteError::Behind`], [`RemoteError::Diverged`], or another failure.
     pub result: Result<(), RemoteError>,
@@ -22,19 +22,19 @@ pub struct PushedRef {
 pub struct PushOutcome {
     /// One entry for each requested ref, in the order of the request.
     pub refs: Vec<PushedRef>,
-    /// Objects that the remote lacked.
+    /// Number of objects that the remote store lacked.
     pub objects: u64,
-    /// Objects among them that the remote had before and has lost.
+    /// Number of these objects that the remote store had before and has lost.
     pub sent_again: u64,
     /// Uncompressed bytes of these objects.
     pub raw_bytes: u64,
-    /// Bytes of packs that were sent.
+    /// Bytes of sent packs.
     pub sent_bytes: u64,
-    /// Packs that were sent.
+    /// Number of sent packs.
     pub packs: u64,
-    /// Packs that an earlier, interrupted push had sent.
+    /// Number of packs that an earlier, interrupted push had sent.
     pub resumed: u64,
-    /// Keys of lost or damaged objects other than packs that were repaired.
+    /// Keys of lost or damaged objects that the push has repaired, except packs.
     pub mended: Vec<String>,
 }
 

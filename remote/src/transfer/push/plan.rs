@@ -18,21 +18,21 @@ use crate::{
 /// Objects on one page of a listing.
 const PAGE: usize = 1000;
 
-/// What a push would do.
+/// The planned work of a push.
 #[derive(Debug, Default)]
 pub struct PushPlan {
-    /// The refs in the given order. No ref has moved.
+    /// The refs in the given order, with their planned results. No ref has moved.
     pub refs: Vec<PushedRef>,
-    /// Objects that the remote store lacks.
+    /// Number of objects that the remote store lacks.
     pub objects: u64,
     /// Uncompressed bytes of these objects.
     pub raw_bytes: u64,
-    /// Bytes of packs that would be sent.
+    /// Bytes of packs to send.
     pub bytes: u64,
-    /// Packs that would be sent.
+    /// Number of packs to send.
     pub packs: u64,
-    /// Requests of the push, by kind in the order of [`RequestKind::ALL`], without retries and if
-    /// no other client pushes. Requests for the folders of a share are not included.
+    /// Number of requests of the push by kind, in the order of [`RequestKind::ALL`]: without
+    /// retries, races with other clients, and requests for the folders of a share.
     pub requests_by_kind: [u64; RequestKind::ALL.len()],
 }
 
@@ -47,10 +47,10 @@ impl PushPlan {
     }
 }
 
-/// Returns what [`run`](super::run) would do. Reads from the remote store; writes nothing to it.
+/// Plans the work of [`run`](super::run). Reads from the remote store; writes nothing to it.
 ///
 /// # Errors
-/// [`RemoteError`], as [`run`](super::run).
+/// [`RemoteError`], like [`run`](super::run).
 pub fn plan(
     repo: &Repo,
     remote: &mut RemoteStore,
@@ -97,7 +97,7 @@ pub fn plan(
     };
     let makes = slots.iter().zip(&fates).any(is_made);
     if makes && found == StoreLookup::Store && !remote.client().refuses_conflicting_refs() {
-        // Before and after the move: see `store::names`.
+        // Listings before and after the move: see `store::name_conflicts`.
         plan.add(RequestKind::List, 2);
     }
     let decided = options.refs.iter().zip(slots).zip(fates);
@@ -158,7 +158,7 @@ fn add_moves(plan: &mut PushPlan, remote: &RemoteStore, going: usize, is_new: bo
     let can = remote.known_conditions().unwrap_or_else(|| {
         if going > 0 {
             plan.add(RequestKind::Put, remote.test_requests());
-            // The settings, twice: see `store::conditions`.
+            // Reads of the settings for the test: see `store::conditions`.
             if !is_new {
                 plan.add(RequestKind::Get, 1 + usize::from(!remote.has_config()));
             }
@@ -167,7 +167,7 @@ fn add_moves(plan: &mut PushPlan, remote: &RemoteStore, going: usize, is_new: bo
     });
     plan.add(RequestKind::Put, going);
     if !can.absent || !can.unchanged {
-        // Claims: see `store::claims`.
+        // Requests for claims: see `store::claims`.
         plan.add(RequestKind::Put, going);
         plan.add(RequestKind::List, going);
         plan.add(RequestKind::Get, 2 * going);

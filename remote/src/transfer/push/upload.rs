@@ -19,10 +19,9 @@ use crate::{
     store::{OBJECTS, RemoteError, RemoteStore},
 };
 
-/// Interval at which the stop flag of the user is polled.
+/// Interval at which a push polls the stop flag of the user.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A pack to upload.
 pub(super) struct PackUpload {
     pub(super) id: PackId,
     pub(super) path: PathBuf,
@@ -34,18 +33,16 @@ impl PackUpload {
         format!("{OBJECTS}{}", self.id)
     }
 
-    /// Returns true if the pack was uploaded before, as far as that is known.
+    /// Returns true if `arrived` has the pack with the right length.
     pub(super) fn is_in(&self, arrived: &HashMap<String, u64>) -> bool {
         arrived.get(&self.id.to_string()) == Some(&self.bytes)
     }
 }
 
-/// Returns the packs of a selection.
 pub(super) fn packs(selection: &SelectedPacks<'_>) -> Result<Vec<PackUpload>, PathError> {
     packs_at(selection.paths())
 }
 
-/// Returns the packs at these paths.
 pub(super) fn packs_at(
     paths: impl IntoIterator<Item = (PackId, PathBuf)>,
 ) -> Result<Vec<PackUpload>, PathError> {
@@ -56,8 +53,8 @@ pub(super) fn packs_at(
     paths.into_iter().map(pack).collect()
 }
 
-/// Converts the error of an upload. If the service refused the bytes of the pack, the local pack is
-/// read to distinguish local damage from damage in transit.
+/// Converts the error of an upload. If the service refused the bytes of the pack, reads the local
+/// pack, to distinguish local damage from damage in transit.
 async fn upload_error(pack: PackUpload, error: ServiceError) -> RemoteError {
     if !matches!(error.reason, FailureReason::Damaged | FailureReason::Refused) {
         return error.into();
@@ -73,12 +70,12 @@ async fn upload_error(pack: PackUpload, error: ServiceError) -> RemoteError {
     }
 }
 
-/// Running uploads. Dropping it cancels them.
+/// Running uploads. Dropping the value cancels them.
 pub(super) struct PackUploads {
     tasks: JoinSet<Result<u64, RemoteError>>,
     progress: Arc<UploadProgress>,
     total: u64,
-    /// Packs that had been uploaded before.
+    /// Number of packs that had been uploaded before.
     pub(super) resumed: u64,
 }
 
@@ -116,8 +113,8 @@ impl PackUploads {
         sending
     }
 
-    /// Waits for all uploads. Returns the number of packs and of bytes sent. After an error it
-    /// stops the other uploads at their next part and waits for them.
+    /// Waits for all uploads. Returns the number of packs and of bytes sent. After an error, stops
+    /// the other uploads at their next part and waits for them.
     pub(super) async fn finish(
         mut self,
         observer: &dyn Observer,
