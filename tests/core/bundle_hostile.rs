@@ -16,7 +16,7 @@ use snap_core::{
         pack::ObjectKind,
     },
     ops::bundle::Error,
-    store::{BundleError, BundleStore, StoreError},
+    store::{BundleError, BundleStore, ContentReader, StoreError},
 };
 
 use crate::{

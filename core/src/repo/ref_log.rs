@@ -180,29 +180,22 @@ pub(super) fn append_unsynced(
     Ok(log)
 }
 
-/// Returns the length of a log in bytes; 0 if it is missing.
-pub(super) fn length(file: &Path) -> u64 {
-    fs_err::symlink_metadata(file).map_or(0, |meta| meta.len())
-}
-
-/// Removes a line whose change did not happen. `bytes` is the length of the log before the line was
-/// [appended](append). If the removal fails, the line stays.
-pub(super) fn take_back(disk: &Disk, file: &Path, bytes: u64) {
-    if bytes == 0 {
-        let _ = disk.remove(file);
-    } else if let Ok(log) = disk.append(file)
-        && log.file().set_len(bytes).is_ok()
-    {
-        let _ = log.sync();
-    }
-}
-
-/// Removes the last line of a log. If the removal fails, the line stays.
+/// Removes the last line of a log, whose change did not happen. If the removal fails, the line
+/// stays.
 pub(super) fn take_back_last(disk: &Disk, file: &Path) {
     let Ok(bytes) = read_end(file, limits::REF_LOG_BYTES) else { return };
     let Some(end) = bytes.strip_suffix(b"\n") else { return };
     let last = end.iter().rev().take_while(|byte| **byte != b'\n').count() as u64 + 1;
-    take_back(disk, file, length(file).saturating_sub(last));
+    match fs_err::symlink_metadata(file).map_or(0, |meta| meta.len().saturating_sub(last)) {
+        0 => drop(disk.remove(file)),
+        left => {
+            if let Ok(log) = disk.append(file)
+                && log.file().set_len(left).is_ok()
+            {
+                let _ = log.sync();
+            }
+        }
+    }
 }
 
 /// Replaces a hard-linked log by a copy. In a store that was copied by hard links, each change

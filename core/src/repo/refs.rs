@@ -546,11 +546,10 @@ impl Refs {
         write: impl FnOnce() -> Result<(), RefError>,
         is_done: impl FnOnce() -> bool,
     ) -> Result<(), RefError> {
-        let bytes = ref_log::length(log);
         ref_log::append(&self.disk, log, (old, new), change)?;
         let written = write();
         if written.is_err() && !is_done() {
-            ref_log::take_back(&self.disk, log, bytes);
+            ref_log::take_back_last(&self.disk, log);
         }
         written
     }

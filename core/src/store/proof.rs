@@ -397,6 +397,15 @@ impl Store {
         Ok(())
     }
 
+    /// Returns true if the object is [stored](Store::is_stored) and of the right kind: a chunk list
+    /// of the same id does not count as a blob.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn is_object_stored(&self, object: &PackedObject) -> Result<bool, StoreError> {
+        Ok(self.is_stored(&object.id)? && !self.lacks_blob(object)?)
+    }
+
     /// Returns true if a sender may leave the object out: it is [stored](Store::is_stored), or a
     /// partial pack has an unshadowed copy.
     ///

@@ -356,8 +356,7 @@ impl<'s> ReceivedPacks<'s> {
             let objects = pack.objects()?;
             let mut known = 0;
             for object in &objects {
-                let is_known =
-                    self.target.is_stored(&object.id)? && !self.target.lacks_blob(object)?;
+                let is_known = self.target.is_object_stored(object)?;
                 known += usize::from(is_known);
             }
             if objects.iter().any(|object| self.wrong_lists.contains_key(&object.id)) {

@@ -98,24 +98,34 @@ impl FolderService {
     }
 
     fn read_now(&self, key: &str, range: Range<u64>) -> Result<StoredObject, FolderError> {
-        let (mut file, path, length) = self.open(key)?;
-        if range.end > length {
-            return Err(FolderError::Short(range.end - length));
+        let (file, path, length) = self.open(key)?;
+        match range.end.checked_sub(length).filter(|lacking| *lacking > 0) {
+            Some(lacking) => Err(FolderError::Short(lacking)),
+            None => self.read_range(file, &path, range),
         }
+    }
+
+    fn read_range(
+        &self,
+        mut file: fs_err::File,
+        path: &Path,
+        range: Range<u64>,
+    ) -> Result<StoredObject, FolderError> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         file.seek(SeekFrom::Start(range.start))
             .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(PathError::when("read", &path))?;
+            .map_err(PathError::when("read", path))?;
         self.traffic.received(bytes.len() as u64);
         Ok(StoredObject { bytes: bytes.into(), version: None })
     }
 
     fn read_whole_now(&self, key: &str, most: u64) -> Result<StoredObject, FolderError> {
-        let length = self.open(key)?.2;
+        // Another client may replace the file between two calls of `open`.
+        let (file, path, length) = self.open(key)?;
         if length > most {
             return Err(FolderError::TooLong(most));
         }
-        let object = self.read_now(key, 0..length)?;
+        let object = self.read_range(file, &path, 0..length)?;
         Ok(StoredObject { version: Some(version_of(&object.bytes)), ..object })
     }
 

@@ -7,12 +7,15 @@ use snap_core::{
         id::PackId,
         observe::{Observer, Phase},
     },
-    format::shadow::{Reason, ShadowedPart},
+    format::{
+        pack::ObjectKind,
+        shadow::{Reason, ShadowedPart},
+    },
     ops::{
         missing_objects::{FetchRequest, HistoryDepth},
         reach::ReachError,
     },
-    store::{ChunkListCheck, Store, StoreError},
+    store::{ChunkListCheck, ObjectLocation, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -98,10 +101,14 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
         let mut is_found = true;
         for object in store.open_pack(&id)?.objects()? {
-            if store.is_stored(&object.id)? {
+            if store.is_object_stored(&object)? {
                 continue;
             }
-            if let Some(place) = mirror.locate(&object.id)? {
+            // A blob may stand for a chunk list of its id, but not the reverse.
+            let is_right = |place: &ObjectLocation| {
+                place.kind == object.kind || object.kind == ObjectKind::ChunkList
+            };
+            if let Some(place) = mirror.locate(&object.id)?.filter(is_right) {
                 stubs.extend(mirror.pack_id(place.pack));
                 continue;
             }
