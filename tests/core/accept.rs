@@ -23,7 +23,7 @@ use snap_core::{
         accept::{self, AcceptError},
         bundle::{Error, unpack},
     },
-    store::{Store, WriteStats},
+    store::{ReceivedPacks, Store, WriteStats},
 };
 
 use crate::{
@@ -177,6 +177,33 @@ fn a_chunk_list_beside_a_blob_of_the_same_id_is_checked() {
         let target = target.repo();
         let taken = accept(target.store(), &packs, &Silent);
         assert_eq!(taken.is_ok(), is_right, "{taken:?}");
+    }
+}
+
+#[test]
+fn a_content_may_be_received_as_a_list_and_as_a_blob() {
+    let list = ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]);
+    let list = chunk_list(BlobId::of(b"onetwo"), 6, list);
+    let cut = [blob(b"one"), blob(b"two"), list];
+    let whole = [blob(b"onetwo"), blob(b"more")];
+    let again = [blob(b"onetwo"), blob(b"other")];
+    for (packs, is_right) in [
+        (vec![[&cut[..], &whole[..]].concat()], true),
+        (vec![cut.to_vec(), whole.to_vec()], true),
+        (vec![cut.to_vec(), whole.to_vec(), again.to_vec()], false),
+        (vec![[&whole[..], &whole[..]].concat()], false),
+    ] {
+        let sender = Crafted::empty();
+        packs.iter().for_each(|objects| sender.add(objects));
+        let (repo, target) = (sender.repo(), Crafted::empty());
+        let target = target.repo();
+        let mut incoming = ReceivedPacks::new(target.store(), &Silent).unwrap();
+        let mut received = repo.store().packs().into_iter().map(|id| {
+            incoming.link(&repo.store().pack_path(&id), id).unwrap();
+            incoming.check(id, &Silent)
+        });
+        let refused = received.find_map(Result::err);
+        assert_eq!(refused.is_none(), is_right, "{refused:?}");
     }
 }
 

@@ -16,7 +16,7 @@ use snap_core::{
         pack::ObjectKind,
     },
     ops::bundle::Error,
-    store::{BundleError, BundleStore, ContentReader, StoreError},
+    store::{BundleError, BundleStore, StoreError},
 };
 
 use crate::{
@@ -180,38 +180,6 @@ fn a_bundle_that_hides_its_prerequisites_is_refused() {
     let error = Target::new().refuses(&parts.bytes());
     let Error::Broken { source, .. } = &error else { panic!("{error}") };
     assert!(source.to_string().ends_with("is not in the store"), "{source}");
-}
-
-#[test]
-fn a_bundle_may_have_a_content_as_a_list_and_as_a_blob() {
-    // One file is cut in two chunks. The chunks of the other file are the first file and an end.
-    let (start, whole) = (b"first ", b"first second ");
-    let list = |id, bytes, chunks: &[&[u8]]| {
-        let pieces = chunks.iter().map(|chunk| piece(chunk)).collect();
-        chunk_list(id, bytes, ChunkListEntries::Chunks(pieces))
-    };
-    let (short, long) = (BlobId::of(whole), BlobId::of(b"first second end"));
-    let files = [(&b"long"[..], Body::File(long, 16)), (b"short", Body::File(short, 13))];
-    let (root, tree) = tree(leaf(&files));
-    let (id, commit) = commit(root);
-    let objects = [
-        blob(start),
-        blob(b"second "),
-        blob(b"end"),
-        blob(whole),
-        list(short, 13, &[start, b"second "]),
-        list(long, 16, &[whole, b"end"]),
-        tree,
-        commit,
-    ];
-    let bundle = Parts::crafted(id, &objects).bytes();
-    let scratch = Scratch::new();
-    let repo = scratch.repo();
-    taken(repo.store(), &bundle).unwrap();
-    for (content, text) in [(short, &whole[..]), (long, b"first second end")] {
-        let read = ContentReader::new(repo.store()).read_start(&content, None, 100);
-        assert_eq!(read.unwrap(), text);
-    }
 }
 
 #[test]

@@ -112,8 +112,8 @@ pub const SHADOW_OBJECTS: usize = 1 << 12;
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;
 
-/// Length of the file with the times of pack checks: a line of at most 150 bytes for each of
-/// 450,000 packs. A rolling check reads packs without a line every time.
+/// Maximum length of a file of pack checks: 450,000 lines of at most 150 bytes. A longer file counts
+/// as empty, so no pack in it counts as checked or proven.
 pub const CHECK_LOG_BYTES: u64 = 64 << 20;
 
 /// Length of the header extension of a pack, which holds a bundle's commit and

@@ -152,8 +152,8 @@ pub fn walk<E>(
 }
 
 /// Visits commits and their ancestors in the order of [`walk`], each once. If `parents` returns
-/// `None`, the walk leaves out the commit and does not visit its parents. Returns the other commits
-/// in the order of the visits.
+/// `None`, the walk does not visit the parents of the commit. Returns the commits for which
+/// `parents` returned a list, in the order of the visits.
 ///
 /// # Errors
 /// The first error of `parents`.

@@ -85,8 +85,9 @@ impl PackCheck {
         format!("{pack} {} {}\n", self.secs, self.identity)
     }
 
-    /// Reads a file of such lines. Ignores malformed lines, and all but the last line of a pack.
-    /// Treats an unreadable file as empty.
+    /// Reads a file with one check a line, as [`PackCheck::line`] writes it. Ignores malformed
+    /// lines, and keeps the last line of each pack. A file that cannot be read or is too long counts
+    /// as empty.
     pub fn read_all(path: &Path) -> PackChecks {
         let bytes = read_at_most(path, limits::CHECK_LOG_BYTES).unwrap_or_default();
         let parse = |line: &str| {

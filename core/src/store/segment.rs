@@ -42,7 +42,7 @@ use crate::{
 /// Length of a record in bytes.
 pub(super) const RECORD_BYTES: usize = 48;
 
-/// Shape of the table of an index segment.
+/// Table of an index segment. The key of a record is an object id.
 pub(super) const SHAPE: Shape =
     Shape { purpose: TablePurpose::Index, key_bytes: 32, record_bytes: RECORD_BYTES };
 

@@ -76,7 +76,7 @@ impl RequestPlan {
         drop(spans);
         let parts = assign(&wanted, &mut requests);
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
-        // Requests start in the order of need of their first needed ranges.
+        // The request with the range that the caller needs first starts first.
         order.sort_by_key(|at| requests[*at as usize].pieces.iter().min().copied());
         Self { wanted, requests, parts, order, needed_bytes }
     }

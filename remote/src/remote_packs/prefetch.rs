@@ -146,8 +146,8 @@ impl PrefetchState {
     pub(super) fn next_batch(&mut self, others_leave: u64) -> Vec<PackRange> {
         let held = self.held_bytes.bytes;
         let room = self.most_bytes.saturating_sub(held).min(others_leave);
-        // Wait for room for a long batch, unless there are no held ranges that a read could
-        // release.
+        // Request nothing until there is room for a long batch. If no range is held, no read can
+        // release room, so request what fits.
         let worth_it = room >= LEAST_BATCH_BYTES.min(self.queued_bytes) || held == 0;
         let mut batch = Vec::new();
         let mut bytes = 0;

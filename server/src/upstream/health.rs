@@ -61,7 +61,8 @@ impl UpstreamHealth {
         problem(error)
     }
 
-    /// Records a request that failed, for callers that report the error in another way.
+    /// Records what an error says about the upstream: it is unavailable, it has answered, or
+    /// nothing. [`failed`](Self::failed) also returns the problem for the client.
     pub fn record_failure(&self, error: &RemoteError) {
         match error {
             // A failure on this server says nothing about the upstream.

@@ -91,7 +91,7 @@ struct UpstreamRefs {
     head: Option<RefName>,
 }
 
-/// A store of an upstream.
+/// One store of an upstream, and the local store that caches it.
 #[derive(Debug)]
 pub struct UpstreamRepository {
     upstream: Arc<Upstream>,
@@ -140,7 +140,7 @@ struct PushState {
 /// What happened to the cached packs that are gone upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PackSync {
-    /// The lost packs were removed.
+    /// No lost pack is left in the cache.
     LostRemoved,
     /// The lost packs stay until the packs that are being added have their markers.
     LostKept,
@@ -474,7 +474,8 @@ impl UpstreamRepository {
         let mut found = self.read_refs()?;
         let mut moving = self.push_state.lock();
         if self.moves.load(Ordering::SeqCst) != moves {
-            // Read the refs again under the lock, since this server moves no ref while it is held.
+            // This server moved a ref during the query, so the answer may be out of date. Read the
+            // refs again under the lock, without which this server moves no ref.
             found = self.read_refs()?;
         }
         let is_known = moving.known.as_ref() == Some(&found);

@@ -48,7 +48,8 @@ pub(super) struct CommitBase {
     base: Option<Base>,
     /// True if the project's files will contain everything in the new commit.
     contains_all: bool,
-    /// The commit at which the branch was recreated because its file was lost.
+    /// The last known commit of a branch whose file was lost. A real run recreates the branch there;
+    /// a dry run only reports the commit.
     made_again: Option<CommitId>,
 }
 

@@ -83,8 +83,8 @@ pub(super) struct ReadOutcome {
     pub(super) file: ReadFile,
     /// True if the file changed during both attempts. The last read is kept.
     pub(super) changing: bool,
-    /// True if the file has a content but reports a length of 0. Its stat does not show its
-    /// changes.
+    /// True if the file has content but reports a length of 0, like files in `/proc`. Its stat may
+    /// stay the same when its content changes, so the file is not cached.
     pub(super) is_unsized: bool,
     /// The error of reading its extended attributes.
     pub(super) unread_xattrs: Option<io::Error>,

@@ -246,7 +246,8 @@ pub(super) fn folder(
         }
     }
     if kept.is_none() {
-        // No other entries are kept, so their files count as deleted.
+        // The new folder contains only the items. The files of all other previous entries count as
+        // deleted.
         let has = |name: &[u8], _| items.keys().any(|item| item.as_bytes() == name);
         let deleted = before.missing(store, has).map(|(_, files)| files).sum();
         job.count_files(FileChanges { deleted, ..FileChanges::default() });

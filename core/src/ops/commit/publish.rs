@@ -173,8 +173,9 @@ impl Publication<'_> {
         Ok(())
     }
 
-    /// Counts the objects of a commit that were lost and that `packs` contain now. The packs may
-    /// contain other objects, such as the content of a file that was replaced while it was read.
+    /// Counts the objects of a commit that the store had lost and that `packs` now contain. Walks
+    /// the commit, because the packs may also contain objects of no commit, such as the content of a
+    /// file that was replaced while it was read.
     fn count_in(
         &self,
         packs: &[PackId],

@@ -36,7 +36,8 @@ pub(super) fn check_place(
     }
 }
 
-/// Reads a stream and returns the entry of its file. `empty` decides about a stream of 0 bytes.
+/// Reads a stream and returns the entry of its file. `empty` selects whether a stream
+/// of 0 bytes is an error.
 pub(super) fn read(
     job: &CommitJob<'_>,
     name: EntryName,

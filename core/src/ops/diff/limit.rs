@@ -21,9 +21,9 @@ impl Limit {
         Self { paths, has_present: false, has_above: false }
     }
 
-    /// As [`Limit::to`], but also compares every path that exists in the folder. This
-    /// suits a partial clone: a path outside its scope that is missing in the folder was
-    /// not removed.
+    /// As [`Limit::to`], but also compares every path that exists in the folder. A partial clone
+    /// needs this: the user may add files outside its scope. A path that is missing there was never
+    /// fetched, so it does not count as removed.
     pub fn to_scope(paths: Vec<Vec<u8>>) -> Self {
         Self { has_present: true, ..Self::to(paths) }
     }

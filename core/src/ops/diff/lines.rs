@@ -6,7 +6,8 @@ use similar::{Algorithm, DiffOp, DiffTag, algorithms::IdentifyDistinct, capture_
 
 use crate::{base::limits, ops::diff::SideContent};
 
-/// A content is binary if its first bytes, up to this number, contain a NUL. git does the same.
+/// Number of leading bytes in which a NUL makes a content binary. git has the same rule with 8,000
+/// bytes.
 const LOOKED_AT_BYTES: usize = 8 << 10;
 
 /// The result of comparing two contents.

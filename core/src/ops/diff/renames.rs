@@ -30,8 +30,8 @@ pub(super) struct Pairing<'a> {
     emit: OnChange<'a>,
 }
 
-/// Returns the id of a file's content, and true if the file has holes. Returns `None` if the file
-/// cannot be read.
+/// A function that takes the path of a file. Returns the id of the file's content, and true if the
+/// file has holes. Returns `None` if the file cannot be read.
 pub(super) type ContentIdentifier<'a> = &'a (dyn Fn(&[u8]) -> Option<(BlobId, bool)> + Sync);
 
 impl<'a> Pairing<'a> {

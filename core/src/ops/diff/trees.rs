@@ -127,7 +127,7 @@ impl<'a> Trees<'a> {
         Ok(())
     }
 
-    /// Returns the next change.
+    /// Returns the next change, or `None` after the last one.
     pub(super) fn next(&mut self) -> Result<Option<Change>, DiffError> {
         while let Some(FolderPair { old, new, path_bytes }) = self.stack.last_mut() {
             self.path.truncate(*path_bytes);

@@ -42,7 +42,8 @@ pub(super) fn time(time: Time) -> String {
     let (mut secs, mut nanos) = (i128::from(time.secs), time.nanos);
     let sign = if secs < 0 { "-" } else { "" };
     if secs < 0 {
-        // The stored time is rounded down; the text is a negative number with a fraction.
+        // `secs` is rounded down and `nanos` is added to it; the text has one sign for both. The
+        // time -1 s plus 250 ms is written as `-0.75`.
         if nanos > 0 {
             secs += 1;
             nanos = 1_000_000_000 - nanos;

@@ -61,7 +61,7 @@ pub(super) fn store_object(
     }
 }
 
-/// Separates chunk lists from other objects.
+/// Returns the chunk lists, then the other objects.
 fn split_chunk_lists(wanted: ObjectKinds) -> (ObjectKinds, ObjectKinds) {
     wanted.into_iter().partition(|(_, kind)| *kind == ObjectKind::ChunkList)
 }

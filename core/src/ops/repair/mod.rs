@@ -194,8 +194,8 @@ pub fn run(
     // Each round verifies the store, collects repairs and adds them. The repair ends when
     // nothing is wrong or when a round makes no progress.
     loop {
-        // Create the scratch store before the verification, which may read the whole store: a
-        // store that cannot be written fails at once.
+        // Create the scratch store first, so that the repair of a read-only store fails at once.
+        // The verification may read the whole store.
         let scratch = match options.run {
             RepairRun::Real => ScratchStore::create_in(store)?,
             RepairRun::Dry => ScratchStore::create(options.scratch)?,

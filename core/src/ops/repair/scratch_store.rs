@@ -168,8 +168,7 @@ impl ScratchStore {
         used.dedup();
         match self.store.complete(&id, ChunkListCheck::Later, observer) {
             Ok(true) => Ok(Assembled::Whole(used)),
-            // Either the pack has all frames and yet does not hash to its name, or the user asked
-            // to stop.
+            // The user asked to stop.
             Ok(false) => Ok(Assembled::Incomplete),
             Err(error) if error.damaged_pack().is_some() || error.is_remote() => {
                 Ok(Assembled::Incomplete)

@@ -28,7 +28,7 @@ use crate::{
 pub(super) enum ComparedState {
     /// No entry has this name.
     Absent,
-    /// The entries are equal.
+    /// No difference was found. With [`FileProof::Kind`], only the kinds were compared.
     Same,
     /// The content is equal; the attributes differ and will be corrected.
     Attributes,

@@ -82,8 +82,9 @@ impl ExactPaths {
         }
     }
 
-    /// Returns true if an entry is as it was at the look. A folder always is: a restore removes
-    /// only empty ones.
+    /// Returns false if an entry appeared or changed since [`ExactPaths::look`]. An entry that is
+    /// gone counts as unchanged. So does a folder that replaced another entry, because a restore
+    /// removes only empty folders.
     pub(super) fn is_as_seen(&self, path: &Path, stat: Option<&Stat>) -> bool {
         let Some(seen) = self.paths.get(path.as_os_str().as_bytes()) else { return true };
         match (seen, stat) {

@@ -192,8 +192,8 @@ impl<'j> Guard<'j> {
         self.push(path, tree, existing);
     }
 
-    /// Enters a subfolder of the present folder. `tree` is the folder in the snapshot and
-    /// `existing` is the folder in the target.
+    /// Enters the subfolder `name` of the current folder. `tree` is its tree in the snapshot, and
+    /// `existing` the folder in the target; each is `None` if there is none.
     pub(super) fn enter(
         &mut self,
         name: &EntryName,
@@ -216,7 +216,7 @@ impl<'j> Guard<'j> {
         self.levels.push(GuardLevel { path, tree, is_tree_lost: false, before, views: None });
     }
 
-    /// Leaves the present folder.
+    /// Leaves the current folder.
     pub(super) fn leave(&mut self) {
         self.levels.pop();
     }
@@ -225,7 +225,7 @@ impl<'j> Guard<'j> {
         join(self.levels.last().map_or(&[][..], |level| &level.path), name.as_bytes())
     }
 
-    /// Returns true if an entry of the present folder lies outside the paths from which
+    /// Returns true if an entry of the current folder lies outside the paths from which
     /// the snapshot was made.
     pub(super) fn is_outside(&self, name: &EntryName) -> bool {
         let made_of = self.protection.made_of.as_ref();
@@ -240,7 +240,7 @@ impl<'j> Guard<'j> {
         std::mem::take(&mut self.damaged)
     }
 
-    /// Returns the reason why the commit could not have contained an entry of the present
+    /// Returns the reason why the commit could not have contained an entry of the current
     /// folder.
     pub(super) fn protects(&mut self, name: &EntryName, stat: &Stat) -> Protected {
         let path = self.path_of(name);
@@ -268,7 +268,7 @@ impl<'j> Guard<'j> {
         }
     }
 
-    /// Computes the missing views of all levels down to the present one.
+    /// Computes the missing views of all levels down to the current one.
     fn complete(&mut self) {
         let first = self.levels.iter().position(|level| level.views.is_none());
         for at in first.unwrap_or(self.levels.len())..self.levels.len() {

@@ -144,8 +144,9 @@ impl Tally {
         change(&mut self.outcome.lock());
     }
 
-    /// Resets the totals, except those of extras that stay. The caller has already
-    /// handled conflicts and damage.
+    /// Clears the tally before the visit that writes, which finds damaged entries again. Keeps the
+    /// counts of extras that stay, and the damaged ignore files. The caller has already called
+    /// [`Tally::check_conflicts`].
     pub(super) fn reset(&mut self) {
         let RestoreOutcome { kept, excluded, not_removed, .. } = *self.outcome.get_mut();
         let outcome = RestoreOutcome { kept, excluded, not_removed, ..RestoreOutcome::default() };

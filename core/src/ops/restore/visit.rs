@@ -67,8 +67,9 @@ pub(super) enum FileProof {
     Kind,
 }
 
-/// Minimum number of existing entries that several threads compare.
-const COMPARED_ALONE: usize = 8;
+/// Number of existing entries from which the thread pool compares them. Fewer are compared by the
+/// visiting thread alone.
+const MIN_PARALLEL_COMPARES: usize = 8;
 
 impl RestoreJob<'_> {
     /// Visits all entries and plans removals.
@@ -540,7 +541,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             }
             _ => ComparedState::Absent,
         };
-        if present < COMPARED_ALONE {
+        if present < MIN_PARALLEL_COMPARES {
             return Ok(entries.iter().zip(stats).zip(choices).map(one).collect());
         }
         Ok(job.pool.install(|| entries.par_iter().zip(stats).zip(choices).map(one).collect()))

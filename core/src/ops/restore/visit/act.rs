@@ -175,7 +175,8 @@ impl FolderVisit<'_, '_> {
         }
     }
 
-    /// Counts an entry that is right or, in a dry run, would be written.
+    /// Counts an entry whose content is right. A visit that only compares also counts the entries
+    /// that would be written.
     fn count(&self, entry: &Entry, verdict: ComparedState) {
         let size = if let EntryKind::File { size, .. } = entry.kind { Some(size) } else { None };
         let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
