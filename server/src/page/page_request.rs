@@ -20,7 +20,6 @@ use super::{
 };
 use crate::{
     access::{cookie::Cookie, csrf, principal::Principal},
-    body::blocking_until_disconnect,
     problem::{Code, HttpProblem},
     repository::{Repository, Revision},
     settings::is_host,
@@ -166,13 +165,13 @@ impl PageRequest {
         if self.path().len() > PATH_BYTES {
             return Err(HttpProblem::new(Code::Invalid, "the path is too long for a page"));
         }
-        blocking_until_disconnect(move |observer| {
-            let repository = self.pages.server().hub().get(&self.repo())?;
+        let (server, repo) = (self.pages.server().clone(), self.repo());
+        let show = move |repository: &Arc<Repository>, observer: &dyn Observer| {
             // Other processes may have committed to the store.
             repository.refresh()?;
-            view(&self, &repository, observer)
-        })
-        .await
+            view(&self, repository, observer)
+        };
+        server.with_observer(repo, show).await
     }
 
     /// Returns the usual deadline of a page.

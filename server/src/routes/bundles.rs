@@ -1,7 +1,7 @@
 //! Bundles: downloads of a commit in one file, whole or without what the client has,
 //! and uploads in one request.
 
-use std::{io, ops::Range};
+use std::{io, ops::Range, sync::Arc};
 
 use axum::{
     Json,
@@ -68,9 +68,9 @@ async fn lay_out(
     let watch = waiting.watch();
     let shared = server.clone();
     let body = shared.send(move |out| {
-        let laid = server.hub().get(&repo).and_then(|repository| {
+        let laid = server.run(&repo, |repository| {
             let revision = repository.revision(&rev)?;
-            Ok((repository, revision))
+            Ok((Arc::clone(repository), revision))
         });
         let (repository, revision) = match laid {
             Ok(laid) => laid,
@@ -98,6 +98,7 @@ async fn lay_out(
         match (done, to) {
             (Ok(written), _) => written,
             (Err(problem), Some(to)) => {
+                let problem = server.for_client(&repository, problem);
                 let _ = to.send(Err(problem));
                 Ok(())
             }

@@ -26,7 +26,6 @@ use snap_core::{
 
 use super::{Server, path::Path, target::QueryParams};
 use crate::{
-    body::blocking_until_disconnect,
     pagination::{skip_ok, until_cancelled},
     problem::{Code, HttpProblem},
     repository::{Repository, Revision},
@@ -114,8 +113,7 @@ pub(super) async fn log(
     QueryParams(query): QueryParams<AskedLog>,
 ) -> Result<Json<LogJson>, HttpProblem> {
     let limit = page(query.limit)?;
-    let page = blocking_until_disconnect(move |observer| {
-        let repository = server.hub().get(&repo)?;
+    let page = server.with_observer(repo, move |repository, observer| {
         let cursor = match &query.cursor {
             Some(cursor) => PageCursor::parse(cursor)?,
             None => PageCursor { commits: [repository.start(query.r#ref.as_deref())?], skip: 0 },
@@ -176,11 +174,10 @@ pub(super) async fn diff(
     QueryParams(query): QueryParams<AskedDiff>,
 ) -> Result<Json<DiffJson>, HttpProblem> {
     let limit = page(query.limit)?;
-    let page = blocking_until_disconnect(move |observer| {
-        let repository = server.hub().get(&repo)?;
+    let page = server.with_observer(repo, move |repository, observer| {
         let cursor = match &query.cursor {
             Some(cursor) => PageCursor::parse(cursor)?,
-            None => PageCursor { commits: sides(&repository, &query)?, skip: 0 },
+            None => PageCursor { commits: sides(repository, &query)?, skip: 0 },
         };
         let store = repository.repo().store();
         let [from, to] = cursor.commits;
@@ -267,8 +264,7 @@ pub(super) async fn find(
     QueryParams(query): QueryParams<AskedFind>,
 ) -> Result<Json<FindJson>, HttpProblem> {
     let limit = page(query.limit)?;
-    let page = blocking_until_disconnect(move |observer| {
-        let repository = server.hub().get(&repo)?;
+    let page = server.with_observer(repo, move |repository, observer| {
         let cursor = match &query.cursor {
             Some(cursor) => PageCursor::parse(cursor)?,
             None => PageCursor { commits: [repository.start(query.commit.as_deref())?], skip: 0 },
@@ -336,8 +332,7 @@ pub(super) async fn stats(
     QueryParams(query): QueryParams<AskedStats>,
 ) -> Result<Json<StatsResponse>, HttpProblem> {
     let limit = page(query.limit)? as usize;
-    let counted = blocking_until_disconnect(move |observer| {
-        let repository = server.hub().get(&repo)?;
+    let counted = server.with_observer(repo, move |repository, observer| {
         let start = repository.start(query.r#ref.as_deref())?;
         let options = stats::StatsOptions { commits: limit, files: limit };
         Ok(stats::run(repository.repo().store(), &[start], &options, observer)?)

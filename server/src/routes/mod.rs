@@ -27,13 +27,15 @@ use std::{
 
 use axum::{body::Body, middleware::from_fn};
 use http::{HeaderMap, Method, header};
+use snap_core::base::observe::Observer;
 
 use self::files::FileCache;
 use crate::{
     access::AccessControl,
     body::{
-        BodyLimits, BodyPieces, BodyResources, blocking, connection_table::ConnectionTable, drain,
-        hold_answer, receive, stream_after_first_piece, stream_from_thread,
+        BodyLimits, BodyPieces, BodyResources, blocking, blocking_until_disconnect,
+        connection_table::ConnectionTable, drain, hold_answer, receive, stream_after_first_piece,
+        stream_from_thread,
     },
     clock::Clock,
     hub::Hub,
@@ -152,13 +154,37 @@ impl Server {
         work: impl FnOnce(&Arc<Repository>) -> Result<T, HttpProblem> + Send + 'static,
     ) -> Result<T, HttpProblem> {
         let server = self.clone();
-        let work = move || {
-            let done = server.hub().get(&name).and_then(|repository| {
-                work(&repository).map_err(|problem| repository.hide_cache_damage(problem))
-            });
-            done.map_err(|problem| server.hub().make_room_for(problem))
-        };
-        blocking(work).await
+        blocking(move || server.run(&name, work)).await
+    }
+
+    /// Does the same as [`Server::with`]. The observer cancels `work` when the client disconnects.
+    pub(crate) async fn with_observer<T: Send + 'static>(
+        &self,
+        name: String,
+        work: impl FnOnce(&Arc<Repository>, &dyn Observer) -> Result<T, HttpProblem> + Send + 'static,
+    ) -> Result<T, HttpProblem> {
+        let server = self.clone();
+        blocking_until_disconnect(move |observer| {
+            server.run(&name, |repository| work(repository, observer))
+        })
+        .await
+    }
+
+    /// Runs `work` with a repository on this thread.
+    fn run<T>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Arc<Repository>) -> Result<T, HttpProblem>,
+    ) -> Result<T, HttpProblem> {
+        let repository =
+            self.hub().get(name).map_err(|problem| self.hub().make_room_for(problem))?;
+        work(&repository).map_err(|problem| self.for_client(&repository, problem))
+    }
+
+    /// Returns the problem to report to the client: a problem of this server's cache becomes one
+    /// that the client may retry. May block.
+    fn for_client(&self, repository: &Repository, problem: HttpProblem) -> HttpProblem {
+        self.hub().make_room_for(repository.hide_cache_damage(problem))
     }
 
     /// Receives a body of at most `most_bytes` with `work`, within the quota of the
@@ -226,9 +252,7 @@ impl Server {
             // The quota counts the stored data now, so the reserved room must not count in
             // addition.
             drop(room);
-            done.map_err(|problem| {
-                server.hub().make_room_for(repository.hide_cache_damage(problem))
-            })
+            done.map_err(|problem| server.for_client(&repository, problem))
         });
         taken.await.map_err(|problem| match exceeded {
             Some(exceeded) if problem.code == Code::TooLarge => exceeded,

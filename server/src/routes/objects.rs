@@ -207,27 +207,28 @@ async fn missing_of_bytes(
 ) -> Result<Response, HttpProblem> {
     let accept = server.accept((server.settings().limits.missing_ids * ID_BYTES) as u64);
     let answer = receive(body, accept, move |pieces| {
-        let repository = server.hub().get(&repo)?;
-        let (watch, mut memory) = (pieces.observer(), pieces.memory());
-        let (mut rest, mut missing, mut has_looked) = (Vec::new(), Vec::new(), false);
-        for piece in pieces {
-            rest.extend_from_slice(&piece?);
-            let (ids, left) = rest.as_chunks::<ID_BYTES>();
-            for id in ids {
-                if is_missing(&repository, &ObjectId::from_bytes(*id), &mut has_looked)? {
-                    missing.extend_from_slice(id);
+        server.run(&repo, |repository| {
+            let (watch, mut memory) = (pieces.observer(), pieces.memory());
+            let (mut rest, mut missing, mut has_looked) = (Vec::new(), Vec::new(), false);
+            for piece in pieces {
+                rest.extend_from_slice(&piece?);
+                let (ids, left) = rest.as_chunks::<ID_BYTES>();
+                for id in ids {
+                    if is_missing(repository, &ObjectId::from_bytes(*id), &mut has_looked)? {
+                        missing.extend_from_slice(id);
+                    }
+                }
+                memory.grow_in_thread(missing.len())?;
+                rest = left.to_vec();
+                if watch.cancelled() {
+                    break;
                 }
             }
-            memory.grow_in_thread(missing.len())?;
-            rest = left.to_vec();
-            if watch.cancelled() {
-                break;
+            match rest.is_empty() {
+                true => Ok((missing, memory)),
+                false => Err(HttpProblem::new(Code::Invalid, "the last id is incomplete")),
             }
-        }
-        match rest.is_empty() {
-            true => Ok((missing, memory)),
-            false => Err(HttpProblem::new(Code::Invalid, "the last id is incomplete")),
-        }
+        })
     });
     let (missing, memory) = answer.await?;
     let body = body::whole_body(missing.into(), memory).await?;

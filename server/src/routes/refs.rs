@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     access::principal::{Principal, Right},
-    body::{blocking, blocking_until_disconnect, read_whole},
+    body::read_whole,
     observe::audit::PreviousCommit,
     problem::{Code, HttpProblem},
     repository::{RefCondition, Repository},
@@ -170,12 +170,11 @@ pub(super) async fn write(
     let commit: CommitId =
         sent.commit.parse().map_err(|_| invalid("`commit` is not a commit id".to_owned()))?;
     let forward_only = !who.can(Right::Write, &repo);
-    let (at, wanted) = (server.clone(), name.clone());
+    let (moved_in, wanted) = (repo.clone(), name.clone());
     // The walk through a long history stops when the client disconnects. The move
     // itself does not.
-    let expected = blocking_until_disconnect(move |observer| {
-        let repository = at.hub().get(&repo)?;
-        let expected = condition.expected(&repository, &wanted)?;
+    let expected = server.with_observer(repo, move |repository, observer| {
+        let expected = condition.expected(repository, &wanted)?;
         if let (RefCondition::Damaged(_), true) = (&expected, forward_only) {
             let why = format!("`{wanted}` is damaged, and the token may not replace it");
             return Err(HttpProblem::new(Code::AppendOnly, why));
@@ -183,19 +182,19 @@ pub(super) async fn write(
         if let Some(old) = expected.commit()
             && forward_only
         {
-            check_forward(&repository, &wanted, (old, commit), observer)?;
+            check_forward(repository, &wanted, (old, commit), observer)?;
         }
-        Ok((repository, expected))
+        Ok(expected)
     });
-    let (repository, expected) = expected.await?;
-    let moved = blocking(move || {
+    let (expected, at) = (expected.await?, server.clone());
+    let moved = server.with(moved_in, move |repository| {
         if expected == RefCondition::Absent {
-            check_count(&repository, server.settings().limits.refs)?;
+            check_count(repository, at.settings().limits.refs)?;
         }
         // The reservation is held until the ref and its log are on disk, where the
         // quota counts them.
         let bytes = move_bytes(&name, who.ref_log_name());
-        let _room = server.quotas().reserve(&repository, Some(bytes), bytes)?;
+        let _room = at.quotas().reserve(repository, Some(bytes), bytes)?;
         let text = repository.swap(&name, expected, Some(commit), who.ref_log_name())?;
         Ok((expected, text))
     });
