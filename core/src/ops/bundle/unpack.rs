@@ -165,12 +165,13 @@ pub fn verify(
 /// # Errors
 /// As [`run`].
 pub fn verify_alone(
-    (config, scratch): (&Config, &Path),
+    config: &Config,
+    scratch: &Path,
     input: impl Read,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<BundleHead, Error> {
-    let (_scratch, repo) = temporary_store((config, scratch), observer)?;
+    let (_scratch, repo) = temporary_store(config, scratch, observer)?;
     verify(repo.store(), input, options, observer)
 }
 
