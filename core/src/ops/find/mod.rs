@@ -171,7 +171,7 @@ pub fn run<E: From<PastError>>(
     loop {
         let mut lines = FirstParentLines::new(store, starts);
         while let Some((id, commit, place)) = lines.next()? {
-            outcome.trees += present.advance((id, &commit), place)?;
+            outcome.trees += present.advance(id, &commit, place)?;
             if is_first {
                 outcome.commits += 1;
                 observer.advance(1, 0);

@@ -159,7 +159,8 @@ impl<'a> LiveMatches<'a> {
     /// Moves to the next commit. Returns the number of tree nodes that were read.
     pub(super) fn advance(
         &mut self,
-        (id, commit): (CommitId, &Commit),
+        id: CommitId,
+        commit: &Commit,
         place: LinePosition,
     ) -> Result<u64, PastError> {
         self.matches.go_to(CommitStamp { id, time: commit.time }, place);
@@ -315,7 +316,8 @@ impl<'a> LiveMatches<'a> {
         let (old_live, old_inside, kept) = self.keep(number, &leaves);
         let key = self.key(number);
         for (at, leaf) in listing.into_leaves().into_iter().enumerate() {
-            if kept.contains(&leaf.id()) || !self.window.has_leaf(&key, leaf.bounds()) {
+            let (first, end) = leaf.bounds();
+            if kept.contains(&leaf.id()) || !self.window.has_leaf(&key, first, end) {
                 continue;
             }
             self.trees += 1;
