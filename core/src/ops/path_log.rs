@@ -105,7 +105,8 @@ pub fn run<'a>(
     store: &'a Store,
     starts: &[CommitId],
     paths: &[&[u8]],
-    (options, renames): (&log::LogOptions, FollowRenames),
+    options: &log::LogOptions,
+    renames: FollowRenames,
     observer: &'a dyn Observer,
 ) -> Result<PathLog<'a>, PastError> {
     let paths = paths.iter().map(|path| normal(path)).collect::<Result<_, _>>()?;

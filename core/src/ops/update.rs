@@ -230,7 +230,7 @@ fn changed(
             }
             Ok(())
         };
-        diff::run(store, (base, &New::Tree(Some(update.new.tree))), &options, observer, &mut each)?;
+        diff::run(store, base, &New::Tree(Some(update.new.tree)), &options, observer, &mut each)?;
     }
     Ok(changed)
 }
@@ -297,8 +297,8 @@ impl<'a> LocalChanges<'a> {
                 }
                 Ok(())
             };
-            let sides = (tree, &New::Folder(update.files.clone()));
-            diff::run(store, sides, &options, observer, &mut each)?;
+            let new = New::Folder(update.files.clone());
+            diff::run(store, tree, &new, &options, observer, &mut each)?;
             trees.push(ChangesToTree { tree, paths });
         }
         Ok(Self { store, update, trees })
@@ -448,7 +448,7 @@ pub fn leftovers(
         Ok(())
     };
     let options = DiffOptions { renames: RenameDetection::Ignore, ..DiffOptions::default() };
-    let sides = (Some(update.new.tree), &New::Folder(update.files.clone()));
-    diff::run(store, sides, &options, observer, &mut each)?;
+    let new = New::Folder(update.files.clone());
+    diff::run(store, Some(update.new.tree), &new, &options, observer, &mut each)?;
     Ok(left)
 }

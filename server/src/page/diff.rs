@@ -122,10 +122,10 @@ fn compare(
     let mut compared =
         ComparedCommits { changes: Vec::new(), end: DiffEnd::All, outcome: DiffOutcome::default() };
     let new = New::Tree(Some(to.commit.tree));
-    let trees = (Some(from.commit.tree), &new);
+    let old = Some(from.commit.tree);
     let store = repository.repo().store();
     let mut path_bytes = 0;
-    let ended = diff::run(store, trees, &options, deadline, &mut |change| {
+    let ended = diff::run(store, old, &new, &options, deadline, &mut |change| {
         path_bytes += change.path.len() + change.old_path.as_ref().map_or(0, Vec::len);
         if compared.changes.len() == LISTED || path_bytes > PATHS_BYTES {
             compared.end = DiffEnd::More;

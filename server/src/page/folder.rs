@@ -97,7 +97,7 @@ fn read(
     observer: &dyn Observer,
 ) -> Result<FolderPage, HttpProblem> {
     let (mut entries, mut seen, mut is_whole) = (Vec::new(), 0, true);
-    let listed = list::run(store, (tree, b""), ListDepth::Folder, observer, &mut |_, entry| {
+    let listed = list::run(store, tree, b"", ListDepth::Folder, observer, &mut |_, entry| {
         seen += 1;
         if seen > skip + ROWS {
             is_whole = false;

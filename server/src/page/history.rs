@@ -69,9 +69,10 @@ fn read(
     page: usize,
     deadline: &Deadline<'_>,
 ) -> Result<(Vec<PathChange>, PageEnd), HttpProblem> {
-    let options = (&log::LogOptions::default(), FollowRenames::Follow);
+    let options = log::LogOptions::default();
     let store = repository.repo().store();
-    let all = path_log::run(store, &[named.id], &[path], options, deadline)?;
+    let all =
+        path_log::run(store, &[named.id], &[path], &options, FollowRenames::Follow, deadline)?;
     Ok(page_of(all, page, ROWS)?)
 }
 

@@ -104,7 +104,7 @@ pub(super) async fn tree(
                 }
                 found => {
                     let tree = found.tree().unwrap_or(revision.commit.tree);
-                    write_entries(&repository, (tree, &path), depth, out)?;
+                    write_entries(&repository, tree, &path, depth, out)?;
                 }
             }
             out.write_all(b"]}\n")
@@ -116,7 +116,8 @@ pub(super) async fn tree(
 
 fn write_entries(
     repository: &Repository,
-    folder: (TreeId, &[u8]),
+    tree: TreeId,
+    prefix: &[u8],
     depth: ListDepth,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
@@ -129,7 +130,7 @@ fn write_entries(
         serde_json::to_writer(&mut line, &EntryRecord::new(path, entry))?;
         out.write_all(&line)
     };
-    match list::run(repository.repo().store(), folder, depth, &Silent, &mut each) {
+    match list::run(repository.repo().store(), tree, prefix, depth, &Silent, &mut each) {
         Ok(_) => Ok(()),
         Err(ListError::Output(error)) => Err(error),
         Err(error) => {
