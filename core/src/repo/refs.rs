@@ -546,7 +546,7 @@ impl Refs {
         write: impl FnOnce() -> Result<(), RefError>,
         is_done: impl FnOnce() -> bool,
     ) -> Result<(), RefError> {
-        ref_log::append(&self.disk, log, (old, new), change)?;
+        ref_log::append(&self.disk, log, old, new, change)?;
         let written = write();
         if written.is_err() && !is_done() {
             ref_log::take_back_last(&self.disk, log);
