@@ -216,7 +216,8 @@ impl IgnoreRules {
     pub fn excludes(
         &self,
         scope: &IgnoreScope,
-        (fd, name): (impl AsFd, &[u8]),
+        fd: impl AsFd,
+        name: &[u8],
         path: &[u8],
         stat: &FileStat,
     ) -> bool {
@@ -511,12 +512,7 @@ mod tests {
         let fd = fs_err::File::open(dir.path()).unwrap();
         let excluded = |kind| {
             let rules = rules(&["!.snap"]);
-            rules.excludes(
-                &IgnoreScope::default(),
-                (fd.file(), b".snap"),
-                b"a/.snap",
-                &stat(kind, 0),
-            )
+            rules.excludes(&IgnoreScope::default(), fd.file(), b".snap", b"a/.snap", &stat(kind, 0))
         };
         let store = dir.path().join(".snap");
         fs_err::create_dir(&store).unwrap();

@@ -387,7 +387,7 @@ impl<'a> LocalChanges<'a> {
             let top = root.folder(&FolderPath::top()).ok()?;
             let xattrs = describe::xattrs(top.as_fd(), b".").ok()?;
             let stat = FileStat::from_raw(&fstat(&top).ok()?)?;
-            return Some(describe::metadata(&stat, &Owners::default(), options, (xattrs, false)));
+            return Some(describe::metadata(&stat, &Owners::default(), options, xattrs, false));
         };
         let mut at = FolderPath::top();
         for name in names {
@@ -396,7 +396,7 @@ impl<'a> LocalChanges<'a> {
         let folder = root.folder(&at).ok()?;
         let stat = FileStat::of_name(folder.as_fd(), OsStr::from_bytes(last)).ok()?;
         let xattrs = describe::xattrs(folder.as_fd(), last).ok()?;
-        Some(describe::metadata(&stat, &Owners::default(), options, (xattrs, false)))
+        Some(describe::metadata(&stat, &Owners::default(), options, xattrs, false))
     }
 }
 
