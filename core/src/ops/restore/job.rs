@@ -42,11 +42,15 @@ use crate::{
     store::Store,
 };
 
-/// Device and inode of a file or folder.
-pub(super) type Identity = (u64, u64);
+/// The identity of a file or folder.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
 
 pub(super) fn identity(stat: &Stat) -> Identity {
-    (stat.st_dev, stat.st_ino)
+    Identity { device: stat.st_dev, inode: stat.st_ino }
 }
 
 /// Returns the store's folder and its subfolders, as far as they can be read.
