@@ -263,7 +263,7 @@ impl RestoreJob<'_> {
         inherited: Option<Inherited>,
     ) {
         let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
-        let gets = inherited.map(|inherited| (inherited.uid, inherited.gid));
+        let gets = inherited.map(|inherited| inherited.owner);
         let all = self.attributes(&entry.metadata, false, None);
         let attributes = Attributes {
             owner: all.owner.filter(|owner| gets != Some(*owner)),
