@@ -133,7 +133,7 @@ impl<'j> Guard<'j> {
         store: &'j Store,
         protection: &'j ExtraProtection,
     ) -> Result<Self, RestoreError> {
-        let rules = protection.rules.iter().map(|options| IgnoreRules::new(options.clone(), None));
+        let rules = protection.rules.iter().map(|options| IgnoreRules::new(options.clone()));
         let rules: Vec<IgnoreRules> =
             rules.collect::<Result<_, _>>().map_err(RestoreError::Rules)?;
         let names: BTreeSet<EntryName> = rules
