@@ -62,6 +62,15 @@ struct MatchFolder {
     seen: u64,
 }
 
+/// What a folder had in the previous commit.
+struct FormerMatches {
+    /// Paths and folders, each with the index of its leaf.
+    live: Vec<(usize, usize)>,
+    inside: Vec<(usize, usize)>,
+    /// The leaves that did not change.
+    kept: HashSet<TreeId>,
+}
+
 impl MatchFolder {
     fn is_bare(&self) -> bool {
         self.live.is_empty() && self.inside.is_empty()
@@ -313,7 +322,7 @@ impl<'a> LiveMatches<'a> {
         let listing = listing.map_err(|error| PastError::at(&self.path(number), commit)(error))?;
         self.trees += listing.nodes().len() as u64;
         let leaves: Vec<TreeId> = listing.leaves().iter().map(|leaf| leaf.id()).collect();
-        let (old_live, old_inside, kept) = self.keep(number, &leaves);
+        let FormerMatches { live: old_live, inside: old_inside, kept } = self.keep(number, &leaves);
         let key = self.key(number);
         for (at, leaf) in listing.into_leaves().into_iter().enumerate() {
             let (first, end) = leaf.bounds();
@@ -351,17 +360,8 @@ impl<'a> LiveMatches<'a> {
         Ok(())
     }
 
-    /// Keeps the matches in leaves that did not change. Returns the matches and
-    /// subfolders that the folder had before, and the unchanged leaves.
-    #[expect(
-        clippy::type_complexity,
-        reason = "two lists and a set, which the caller destructures"
-    )]
-    fn keep(
-        &mut self,
-        number: usize,
-        leaves: &[TreeId],
-    ) -> (Vec<(usize, usize)>, Vec<(usize, usize)>, HashSet<TreeId>) {
+    /// Keeps the matches in leaves that did not change. Returns what the folder had before.
+    fn keep(&mut self, number: usize, leaves: &[TreeId]) -> FormerMatches {
         let folder = &mut self.folders[number];
         let (live, inside) = (std::mem::take(&mut folder.live), std::mem::take(&mut folder.inside));
         let before = std::mem::take(&mut folder.leaves);
@@ -370,7 +370,7 @@ impl<'a> LiveMatches<'a> {
         let kept: HashSet<TreeId> =
             before.iter().filter(|id| new.contains_key(id)).copied().collect();
         if kept.is_empty() {
-            return (live, inside, kept);
+            return FormerMatches { live, inside, kept };
         }
         let moved = |(what, leaf): &(usize, usize)| Some((*what, *new.get(before.get(*leaf)?)?));
         let (still, within): (Vec<_>, Vec<_>) =
@@ -379,7 +379,7 @@ impl<'a> LiveMatches<'a> {
         within.iter().for_each(|(inside, _)| self.folders[*inside].seen = self.matches.now());
         let folder = &mut self.folders[number];
         (folder.live, folder.inside) = (still, within);
-        (live, inside, kept)
+        FormerMatches { live, inside, kept }
     }
 
     /// Records an entry of the folder `number` if it matches, and schedules a folder that may
