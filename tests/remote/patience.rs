@@ -93,7 +93,7 @@ async fn the_rate_limit_applies_within_each_attempt() {
     fs_err::write(&path, vec![8; 200_000]).unwrap();
     let began = Instant::now();
     let progress = snap_remote::service::UploadProgress::default();
-    client.write_file("objects/y", (&path, 200_000), &progress).await.unwrap();
+    client.write_file("objects/y", &path, 200_000, &progress).await.unwrap();
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 
     server.put("some/prefix/z", vec![9; 1_000_000]);

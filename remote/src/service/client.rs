@@ -264,7 +264,8 @@ impl Client {
     pub async fn write_counted(
         &self,
         key: &str,
-        (bytes, when): (Bytes, WriteCondition),
+        bytes: Bytes,
+        when: WriteCondition,
         open: &AtomicUsize,
     ) -> Result<Option<ObjectVersion>, ServiceError> {
         let length = bytes.len() as u64;
@@ -303,13 +304,14 @@ impl Client {
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn remove_leftover(&self, key: &str) -> Result<(), ServiceError> {
-        self.clean_up(("remove", key), || self.service.remove(key)).await
+        self.clean_up("remove", key, || self.service.remove(key)).await
     }
 
     /// Runs a cleanup. After a stop request, makes one more attempt, within [`CLEARING`].
     async fn clean_up<F>(
         &self,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         mut attempt: impl FnMut() -> F,
     ) -> Result<(), ServiceError>
     where
@@ -380,11 +382,12 @@ impl Client {
     pub async fn write_file(
         &self,
         key: &str,
-        (path, length): (&Path, u64),
+        path: &Path,
+        length: u64,
         progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
         if let Some(resume) = self.service.resumable_upload(key, length)
-            && self.write_resumed((resume, key), (path, length), progress).await?
+            && self.write_resumed(resume, key, path, length, progress).await?
         {
             return Ok(());
         }
@@ -409,7 +412,7 @@ impl Client {
         };
         self.abort_abandoned_uploads().await;
         let upload = Mutex::new(upload);
-        let parts = self.write_parts((key, &upload), (path, length), progress);
+        let parts = self.write_parts(key, &upload, path, length, progress);
         let result = self
             .stop
             .run_until_cancelled(parts)
@@ -419,7 +422,7 @@ impl Client {
             Ok(()) => Ok(()),
             Err(_) => {
                 let abort = || async { upload.lock().await.abort().await };
-                self.clean_up(("write", key), abort).await
+                self.clean_up("write", key, abort).await
             }
         };
         // The next push aborts an upload that remains.
@@ -483,21 +486,22 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        self.retry_until_stopped(self.policy.attempts, (operation, key), bytes, attempt).await
+        self.retry_until_stopped(self.policy.attempts, operation, key, bytes, attempt).await
     }
 
     /// Runs the retry loop until it ends or the client is stopped.
     async fn retry_until_stopped<T, F>(
         &self,
         tries: u32,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         bytes: u64,
         attempt: impl FnMut() -> F,
     ) -> Result<T, ServiceError>
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let work = self.retry_loop(tries, (operation, key), bytes, attempt);
+        let work = self.retry_loop(tries, operation, key, bytes, attempt);
         self.stop
             .run_until_cancelled(work)
             .await
@@ -508,7 +512,8 @@ impl Client {
     async fn retry_loop<T, F>(
         &self,
         tries: u32,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         bytes: u64,
         mut attempt: impl FnMut() -> F,
     ) -> Result<T, ServiceError>
@@ -530,7 +535,7 @@ impl Client {
         };
         let all = left(pause, tries.saturating_sub(1));
         let waits = self.traffic.pending();
-        let wait = (!is_here).then(|| waits.begin((operation, key), &self.location, all));
+        let wait = (!is_here).then(|| waits.begin(operation, key, &self.location, all));
         let mut number = 0;
         let mut busy = RetryAfterLimit::new(self.policy.busy);
         loop {

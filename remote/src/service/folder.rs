@@ -326,7 +326,8 @@ impl FolderService {
 
     fn run<T: Send + 'static>(
         &self,
-        (operation, kind): (&'static str, RequestKind),
+        operation: &'static str,
+        kind: RequestKind,
         key: &str,
         work: impl FnOnce(&Self, &str) -> Result<T, FolderError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, ServiceError>> {
@@ -348,7 +349,7 @@ impl Service for FolderService {
         key: &'a str,
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.run(("read", RequestKind::Get), key, move |folder, key| folder.read_now(key, range))
+        self.run("read", RequestKind::Get, key, move |folder, key| folder.read_now(key, range))
     }
 
     fn read_whole<'a>(
@@ -356,9 +357,7 @@ impl Service for FolderService {
         key: &'a str,
         most: u64,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.run(("read", RequestKind::Get), key, move |folder, key| {
-            folder.read_whole_now(key, most)
-        })
+        self.run("read", RequestKind::Get, key, move |folder, key| folder.read_whole_now(key, most))
     }
 
     fn write<'a>(
@@ -367,7 +366,7 @@ impl Service for FolderService {
         bytes: Bytes,
         when: WriteCondition,
     ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
-        self.run(("write", RequestKind::Put), key, move |folder, key| {
+        self.run("write", RequestKind::Put, key, move |folder, key| {
             folder.write_now(key, &bytes, &when).map(Some)
         })
     }
@@ -379,7 +378,7 @@ impl Service for FolderService {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         let path = path.to_owned();
-        self.run(("write", RequestKind::Put), key, move |folder, key| {
+        self.run("write", RequestKind::Put, key, move |folder, key| {
             folder.copy_now(key, &path, length)
         })
     }
@@ -388,7 +387,7 @@ impl Service for FolderService {
         &'a self,
         prefix: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
-        self.run(("list", RequestKind::List), prefix, |folder, prefix| folder.list_now(prefix))
+        self.run("list", RequestKind::List, prefix, |folder, prefix| folder.list_now(prefix))
     }
 
     fn list_some<'a>(
@@ -396,7 +395,7 @@ impl Service for FolderService {
         prefix: &'a str,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
-        self.run(("list", RequestKind::List), prefix, move |folder, prefix| {
+        self.run("list", RequestKind::List, prefix, move |folder, prefix| {
             let mut found = folder.peek_now(prefix)?;
             found.truncate(most);
             Ok(found)
@@ -404,7 +403,7 @@ impl Service for FolderService {
     }
 
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
-        self.run(("stat", RequestKind::Head), key, |folder, key| {
+        self.run("stat", RequestKind::Head, key, |folder, key| {
             let path = folder.root.join(key);
             match fs_err::metadata(&path) {
                 Ok(meta) => Ok(Some(meta.len())),
@@ -415,7 +414,7 @@ impl Service for FolderService {
     }
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        self.run(("remove", RequestKind::Delete), key, |folder, key| {
+        self.run("remove", RequestKind::Delete, key, |folder, key| {
             Ok(folder.disk()?.remove(&folder.root.join(key))?)
         })
     }

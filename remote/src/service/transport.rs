@@ -172,15 +172,17 @@ fn read(reply: &Mutex<HttpReply>) -> HttpReply {
 /// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a single
 /// unsigned request.
 pub(super) async fn with_file<T>(
-    file: (PathBuf, Range<u64>),
+    path: PathBuf,
+    range: Range<u64>,
     attempt: impl Future<Output = T>,
 ) -> T {
-    with_hashed_file(file, attempt).await.0
+    with_hashed_file(path, range, attempt).await.0
 }
 
 /// Sends a file like [`with_file`], and returns the hash of the bytes that the last request sent.
 pub(super) async fn with_hashed_file<T>(
-    (path, range): (PathBuf, Range<u64>),
+    path: PathBuf,
+    range: Range<u64>,
     attempt: impl Future<Output = T>,
 ) -> (T, blake3::Hash) {
     let sent = Arc::default();
@@ -366,7 +368,7 @@ impl Transport {
             let first = http::HeaderValue::from_static("100-continue");
             request.headers_mut().insert(http::header::EXPECT, first);
         }
-        let mut fetch = pin!(self.fetch_pieces(request, (pieces, length)));
+        let mut fetch = pin!(self.fetch_pieces(request, pieces, length));
         loop {
             let until = || moved.last() + self.silence + DRAIN;
             match timeout_at(until(), &mut fetch).await {
@@ -381,7 +383,8 @@ impl Transport {
     async fn fetch_pieces(
         &self,
         request: Request<Buffer>,
-        (pieces, length): (BoxStream<'static, std::io::Result<Bytes>>, u64),
+        pieces: BoxStream<'static, std::io::Result<Bytes>>,
+        length: u64,
     ) -> opendal::Result<Response<HttpBody>> {
         let unsent = |error: reqwest::Error| {
             Error::new(ErrorKind::Unexpected, "send http request")

@@ -220,7 +220,7 @@ impl RemoteStore {
         open: &AtomicUsize,
     ) -> Result<(), RemoteError> {
         let (key, bytes) = (key(name), text(new, nonce));
-        let write = |when| self.client.write_counted(&key, (bytes.clone(), when), open);
+        let write = |when| self.client.write_counted(&key, bytes.clone(), when, open);
         let takes = self.client.takes_conditions();
         let mut read = read.clone();
         for _ in 0..REFUSALS {

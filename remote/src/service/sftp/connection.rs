@@ -323,7 +323,8 @@ impl SftpConnection {
     pub(super) async fn read_piece(
         &self,
         mut file: File,
-        (at, length): (u64, usize),
+        at: u64,
+        length: usize,
         mut buffer: BytesMut,
     ) -> Result<BytesMut, Error> {
         let _room = self.room(length).await;
