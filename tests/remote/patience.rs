@@ -166,7 +166,7 @@ fn waiting_for_a_claim_is_reported_and_can_be_cancelled() {
         let told = Told::default();
         let began = Instant::now();
         let name = branch("main");
-        let swap = remote.swap_observed(&name, &slot, (None, &told));
+        let swap = remote.swap_observed(&name, &slot, None, &told);
         let (swapped, ()) = futures::join!(swap, ask_after(asked, 20));
         let RemoteError::Service(error) = swapped.unwrap_err() else { panic!("not stopped") };
         assert_eq!(error.reason, FailureReason::Stopped);

@@ -137,8 +137,13 @@ impl RemoteReader {
     ) -> Result<RangeReader, RemoteError> {
         let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
         let link = Arc::clone(self.packs.link());
-        let way = (fetch, Arc::clone(&link));
-        let blocks = snapshot_file::SnapshotFile::find(self.repo.store(), id, &self.location, way)?;
+        let blocks = snapshot_file::SnapshotFile::find(
+            self.repo.store(),
+            id,
+            &self.location,
+            fetch,
+            Arc::clone(&link),
+        )?;
         Ok(RangeReader::new(Arc::new(blocks), link, options))
     }
 }

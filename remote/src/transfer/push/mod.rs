@@ -807,8 +807,8 @@ impl<'a> PushRun<'a> {
         mut slot: RefSlot,
     ) -> Result<RefDecision, RemoteError> {
         for _ in 0..RACES {
-            let new = (Some(update.commit), self.observer);
-            match remote.swap_observed(&update.name, &slot, new).await {
+            let new = Some(update.commit);
+            match remote.swap_observed(&update.name, &slot, new, self.observer).await {
                 Ok(()) => return Ok(RefDecision::Moved(slot.commit)),
                 Err(RemoteError::Raced { .. }) => {}
                 Err(error) if slot.commit.is_none() => {
