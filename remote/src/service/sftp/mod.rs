@@ -689,8 +689,8 @@ impl Service for SftpService {
     }
 }
 
-fn service_error(operation: &'static str, key: &str, (what, message): SftpFailure) -> ServiceError {
-    ServiceError::new(operation, key, what, message)
+fn service_error(operation: &'static str, key: &str, failure: SftpFailure) -> ServiceError {
+    ServiceError::new(operation, key, failure.reason, failure.message)
 }
 
 fn is_missing(error: &Error) -> bool {
