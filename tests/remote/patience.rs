@@ -15,7 +15,7 @@ use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
         CancellationToken, ConditionalWrites, FailureReason, Service, ServiceError, WriteCondition,
-        client::{Client, RequestPolicy},
+        client::{Client, RequestPolicy, TransferLimits},
         memory::MemoryService,
         opendal::OpendalService,
         transport::Transport,
@@ -125,7 +125,10 @@ fn cancellation_ends_retry_pauses_and_rate_limiting() {
 
         asked.store(false, SeqCst);
         let memory = Arc::new(MemoryService::named("limited", Arc::default()));
-        let policy = RequestPolicy { limits: (Some(10), None), ..hasty() };
+        let policy = RequestPolicy {
+            limits: TransferLimits { upload: Some(10), download: None },
+            ..hasty()
+        };
         let client = Client::new(memory, policy, Arc::default()).with_cancellation(stop);
         client.write("x", vec![7; 1000].into(), WriteCondition::Always).await.unwrap();
         let began = Instant::now();

@@ -87,8 +87,8 @@ pub struct RequestPolicy {
     /// Maximum number of concurrent requests. With 192, 500 scattered ranges take three round
     /// trips.
     pub requests: usize,
-    /// Rate limits of uploads and of downloads, in bytes a second.
-    pub limits: (Option<u64>, Option<u64>),
+    /// The rate limits.
+    pub limits: TransferLimits,
 }
 
 impl Default for RequestPolicy {
@@ -101,9 +101,16 @@ impl Default for RequestPolicy {
             least_rate: 64 << 10,
             busy: Duration::from_secs(300),
             requests: 192,
-            limits: (None, None),
+            limits: TransferLimits::default(),
         }
     }
+}
+
+/// Rate limits in bytes a second; `None` means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferLimits {
+    pub upload: Option<u64>,
+    pub download: Option<u64>,
 }
 
 /// A service with retries, rate limits and counters.
@@ -131,7 +138,7 @@ impl Client {
     pub fn new(service: Arc<dyn Service>, policy: RequestPolicy, traffic: Arc<Traffic>) -> Self {
         let gauge =
             Arc::new(AdaptiveSemaphore::new(policy.requests.min(service.max_concurrency())));
-        let pace = Arc::new(BandwidthLimits::new(policy.limits));
+        let pace = Arc::new(BandwidthLimits::new(&policy.limits));
         // All concurrent requests share the rate limit, so each may get only a fraction.
         let shared = pace.rate().map_or(u64::MAX, |rate| rate / policy.requests.max(1) as u64);
         let policy = RequestPolicy { least_rate: policy.least_rate.min(shared), ..policy };
