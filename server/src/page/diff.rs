@@ -78,7 +78,7 @@ pub(super) fn view(
     let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
     let path = normal(ask.bytes("path").unwrap_or_default());
     let deadline = ask.deadline(observer);
-    let compared = compare(repository, (&from, &to), &path, &deadline)?;
+    let compared = compare(repository, &from, &to, &path, &deadline)?;
     let body = html! {
         div.head {
             h1 { "What changed" @if !path.is_empty() { " in " (show::name(&path)) } }
@@ -90,8 +90,8 @@ pub(super) fn view(
         } @else if compared.changes.is_empty() {
             section.sheet { p.none { "Nothing differs." } }
         } @else {
-            (list(&ask.links(), (&from, &to), &compared))
-            (contents((ask, repository), (&from, &to), &compared.changes, &deadline)?)
+            (list(&ask.links(), &from, &to, &compared))
+            (contents(ask, repository, &from, &to, &compared.changes, &deadline)?)
         }
     };
     let title = format!("{} → {} · {repo}", from.shown(), to.shown());
@@ -110,7 +110,8 @@ fn normal(path: &[u8]) -> Vec<u8> {
 
 fn compare(
     repository: &Repository,
-    (from, to): (&NamedCommit, &NamedCommit),
+    from: &NamedCommit,
+    to: &NamedCommit,
     path: &[u8],
     deadline: &Deadline<'_>,
 ) -> Result<ComparedCommits, HttpProblem> {
@@ -196,11 +197,7 @@ fn status(status: Status) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-fn list(
-    links: &Links,
-    (from, to): (&NamedCommit, &NamedCommit),
-    compared: &ComparedCommits,
-) -> Markup {
+fn list(links: &Links, from: &NamedCommit, to: &NamedCommit, compared: &ComparedCommits) -> Markup {
     let changes = &compared.changes;
     html! {
         section.sheet {
@@ -211,7 +208,7 @@ fn list(
                     tr { th scope="col" { "What" } th scope="col" { "Path" } th scope="col" { "Size" } }
                 }
                 tbody {
-                    @for (at, change) in changes.iter().enumerate() { (row(links, (from, to), at, change)) }
+                    @for (at, change) in changes.iter().enumerate() { (row(links, from, to, at, change)) }
                 }
             }
             @if compared.end == DiffEnd::Late { p.none { (LATE) } }
@@ -221,18 +218,13 @@ fn list(
     }
 }
 
-fn row(
-    links: &Links,
-    (from, to): (&NamedCommit, &NamedCommit),
-    at: usize,
-    change: &Change,
-) -> Markup {
+fn row(links: &Links, from: &NamedCommit, to: &NamedCommit, at: usize, change: &Change) -> Markup {
     let (letter, word, class) = status(change.status());
     let bytes = |side: &Option<diff::ChangeSide>| side.as_ref().map_or(0, |item| item.what.bytes());
     let (old, new) = (bytes(&change.old), bytes(&change.new));
     let link = match has_lines(change) {
         true if at < SHOWN => format!("#change-{at}"),
-        true => alone(links, (from, to), change),
+        true => alone(links, from, to, change),
         false => {
             let rev = if change.new.is_some() { &to.id } else { &from.id };
             links.entry(&rev.to_string(), &change.path)
@@ -266,8 +258,10 @@ fn has_lines(change: &Change) -> bool {
 }
 
 fn contents(
-    (ask, repository): (&PageRequest, &Repository),
-    (from, to): (&NamedCommit, &NamedCommit),
+    ask: &PageRequest,
+    repository: &Repository,
+    from: &NamedCommit,
+    to: &NamedCommit,
     changes: &[Change],
     deadline: &Deadline<'_>,
 ) -> Result<Markup, HttpProblem> {
@@ -282,19 +276,19 @@ fn contents(
         let lines = match bytes > PAGE_BYTES || room.is_full() {
             true => RenderedDiff { html: html! {}, is_whole: false },
             false => match sides_of(&reader, change, deadline) {
-                Ok((old, new)) => hunks::view((&old, &new), &heading, &mut room),
+                Ok((old, new)) => hunks::view(&old, &new, &heading, &mut room),
                 Err(CatError::Interrupted) => html! { p.none { (LATE) } }.into(),
                 Err(error) => return Err(error.into()),
             },
         };
         all.push(html! {
             section.sheet id={ "change-" (at) } {
-                (title(&ask.links(), (from, to), change, &heading))
+                (title(&ask.links(), from, to, change, &heading))
                 (lines.html)
                 @if !lines.is_whole {
                     p.none {
                         "The rest does not fit on this page. "
-                        @if !is_first { a href=(alone(&ask.links(), (from, to), change)) { "Show this path only" } ", or use " }
+                        @if !is_first { a href=(alone(&ask.links(), from, to, change)) { "Show this path only" } ", or use " }
                         @else { "For all of it, use " }
                         code { "snap diff" } "."
                     }
@@ -319,13 +313,14 @@ fn sides_of(
 }
 
 /// Returns the URL of the page that shows only this change.
-fn alone(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Change) -> String {
+fn alone(links: &Links, from: &NamedCommit, to: &NamedCommit, change: &Change) -> String {
     links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path)
 }
 
 fn title(
     links: &Links,
-    (from, to): (&NamedCommit, &NamedCommit),
+    from: &NamedCommit,
+    to: &NamedCommit,
     change: &Change,
     heading: &str,
 ) -> Markup {
@@ -370,7 +365,7 @@ mod tests {
         let clock = Clock::manual();
         let of = |time| {
             let deadline = Deadline::after(time, &clock, &Silent);
-            compare(&repository, (&named[0], &named[1]), b"", &deadline).unwrap()
+            compare(&repository, &named[0], &named[1], b"", &deadline).unwrap()
         };
         let compared = of(Duration::from_secs(60));
         assert_eq!((compared.changes.len(), compared.end), (1, DiffEnd::All));
