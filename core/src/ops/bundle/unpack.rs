@@ -92,16 +92,18 @@ pub fn prepare<'s>(
 ) -> Result<VerifiedBundle<'s>, Error> {
     let opened = BundleReader::new(input);
     observer.check(Error::Interrupted)?;
-    prepare_opened(store, opened?, options, observer)
+    let (reader, head) = opened?;
+    prepare_opened(store, reader, head, options, observer)
 }
 
-/// Checks a bundle as [`prepare`] does. The caller has read its head.
+/// Checks a bundle as [`prepare`] does. The caller has read its `head`; `reader` has the rest.
 ///
 /// # Errors
 /// As [`run`].
 pub fn prepare_opened<'s>(
     store: &'s Store,
-    (mut reader, head): (BundleReader<impl Read>, BundleHead),
+    mut reader: BundleReader<impl Read>,
+    head: BundleHead,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<VerifiedBundle<'s>, Error> {
