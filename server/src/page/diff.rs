@@ -183,9 +183,16 @@ fn sums(outcome: &DiffOutcome) -> Markup {
     }
 }
 
-/// Returns the letter and the word for a status, and the CSS class of its row.
-fn status(status: Status) -> (&'static str, &'static str, &'static str) {
-    match status {
+/// How a page shows a status.
+struct StatusView {
+    letter: &'static str,
+    word: &'static str,
+    /// The CSS class of the row.
+    class: &'static str,
+}
+
+fn status_view(status: Status) -> StatusView {
+    let (letter, word, class) = match status {
         Status::Added => ("A", "added", "status-added"),
         Status::Deleted => ("D", "deleted", "status-deleted"),
         // Only a comparison with a folder has ignored entries.
@@ -194,7 +201,8 @@ fn status(status: Status) -> (&'static str, &'static str, &'static str) {
         Status::Metadata => ("m", "other metadata", "status-metadata"),
         Status::Kind => ("T", "type changed", "status-type"),
         Status::Renamed => ("R", "renamed", "status-renamed"),
-    }
+    };
+    StatusView { letter, word, class }
 }
 
 fn list(links: &Links, from: &NamedCommit, to: &NamedCommit, compared: &ComparedCommits) -> Markup {
@@ -219,7 +227,7 @@ fn list(links: &Links, from: &NamedCommit, to: &NamedCommit, compared: &Compared
 }
 
 fn row(links: &Links, from: &NamedCommit, to: &NamedCommit, at: usize, change: &Change) -> Markup {
-    let (letter, word, class) = status(change.status());
+    let StatusView { letter, word, class } = status_view(change.status());
     let bytes = |side: &Option<diff::ChangeSide>| side.as_ref().map_or(0, |item| item.what.bytes());
     let (old, new) = (bytes(&change.old), bytes(&change.new));
     let link = match has_lines(change) {

@@ -155,7 +155,7 @@ pub(super) async fn tar(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    archive(ArchiveFormat::Tar, (server, target, query), method, headers).await
+    archive(ArchiveFormat::Tar, server, target, query, method, headers).await
 }
 
 /// `GET …/commits/{commit}/archive.tar.zst`.
@@ -166,7 +166,7 @@ pub(super) async fn tar_zst(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    archive(ArchiveFormat::TarZst, (server, target, query), method, headers).await
+    archive(ArchiveFormat::TarZst, server, target, query, method, headers).await
 }
 
 /// `GET …/commits/{commit}/archive.zip`.
@@ -177,7 +177,7 @@ pub(super) async fn zip(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    archive(ArchiveFormat::Zip, (server, target, query), method, headers).await
+    archive(ArchiveFormat::Zip, server, target, query, method, headers).await
 }
 
 /// Returns the file extension and the content type of an archive.
@@ -213,11 +213,9 @@ fn check_zip(commit: &Commit, what: &RestoreSource, most_bytes: u64) -> Result<(
 
 async fn archive(
     format: ArchiveFormat,
-    (State(server), target, QueryParams(query)): (
-        State<Server>,
-        CommitPath,
-        QueryParams<AskedArchive>,
-    ),
+    State(server): State<Server>,
+    target: CommitPath,
+    QueryParams(query): QueryParams<AskedArchive>,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
