@@ -105,6 +105,14 @@ enum OutputItem {
     Inside(usize),
 }
 
+/// An item of the output that waits on the stack.
+struct WaitingItem<'n> {
+    shown: OutputItem,
+    name: &'n EntryName,
+    /// Length in bytes of the path of the folder that contains the item.
+    above_bytes: usize,
+}
+
 /// The matches of the present commit and of all earlier ones.
 pub(super) struct LiveMatches<'a> {
     store: &'a Store,
@@ -196,7 +204,7 @@ impl<'a> LiveMatches<'a> {
         let mut path = Vec::new();
         let mut waiting = Vec::new();
         self.put_inside(TOP, 0, &mut waiting);
-        while let Some((shown, name, above_bytes)) = waiting.pop() {
+        while let Some(WaitingItem { shown, name, above_bytes }) = waiting.pop() {
             path.truncate(above_bytes);
             push_name(&mut path, name.as_bytes());
             match shown {
@@ -213,14 +221,15 @@ impl<'a> LiveMatches<'a> {
         &'s self,
         folder: usize,
         above_bytes: usize,
-        waiting: &mut Vec<(OutputItem, &'s EntryName, usize)>,
+        waiting: &mut Vec<WaitingItem<'s>>,
     ) {
         let folder = &self.folders[folder];
         let from = waiting.len();
         let paths = folder.paths.iter().map(|(name, found)| (OutputItem::Path(*found), name));
         let inside = folder.folders.iter().map(|(name, below)| (OutputItem::Inside(*below), name));
-        waiting.extend(paths.chain(inside).map(|(shown, name)| (shown, name, above_bytes)));
-        waiting[from..].sort_unstable_by_key(|(shown, name, _)| std::cmp::Reverse((*name, *shown)));
+        let items = paths.chain(inside);
+        waiting.extend(items.map(|(shown, name)| WaitingItem { shown, name, above_bytes }));
+        waiting[from..].sort_unstable_by_key(|item| std::cmp::Reverse((item.name, item.shown)));
     }
 
     /// Drops the last paths if matches and folders take more memory than the limit.
@@ -232,7 +241,7 @@ impl<'a> LiveMatches<'a> {
         let (mut kept, mut kept_bytes, mut end) = (0_u64, 0, None);
         let (mut key, mut waiting) = (Vec::new(), Vec::new());
         self.put_inside(TOP, 0, &mut waiting);
-        while let Some((shown, name, above_bytes)) = waiting.pop() {
+        while let Some(WaitingItem { shown, name, above_bytes }) = waiting.pop() {
             key.truncate(above_bytes);
             key.extend_from_slice(name.as_bytes());
             let bytes = match shown {
