@@ -23,7 +23,7 @@ use snap_core::{
 
 use crate::{
     ranges::{FetchRange, RangeReader, RangeReaderOptions},
-    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    remote_packs::{BlockingContext, ContentRetention, FetchedRange, RemotePacks},
     service::client::Client,
     store::{OBJECTS, RemoteError, RemoteStore, StoreLookup},
 };
@@ -157,7 +157,7 @@ impl Drop for RemoteReader {
 
 fn keep_structure(store: &Store, packs: &RemotePacks) {
     let mut frames: HashMap<PackId, Vec<Frame>> = HashMap::new();
-    for (pack, range, bytes) in packs.leftovers() {
+    for FetchedRange { pack, range, bytes } in packs.leftovers() {
         let of_pack = frames
             .entry(pack)
             .or_insert_with(|| store.open_pack(&pack).map_or(Vec::new(), |p| p.frames().to_vec()));

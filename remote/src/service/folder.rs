@@ -45,6 +45,13 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The lock file for compare-and-swap. Its holder deletes it on release.
 const LOCK: &str = "tmp/lock";
 
+/// An open file of an object.
+struct OpenObject {
+    file: fs_err::File,
+    path: PathBuf,
+    length: u64,
+}
+
 /// A store in a folder, with objects as files.
 #[derive(Clone, Debug)]
 pub struct FolderService {
@@ -82,8 +89,7 @@ impl FolderService {
         create_locked(disk, &folder, "put")
     }
 
-    /// Opens an object. Returns its path and length as well.
-    fn open(&self, key: &str) -> Result<(fs_err::File, PathBuf, u64), FolderError> {
+    fn open(&self, key: &str) -> Result<OpenObject, FolderError> {
         let path = self.root.join(key);
         let file = open_regular(&path).map_err(|error| match error.kind() {
             // A ref that is a dangling symlink is damaged; it was not deleted.
@@ -94,11 +100,11 @@ impl FolderService {
         });
         let file = file.map_err(PathError::when("open", &path))?;
         let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
-        Ok((file, path, length))
+        Ok(OpenObject { file, path, length })
     }
 
     fn read_now(&self, key: &str, range: Range<u64>) -> Result<StoredObject, FolderError> {
-        let (file, path, length) = self.open(key)?;
+        let OpenObject { file, path, length } = self.open(key)?;
         match range.end.checked_sub(length).filter(|lacking| *lacking > 0) {
             Some(lacking) => Err(FolderError::Short(lacking)),
             None => self.read_range(file, &path, range),
@@ -121,7 +127,7 @@ impl FolderService {
 
     fn read_whole_now(&self, key: &str, most: u64) -> Result<StoredObject, FolderError> {
         // Another client may replace the file between two calls of `open`.
-        let (file, path, length) = self.open(key)?;
+        let OpenObject { file, path, length } = self.open(key)?;
         if length > most {
             return Err(FolderError::TooLong(most));
         }
@@ -131,7 +137,7 @@ impl FolderService {
 
     /// Returns the version of an object of any length.
     fn version_now(&self, key: &str) -> Result<Option<ObjectVersion>, FolderError> {
-        let (file, path, _) = match self.open(key) {
+        let OpenObject { file, path, .. } = match self.open(key) {
             Err(FolderError::Disk(error)) if is_nothing(&error.source) => return Ok(None),
             opened => opened?,
         };

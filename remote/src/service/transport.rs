@@ -233,8 +233,11 @@ pub struct Transport {
 /// A body as a stream of OpenDAL.
 type PieceStream = Box<dyn Stream<Item = opendal::Result<Buffer>> + Send + Sync + Unpin>;
 
-/// The rate limits of a body, and the counters of its pieces.
-type BodyMeter = (Option<Arc<BandwidthLimits>>, Arc<Traffic>);
+/// Limits the rate of a body, and counts its pieces.
+struct BodyMeter {
+    pace: Option<Arc<BandwidthLimits>>,
+    traffic: Arc<Traffic>,
+}
 
 /// A body to send piece by piece.
 struct OutgoingBody {
@@ -424,22 +427,22 @@ fn silence(patience: Duration) -> Error {
 }
 
 /// Applies the rate limit and the timeout for silence to an incoming body.
-fn incoming(body: HttpBody, (pace, traffic): BodyMeter, patience: Duration) -> HttpBody {
+fn incoming(body: HttpBody, meter: BodyMeter, patience: Duration) -> HttpBody {
     body.map_inner(|pieces| {
-        let next = move |(mut pieces, (pace, traffic)): (PieceStream, BodyMeter)| async move {
+        let next = move |(mut pieces, meter): (PieceStream, BodyMeter)| async move {
             let piece: opendal::Result<Buffer> = match timeout(patience, pieces.next()).await {
                 Ok(piece) => piece?,
                 Err(_) => Err(silence(patience)),
             };
             if let Ok(bytes) = &piece {
-                traffic.moved(bytes.len() as u64);
-                if let Some(pace) = &pace {
+                meter.traffic.moved(bytes.len() as u64);
+                if let Some(pace) = &meter.pace {
                     pace.down.take(bytes.len() as u64).await;
                 }
             }
-            Some((piece, (pieces, (pace, traffic))))
+            Some((piece, (pieces, meter)))
         };
-        Box::new(Box::pin(stream::unfold((pieces, (pace, traffic)), next)))
+        Box::new(Box::pin(stream::unfold((pieces, meter), next)))
     })
 }
 
@@ -525,7 +528,9 @@ impl HttpTransport for Transport {
             return Err(HttpReply::too_long(most));
         }
         let traffic = Arc::clone(&self.traffic);
-        Ok(response.map(|body| incoming(limit_body(body, most), (pace, traffic), self.silence)))
+        Ok(response.map(|body| {
+            incoming(limit_body(body, most), BodyMeter { pace, traffic }, self.silence)
+        }))
     }
 }
 

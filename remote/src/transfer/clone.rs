@@ -263,7 +263,7 @@ impl Observer for BackgroundObserver<'_> {
 /// Stores fetched but unread ranges, which remain if files existed already or without a restore.
 fn keep_leftovers(store: &Store, packs: &RemotePacks) -> Result<(), StoreError> {
     let unread = packs.leftovers();
-    unread.iter().try_for_each(|(id, range, bytes)| store.fill(id, range.start, bytes))
+    unread.iter().try_for_each(|found| store.fill(&found.pack, found.range.start, &found.bytes))
 }
 
 /// Fetches the absent data, and checks that the store has all requested data.
