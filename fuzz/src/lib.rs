@@ -288,10 +288,10 @@ pub fn ignore(data: &[u8]) {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let path = lines.pop().unwrap_or_default();
     let (scope, _) = IgnoreScope::default().with_file(lines.join("\n").as_bytes(), b"");
-    let none = IgnoreRules::new(ignore::Options::default(), None).unwrap();
+    let none = IgnoreRules::new(ignore::Options::default()).unwrap();
     none.excludes_path(&scope, path.as_bytes(), false);
     let options = ignore::Options { patterns: lines, ..ignore::Options::default() };
-    let Ok(rules) = IgnoreRules::new(options, None) else { return };
+    let Ok(rules) = IgnoreRules::new(options) else { return };
     rules.excludes_size(&FileStat { kind: FileKind::File, ..seeds::stat() });
     for is_folder in [false, true] {
         rules.excludes_path(&IgnoreScope::default(), path.as_bytes(), is_folder);

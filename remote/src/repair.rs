@@ -23,6 +23,7 @@ use snap_core::{
         verify::Data,
     },
     repo::RefName,
+    store::Store,
 };
 
 use crate::{
@@ -83,7 +84,8 @@ pub fn run(
     open: &RemoteOpener<'_>,
     sources: &Sources<'_, '_>,
     options: &RemoteRepairOptions<'_>,
-    (waiting, observer): (&BlockingContext, &dyn Observer),
+    waiting: &BlockingContext,
+    observer: &dyn Observer,
 ) -> Result<RemoteRepairOutcome, RemoteError> {
     if options.run == RepairRun::Real {
         waiting.runtime.block_on(open()?.client().begin_push())?;
@@ -92,7 +94,7 @@ pub fn run(
     let (mut round_before, mut has_mended, mut has_relisted) = (None, false, false);
     loop {
         let checks = snap_core::ops::verify::VerifyOptions { data };
-        let found = verify::run(open()?, (&checks, options.seen), (waiting, observer))?;
+        let found = verify::run(open()?, &checks, options.seen, waiting, observer)?;
         if round_before.is_none() {
             outcome.problems = found.problems.len() + found.found.problems.len();
         }
@@ -105,7 +107,7 @@ pub fn run(
         let mut unlisted = None;
         if !has_relisted {
             has_relisted = true;
-            unlisted = find_unlisted(open()?, &found.found.roots, (waiting, observer))?;
+            unlisted = find_unlisted(open()?, &found.found.roots, waiting, observer)?;
             outcome.relisted = unlisted.as_ref().map_or(0, UnlistedPacks::len);
             if let Some(unlisted) = &unlisted
                 && options.run == RepairRun::Real
@@ -121,12 +123,10 @@ pub fn run(
             }
         }
         let workshop = ScratchStore::create(options.scratch)?;
-        let Collected { packs, repaired, lost, .. } = collect(
-            (open()?, unlisted.as_ref()),
-            sources,
-            (&workshop, options, &found.found.roots),
-            (waiting, observer),
-        )?;
+        let stubs = open_stubs(open()?, unlisted.as_ref(), waiting)?;
+        let Collected { packs, repaired, lost, .. } =
+            collect(&stubs, sources, &workshop, options, &found.found.roots, observer)?;
+        drop(stubs);
         outcome.lost = lost;
         if let Some(partial) = &found.partial {
             outcome.lost.retain(|lost| !partial.objects.contains(&lost.id));
@@ -154,9 +154,9 @@ pub fn run(
             outcome.left = found;
             return Ok(outcome);
         }
-        let sent = (workshop.store(), &*packs);
         let runtime = &waiting.runtime;
-        outcome.sent_bytes += push::send_packs(&mut open()?, sent, (runtime, observer))?;
+        outcome.sent_bytes +=
+            push::send_packs(&mut open()?, workshop.store(), &packs, runtime, observer)?;
         outcome.repaired.extend(repaired.iter().cloned());
         round_before = Some(repaired);
         data = Data::None;
@@ -199,24 +199,24 @@ async fn mend_index(remote: &mut RemoteStore) -> Result<Vec<String>, RemoteError
 fn find_unlisted(
     mut remote: RemoteStore,
     tips: &[CommitId],
-    (waiting, observer): (&BlockingContext, &dyn Observer),
+    waiting: &BlockingContext,
+    observer: &dyn Observer,
 ) -> Result<Option<UnlistedPacks>, RemoteError> {
     if remote.client().maintains_index() {
         return Ok(None);
     }
     waiting.runtime.block_on(remote.refresh_around_damage(false))?;
-    let found = UnlistedPacks::find(&remote, tips, (waiting, observer))?;
+    let found = UnlistedPacks::find(&remote, tips, waiting, observer)?;
     Ok(Some(found).filter(|found| found.len() > 0))
 }
 
-/// Collects the data reachable from `tips` that the remote store lacks. In a dry run, `unlisted`
-/// are the packs that a real run would have listed again.
-fn collect(
-    (mut remote, unlisted): (RemoteStore, Option<&UnlistedPacks>),
-    sources: &Sources<'_, '_>,
-    (workshop, options, tips): (&ScratchStore, &RemoteRepairOptions<'_>, &[CommitId]),
-    (waiting, observer): (&BlockingContext, &dyn Observer),
-) -> Result<Collected, RemoteError> {
+/// Opens the index of the remote store as a store that fetches its objects. In a dry run,
+/// `unlisted` are the packs that a real run would have listed again.
+fn open_stubs(
+    mut remote: RemoteStore,
+    unlisted: Option<&UnlistedPacks>,
+    waiting: &BlockingContext,
+) -> Result<Store, RemoteError> {
     // The verification has already reported damaged files of the index.
     let asking = remote.refresh_around_damage(false);
     waiting.runtime.block_on(waiting.unless_stopped(asking))?;
@@ -228,7 +228,19 @@ fn collect(
         // This is a dry run, and its mirror is temporary.
         unlisted.add_to(&stubs)?;
     }
-    let elsewhere = RepairTarget { stubs: &stubs, tips, level: options.level };
+    Ok(stubs)
+}
+
+/// Collects the data reachable from `tips` that the remote store lacks. `stubs` is its index.
+fn collect(
+    stubs: &Store,
+    sources: &Sources<'_, '_>,
+    workshop: &ScratchStore,
+    options: &RemoteRepairOptions<'_>,
+    tips: &[CommitId],
+    observer: &dyn Observer,
+) -> Result<Collected, RemoteError> {
+    let elsewhere = RepairTarget { stubs, tips, level: options.level };
     let collected = repair::collect(&elsewhere, sources(), workshop, options.run, observer);
     collected.map_err(|error| match error {
         RepairError::Store(error) => error.into(),

@@ -63,7 +63,8 @@ impl UnlistedPacks {
     pub(crate) fn find(
         remote: &RemoteStore,
         tips: &[CommitId],
-        (waiting, observer): (&BlockingContext, &dyn Observer),
+        waiting: &BlockingContext,
+        observer: &dyn Observer,
     ) -> Result<Self, RemoteError> {
         let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
         Store::create(scratch.path(), &Disk::scratch())?;

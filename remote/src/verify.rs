@@ -61,8 +61,10 @@ struct FirstReplies {
 /// [`RemoteError::NoStore`]; other errors if a request fails. Damage is in the outcome.
 pub fn run(
     remote: RemoteStore,
-    (options, seen): (&VerifyOptions, &[(RefName, CommitId)]),
-    (waiting, observer): (&BlockingContext, &dyn Observer),
+    options: &VerifyOptions,
+    seen: &[(RefName, CommitId)],
+    waiting: &BlockingContext,
+    observer: &dyn Observer,
 ) -> Result<RemoteVerifyOutcome, RemoteError> {
     let mut remote = remote.keep_mirror();
     remote.remove_damaged_stubs()?;

@@ -95,7 +95,8 @@ impl Drop for AddressPermit {
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
-    _one_of: (OwnedSemaphorePermit, AddressPermit),
+    _permit: OwnedSemaphorePermit,
+    _address_permit: AddressPermit,
 }
 
 impl ConnectionLimiter {
@@ -122,14 +123,14 @@ impl ConnectionLimiter {
     fn take(&self, stream: TcpStream) -> io::Result<Socket> {
         let one = Arc::clone(&self.free).try_acquire_owned().ok();
         let address = stream.peer_addr()?.ip();
-        let Some(one_of) = one.zip(self.shares.take(address)) else {
+        let Some((permit, address_permit)) = one.zip(self.shares.take(address)) else {
             self.metrics.refused_connection();
             tracing::debug!(%address, "too many connections");
             return Err(io::ErrorKind::ConnectionRefused.into());
         };
         // Clients wait for responses, most of which are short: send them without delay.
         stream.set_nodelay(true)?;
-        Ok(Socket { stream, _one_of: one_of })
+        Ok(Socket { stream, _permit: permit, _address_permit: address_permit })
     }
 }
 

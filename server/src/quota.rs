@@ -104,7 +104,7 @@ impl Quotas {
         length: Option<u64>,
         most: u64,
     ) -> Result<Option<QuotaReservation>, HttpProblem> {
-        self.make(repository, (length, most), None)
+        self.make(repository, length, most, None)
     }
 
     /// Like [`reserve`](Self::reserve), for an upload of `length` bytes of which the server may
@@ -118,13 +118,14 @@ impl Quotas {
         hash: &blake3::Hash,
         length: u64,
     ) -> Result<Option<QuotaReservation>, HttpProblem> {
-        self.make(repository, (Some(length), length), Some(hash))
+        self.make(repository, Some(length), length, Some(hash))
     }
 
     fn make(
         &self,
         repository: &Repository,
-        (length, most): (Option<u64>, u64),
+        length: Option<u64>,
+        most: u64,
         upload: Option<&blake3::Hash>,
     ) -> Result<Option<QuotaReservation>, HttpProblem> {
         let name = repository.name();

@@ -62,7 +62,7 @@ fn accept(
     packs: &[(PackId, PathBuf)],
     observer: &dyn Observer,
 ) -> Result<WriteStats, AcceptError> {
-    accept::prepare(store, packs, (&[], u64::MAX), observer)?.adopt(observer)
+    accept::prepare(store, packs, &[], u64::MAX, observer)?.adopt(observer)
 }
 
 /// An observer that counts bytes of contents, and cancels after `after` of them.
@@ -104,7 +104,7 @@ fn chunk_lists_above_the_byte_limit_are_refused_unread() {
     let target = Crafted::empty();
     let repo = target.repo();
     let leaves = Leaves::after(1);
-    let error = accept::prepare(repo.store(), &packs, (&[], 2 * total), &leaves).unwrap_err();
+    let error = accept::prepare(repo.store(), &packs, &[], 2 * total, &leaves).unwrap_err();
     let AcceptError::TooMuch { found, most } = error else { panic!("{error}") };
     assert_eq!((found, most), (3 * total, 2 * total));
     assert_eq!(leaves.bytes.load(Ordering::Relaxed), 0);
@@ -118,13 +118,13 @@ fn one_byte_chunks_count_towards_the_work_limit() {
     let target = Crafted::empty();
     let repo = target.repo();
     let most = 16_384 * limits::CHUNK_WORK_BYTES - 1;
-    let error = accept::prepare(repo.store(), &packs, (&[], most), &Silent).unwrap_err();
+    let error = accept::prepare(repo.store(), &packs, &[], most, &Silent).unwrap_err();
     assert!(matches!(error, AcceptError::TooMuch { .. }), "{error}");
     // The same is true for parts that are longer than the list states.
     let short = BlobRef { bytes: 33, ..piece(&part) };
     let list = chunk_list(BlobId::of(b"1"), 16_384, ChunkListEntries::Parts(vec![short]));
     let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
-    let error = accept::prepare(repo.store(), &packs, (&[], most), &Silent).unwrap_err();
+    let error = accept::prepare(repo.store(), &packs, &[], most, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
 }
 
@@ -298,7 +298,7 @@ fn checked_packs_are_adopted_in_any_order() {
     let ((_a, first), (_b, second)) = (sent(&[blob(b"first")]), sent(&[blob(b"second")]));
     let target = Crafted::empty();
     let repo = target.repo();
-    let check = |packs: &[_]| accept::prepare(repo.store(), packs, (&[], 0), &Silent).unwrap();
+    let check = |packs: &[_]| accept::prepare(repo.store(), packs, &[], 0, &Silent).unwrap();
     let (one, two, again) = (check(&first), check(&second), check(&first));
     assert!(repo.store().packs().is_empty(), "checked packs are not adopted yet");
     assert_eq!(two.adopt(&Silent).unwrap().packs, 1);
@@ -314,7 +314,7 @@ fn objects_lost_during_the_check_fail_the_adoption() {
     let id = BlobId::of(b"onetwo");
     let list = chunk_list(id, 6, ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]));
     let (_crafted, packs) = sent(&[blob(b"two"), list]);
-    let check = || accept::prepare(repo.store(), &packs, (&[], u64::MAX), &Silent).unwrap();
+    let check = || accept::prepare(repo.store(), &packs, &[], u64::MAX, &Silent).unwrap();
     let prepared = check();
     let old = repo.store().packs()[0];
     let (old, aside) = (repo.store().pack_path(&old), target.dir.path().join("aside"));

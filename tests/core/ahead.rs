@@ -142,9 +142,15 @@ fn walks_read_each_metadata_frame_once_and_no_data() {
                 Ok(())
             };
             let new = diff::New::Tree(Some(new));
-            let sides = (Some(old), &new);
-            diff::run(repo.store(), sides, &diff::DiffOptions::default(), &Silent, &mut each)
-                .unwrap();
+            diff::run(
+                repo.store(),
+                Some(old),
+                &new,
+                &diff::DiffOptions::default(),
+                &Silent,
+                &mut each,
+            )
+            .unwrap();
             assert!(changes >= 2);
         }),
     ];

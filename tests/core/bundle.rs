@@ -190,8 +190,9 @@ fn an_archive_is_made_and_unpacked_without_a_source_store() {
     let scratch = temporary();
     let mut out = Vec::new();
     let source = CommitSource::Folder(from.source());
-    let place = (&Config::default(), scratch.path());
-    let outcome = archive::run(source, &options(), place, &mut out, &Silent).unwrap();
+    let config = Config::default();
+    let outcome =
+        archive::run(source, &options(), &config, scratch.path(), &mut out, &Silent).unwrap();
     assert_eq!(outcome.file_bytes, out.len() as u64);
     assert_eq!(fs_err::read_dir(scratch.path()).unwrap().count(), 0, "left over");
     let to = Scratch::new();

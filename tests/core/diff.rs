@@ -55,7 +55,7 @@ fn items(repo: &Repo, tree: TreeId) -> Tree {
         items.insert(path.to_vec(), plain(entry.clone().into()));
         Ok(())
     };
-    list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
+    list::run(repo.store(), tree, b"", ListDepth::All, &Silent, &mut each).unwrap();
     items
 }
 
@@ -70,7 +70,7 @@ fn run(
         changes.push(change);
         Ok(())
     };
-    let outcome = diff::run(repo.store(), (old, new), options, observer, &mut each)?;
+    let outcome = diff::run(repo.store(), old, new, options, observer, &mut each)?;
     Ok((changes, outcome))
 }
 
@@ -429,7 +429,7 @@ fn a_receiver_error_or_a_cancellation_ends_the_diff() {
         if seen == 10 { Err(std::io::Error::other("full").into()) } else { Ok(()) }
     };
     let result =
-        diff::run(repo.store(), (None, &folder(scratch.source())), &all(), &Silent, &mut each);
+        diff::run(repo.store(), None, &folder(scratch.source()), &all(), &Silent, &mut each);
     // Changes that may be renames are held back until the end.
     assert!(matches!(result, Err(DiffError::Output(_))));
     assert_eq!(seen, 10);

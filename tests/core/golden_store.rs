@@ -167,7 +167,7 @@ fn a_store_of_version_1_restores_and_accepts_new_commits() {
             files += u64::from(matches!(entry.kind, EntryKind::File { .. }));
             Ok(())
         };
-        list::run(repo.store(), (commit.tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
+        list::run(repo.store(), commit.tree, b"", ListDepth::All, &Silent, &mut each).unwrap();
         assert_eq!(files, commit.totals.files);
     }
     let source = dir.path().join("source-2");

@@ -58,7 +58,7 @@ fn restore(crafted: &Crafted, tree: TreeId) -> Result<restore::RestoreOutcome, R
 
 fn list(repo: &Repo, tree: TreeId) -> Result<list::ListOutcome, list::ListError> {
     in_time("list", || {
-        list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut |_, _| Ok(()))
+        list::run(repo.store(), tree, b"", ListDepth::All, &Silent, &mut |_, _| Ok(()))
     })
 }
 
@@ -253,7 +253,8 @@ fn leaves_that_overlap_are_refused_by_every_walk() {
     );
     let error = diff::run(
         store,
-        (None, &diff::New::Tree(Some(root))),
+        None,
+        &diff::New::Tree(Some(root)),
         &diff::DiffOptions::default(),
         &Silent,
         &mut |_| Ok(()),

@@ -79,7 +79,7 @@ fn entries(scratch: &Scratch, outcome: &CommitOutcome) -> usize {
         count += 1;
         Ok(())
     };
-    list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
+    list::run(repo.store(), tree, b"", ListDepth::All, &Silent, &mut each).unwrap();
     let verified = verify::run(&repo, &verify::VerifyOptions::default(), &Silent).unwrap();
     assert!(verified.problems.is_empty(), "{:?}", verified.problems);
     count
@@ -170,7 +170,7 @@ fn files_with_paths_longer_than_path_max_are_compared() {
     };
     let options =
         diff::DiffOptions { renames: diff::RenameDetection::Find, ..diff::DiffOptions::default() };
-    let outcome = diff::run(repo.store(), (Some(old), &new), &options, &Silent, &mut each);
+    let outcome = diff::run(repo.store(), Some(old), &new, &options, &Silent, &mut each);
     assert_eq!(outcome.unwrap().skipped, 0);
     let reader = diff::SideReader::new(repo.store(), &new, 1 << 20).unwrap();
     let changed = changes.iter().find(|change| change.path.ends_with(b"/changed")).unwrap();

@@ -38,7 +38,7 @@ fn commit(repo: &Repo, tree: TreeId, parents: &[CommitId], at: i64) -> CommitId 
         totals.count(&entry.kind);
         Ok(())
     };
-    list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut count).unwrap();
+    list::run(repo.store(), tree, b"", ListDepth::All, &Silent, &mut count).unwrap();
     let commit = Commit {
         tree,
         parents: parents.to_vec(),
@@ -116,7 +116,7 @@ fn lives(repo: &Repo, starts: &[CommitId], wanted: &dyn Fn(&str, &EntryKind) -> 
             }
             Ok(())
         };
-        list::run(repo.store(), (commit.tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
+        list::run(repo.store(), commit.tree, b"", ListDepth::All, &Silent, &mut each).unwrap();
     }
     lives
 }
@@ -304,7 +304,7 @@ fn steps(
     renames: FollowRenames,
 ) -> Result<Vec<path_log::PathChange>, PastError> {
     let options = log::LogOptions::default();
-    path_log::run(repo.store(), starts, paths, (&options, renames), &Silent)?.collect()
+    path_log::run(repo.store(), starts, paths, &options, renames, &Silent)?.collect()
 }
 
 #[test]
@@ -382,8 +382,8 @@ fn a_merge_that_keeps_the_version_of_a_parent_is_not_listed() {
         ..log::LogOptions::default()
     };
     let merge = commit(&repo, theirs, &[side, main], 6);
-    let renames = (&first, FollowRenames::Ignore);
-    let log = path_log::run(repo.store(), &[merge], &[b"file"], renames, &Silent).unwrap();
+    let renames = FollowRenames::Ignore;
+    let log = path_log::run(repo.store(), &[merge], &[b"file"], &first, renames, &Silent).unwrap();
     assert_eq!(ids(log.map(Result::unwrap).collect()), [merge, base]);
 }
 

@@ -28,8 +28,8 @@ fn paths(repo: &Repo, outcome: &CommitOutcome) -> Vec<String> {
         paths.push(String::from_utf8_lossy(path).into_owned());
         Ok(())
     };
-    let root = (tree(repo, outcome), &b""[..]);
-    list::run(repo.store(), root, ListDepth::All, &Silent, &mut each).unwrap();
+    let root = tree(repo, outcome);
+    list::run(repo.store(), root, b"", ListDepth::All, &Silent, &mut each).unwrap();
     paths
 }
 

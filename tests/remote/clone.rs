@@ -63,7 +63,8 @@ pub(super) fn clone_into(
             true => restore(&repo, outcome.commit, &files),
             false => Ok(()),
         },
-        (runtime.handle(), &Silent),
+        runtime.handle(),
+        &Silent,
     )?;
     Ok((Place { folder, repo, runtime }, outcome))
 }
@@ -136,8 +137,7 @@ fn contract(service: &MakeService<'_>) {
     restore(&there.repo, commits[2], &there.folder.path().join("needed")).unwrap();
     let of = fetch::FetchScope::Commits(wanted(&[], commits[1]), HistoryDepth::Commits(1));
     let mut run = |what: &fetch::FetchScope| {
-        fetch::run(there.repo.store(), &mut remote, what, (there.runtime.handle(), &Silent))
-            .unwrap()
+        fetch::run(there.repo.store(), &mut remote, what, there.runtime.handle(), &Silent).unwrap()
     };
     assert!(run(&of).received_bytes > 5 << 20);
     assert_eq!(find(&there.repo, wanted(&[], commits[1])).unwrap(), []);

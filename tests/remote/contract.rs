@@ -133,14 +133,14 @@ async fn large_files(service: &Arc<dyn Service>, length: u64) {
     fs_err::write(&path, Draw(7).bytes(length as usize)).unwrap();
     let client = Client::new(Arc::clone(service), hasty(), Arc::default());
     let progress = UploadProgress::default();
-    client.write_file("objects/large", (&path, length), &progress).await.unwrap();
+    client.write_file("objects/large", &path, length, &progress).await.unwrap();
     assert_eq!(progress.bytes(), length);
     assert_eq!(service.length("objects/large").await.unwrap(), Some(length));
     let hash = |bytes: &[u8]| blake3::hash(bytes);
     let found = service.read_whole("objects/large", u64::MAX).await.unwrap().bytes;
     assert_eq!(hash(&found), hash(&fs_err::read(&path).unwrap()));
     progress.stop();
-    let error = client.write_file("objects/other", (&path, length), &progress).await.unwrap_err();
+    let error = client.write_file("objects/other", &path, length, &progress).await.unwrap_err();
     assert_eq!(error.reason, FailureReason::Stopped);
     assert_eq!(service.length("objects/other").await.unwrap(), None);
 }
@@ -158,7 +158,7 @@ async fn packs_are_hashed_as_they_go(service: &Arc<dyn Service>, lengths: [u64; 
         *bytes.last_mut().unwrap() ^= 1;
         fs_err::write(&path, &bytes).unwrap();
         let write =
-            async || client.write_file(&key, (&path, length), &UploadProgress::default()).await;
+            async || client.write_file(&key, &path, length, &UploadProgress::default()).await;
         assert_eq!(write().await.unwrap_err().reason, FailureReason::Damaged, "{length}");
         assert_eq!(service.length(&key).await.unwrap(), None, "{length}");
         *bytes.last_mut().unwrap() ^= 1;

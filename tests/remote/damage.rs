@@ -143,7 +143,8 @@ fn a_pull_from_a_damaged_bucket_changes_no_local_object() {
             from,
             &options,
             |_| Ok(()),
-            (runtime.handle(), &Silent),
+            runtime.handle(),
+            &Silent,
         );
         let error = cloned.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error:?}");
@@ -181,14 +182,14 @@ fn a_pull_resumes_after_an_interruption() {
     let early = StopsEarly::default();
     let runtime = place.runtime.handle();
     let mut remote = there.remote(&place);
-    let stopped = pull::run(place.repo.store(), &mut remote, &options, (runtime, &early));
+    let stopped = pull::run(place.repo.store(), &mut remote, &options, runtime, &early);
     assert!(matches!(stopped, Err(RemoteError::Interrupted)), "{stopped:?}");
     assert!(is_empty(&place));
     let before = early.received.load(Ordering::Relaxed);
     assert!(before > 0);
     let total: u64 =
         there.packs().iter().map(|key| there.server.get(key).unwrap().len() as u64).sum();
-    let came = pull::run(place.repo.store(), &mut remote, &options, (runtime, &Silent)).unwrap();
+    let came = pull::run(place.repo.store(), &mut remote, &options, runtime, &Silent).unwrap();
     assert!(came.received_bytes + before <= total, "{} + {before} > {total}", came.received_bytes);
     assert!(came.received_bytes > 0);
     assert!(!place.repo.dir().join("cache/receiving").exists());

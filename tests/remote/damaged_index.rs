@@ -74,8 +74,7 @@ impl There {
 
     fn verify(&self, cache: &str, data: Data) -> RemoteVerifyOutcome {
         let waiting = BlockingContext::without_stop(self.here.runtime.handle());
-        verify::run(self.remote(cache), (&VerifyOptions { data }, &[]), (&waiting, &Silent))
-            .unwrap()
+        verify::run(self.remote(cache), &VerifyOptions { data }, &[], &waiting, &Silent).unwrap()
     }
 
     /// Verifies, and expects only damaged index files, one for each text.
@@ -236,7 +235,7 @@ fn a_repair_also_repairs_the_index() {
     };
     let open = || Ok(there.remote(CACHE));
     let waiting = BlockingContext::without_stop(there.here.runtime.handle());
-    let repaired = repair::run(&open, &|| &source, &options, (&waiting, &Silent)).unwrap();
+    let repaired = repair::run(&open, &|| &source, &options, &waiting, &Silent).unwrap();
     assert!(repaired.left.is_intact(), "{repaired:?}");
     assert_eq!((repaired.repaired.len(), &*repaired.repaired_keys), (1, &[key][..]));
     there.is_whole();
@@ -257,7 +256,7 @@ fn repair_from(
     };
     let open = || Ok(there.remote(cache));
     let waiting = BlockingContext::without_stop(there.here.runtime.handle());
-    repair::run(&open, &|| sources, &options, (&waiting, &Silent)).unwrap()
+    repair::run(&open, &|| sources, &options, &waiting, &Silent).unwrap()
 }
 
 /// Returns the length of each pack.

@@ -88,7 +88,7 @@ impl TwoCopies {
         let scratch = self.place.folder.path();
         let options = RemoteRepairOptions { data: Data::None, run, level: 3, scratch, seen: &[] };
         let waiting = BlockingContext::without_stop(self.place.runtime.handle());
-        repair::run(&open, &|| &[], &options, (&waiting, &Silent)).unwrap()
+        repair::run(&open, &|| &[], &options, &waiting, &Silent).unwrap()
     }
 
     /// Copies the packs of another service, and its index files.

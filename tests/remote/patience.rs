@@ -15,7 +15,7 @@ use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
         CancellationToken, ConditionalWrites, FailureReason, Service, ServiceError, WriteCondition,
-        client::{Client, RequestPolicy},
+        client::{Client, RequestPolicy, TransferLimits},
         memory::MemoryService,
         opendal::OpendalService,
         transport::Transport,
@@ -93,7 +93,7 @@ async fn the_rate_limit_applies_within_each_attempt() {
     fs_err::write(&path, vec![8; 200_000]).unwrap();
     let began = Instant::now();
     let progress = snap_remote::service::UploadProgress::default();
-    client.write_file("objects/y", (&path, 200_000), &progress).await.unwrap();
+    client.write_file("objects/y", &path, 200_000, &progress).await.unwrap();
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 
     server.put("some/prefix/z", vec![9; 1_000_000]);
@@ -125,7 +125,10 @@ fn cancellation_ends_retry_pauses_and_rate_limiting() {
 
         asked.store(false, SeqCst);
         let memory = Arc::new(MemoryService::named("limited", Arc::default()));
-        let policy = RequestPolicy { limits: (Some(10), None), ..hasty() };
+        let policy = RequestPolicy {
+            limits: TransferLimits { upload: Some(10), download: None },
+            ..hasty()
+        };
         let client = Client::new(memory, policy, Arc::default()).with_cancellation(stop);
         client.write("x", vec![7; 1000].into(), WriteCondition::Always).await.unwrap();
         let began = Instant::now();
@@ -166,7 +169,7 @@ fn waiting_for_a_claim_is_reported_and_can_be_cancelled() {
         let told = Told::default();
         let began = Instant::now();
         let name = branch("main");
-        let swap = remote.swap_observed(&name, &slot, (None, &told));
+        let swap = remote.swap_observed(&name, &slot, None, &told);
         let (swapped, ()) = futures::join!(swap, ask_after(asked, 20));
         let RemoteError::Service(error) = swapped.unwrap_err() else { panic!("not stopped") };
         assert_eq!(error.reason, FailureReason::Stopped);

@@ -164,7 +164,7 @@ async fn cancellation_aborts_a_multipart_upload() {
     let busy = Busy { refused: Mutex::default(), wait: SECOND, aborted: aborted.clone() };
     let client = Client::new(Arc::new(busy), RequestPolicy::default(), Arc::default());
     let client = client.with_cancellation(stop_after(SECOND / 2));
-    let written = client.write_file("x", (&path, length), &UploadProgress::default()).await;
+    let written = client.write_file("x", &path, length, &UploadProgress::default()).await;
     assert_eq!(written.unwrap_err().reason, FailureReason::Stopped);
     assert!(aborted.load(Ordering::Relaxed));
 }

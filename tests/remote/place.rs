@@ -144,7 +144,7 @@ impl Place {
         refs: Vec<push::RefUpdate>,
     ) -> Result<push::PushOutcome, RemoteError> {
         let options = push::PushOptions { refs, scratch: self.folder.path() };
-        push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))
+        push::run(&self.repo, remote, &options, self.runtime.handle(), &Silent)
     }
 
     pub(crate) fn push(
@@ -159,7 +159,7 @@ impl Place {
     pub(crate) fn plan(&self, remote: &mut RemoteStore, commit: CommitId) -> push::PushPlan {
         let refs = vec![self.update("main", commit)];
         let options = push::PushOptions { refs, scratch: self.folder.path() };
-        push::plan(&self.repo, remote, &options, (self.runtime.handle(), &Silent)).unwrap()
+        push::plan(&self.repo, remote, &options, self.runtime.handle(), &Silent).unwrap()
     }
 
     pub(crate) fn pull(
@@ -171,7 +171,7 @@ impl Place {
         let options =
             pull::PullOptions { name: name.clone(), level, part: PartialScope::default() };
         let outcome =
-            pull::run(self.repo.store(), remote, &options, (self.runtime.handle(), &Silent))?;
+            pull::run(self.repo.store(), remote, &options, self.runtime.handle(), &Silent)?;
         let now = snap_core::base::time::Time::now();
         let change = RefLogMessage { time: now, who: "ada", reason: "pull" };
         let old = self.repo.refs().read(name).unwrap();

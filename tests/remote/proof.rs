@@ -55,8 +55,11 @@ fn push_wrong_list(service: &MakeService<'_>) -> CommitId {
     let update = push::RefUpdate { name: evil(), commit, moves: push::AllowedMove::Forward };
     let options = push::PushOptions { refs: vec![update], scratch: attacker.folder.path() };
     let mut remote = attacker.remote(service(&traffic), Arc::clone(&traffic));
-    let context = (attacker.runtime.handle(), &Silent as &_);
-    push::run(&attacker.repo, &mut remote, &options, context).unwrap().all_moved().unwrap();
+    let runtime = attacker.runtime.handle();
+    push::run(&attacker.repo, &mut remote, &options, runtime, &Silent)
+        .unwrap()
+        .all_moved()
+        .unwrap();
     commit
 }
 
@@ -105,16 +108,17 @@ fn contract(service: &MakeService<'_>) {
     let there = Place::new();
     let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
     let options = pull::PullOptions { name: evil(), level: 3, part: PartialScope::default() };
-    let context = (there.runtime.handle(), &Silent as &_);
-    let error = pull::run(there.repo.store(), &mut remote, &options, context).unwrap_err();
+    let runtime = there.runtime.handle();
+    let error = pull::run(there.repo.store(), &mut remote, &options, runtime, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     let packs = RemotePacks::new(&remote, BlockingContext::without_stop(there.runtime.handle()));
     let Place { folder: _folder, repo, runtime } = there;
     let repo = repo.with_remote_frames(Arc::new(packs.clone()));
     let from = clone::CloneSource { remote: &mut remote, packs: &packs };
     let options = clone::CloneOptions { name: Some(evil()), part: PartialScope::default() };
-    let context = (runtime.handle(), &Silent as &_);
-    let cloned = clone::run::<RemoteError>(repo.store(), from, &options, |_| Ok(()), context);
+    let handle = runtime.handle();
+    let cloned =
+        clone::run::<RemoteError>(repo.store(), from, &options, |_| Ok(()), handle, &Silent);
     assert_eq!(cloned.unwrap_err().kind(), ErrorKind::Damaged);
 }
 

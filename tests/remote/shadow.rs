@@ -61,7 +61,7 @@ fn stubs_of_packs_that_the_remote_merged_are_replaced() {
 
     let what = fetch::FetchScope::Everything;
     let handle = there.runtime.handle();
-    let outcome = fetch::run(there.repo.store(), &mut remote, &what, (handle, &Silent)).unwrap();
+    let outcome = fetch::run(there.repo.store(), &mut remote, &what, handle, &Silent).unwrap();
     assert_eq!(outcome.partial, 0, "{outcome:?}");
     let alone = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();
     restore(&alone, last, &there.folder.path().join("restored")).unwrap();

@@ -83,7 +83,7 @@ impl Place {
         let update =
             push::RefUpdate { name: main_branch(), commit, moves: push::AllowedMove::Forward };
         let options = push::PushOptions { refs: vec![update], scratch: self.folder.path() };
-        push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))?.all_moved()
+        push::run(&self.repo, remote, &options, self.runtime.handle(), &Silent)?.all_moved()
     }
 
     pub(super) fn pull(&self, remote: &mut RemoteStore) -> Result<pull::PullOutcome, RemoteError> {
@@ -92,7 +92,8 @@ impl Place {
             self.repo.store(),
             remote,
             &pull::PullOptions { name: main_branch(), level, part: PartialScope::default() },
-            (self.runtime.handle(), &Silent),
+            self.runtime.handle(),
+            &Silent,
         )?;
         let name = main_branch();
         let old = self.repo.refs().read(&name).unwrap();

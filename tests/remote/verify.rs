@@ -86,7 +86,7 @@ impl There {
     fn verify_in(&self, cache: &str, data: Data) -> Result<RemoteVerifyOutcome, RemoteError> {
         let remote = self.here.remote(Arc::clone(&self.service), cache);
         let waiting = BlockingContext::without_stop(self.here.runtime.handle());
-        verify::run(remote, (&VerifyOptions { data }, &[]), (&waiting, &Silent))
+        verify::run(remote, &VerifyOptions { data }, &[], &waiting, &Silent)
     }
 
     fn verify(&self, data: Data) -> RemoteVerifyOutcome {

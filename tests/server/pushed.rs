@@ -77,7 +77,7 @@ impl Line {
             let refs =
                 vec![push::RefUpdate { name, commit: tip, moves: push::AllowedMove::Forward }];
             let options = push::PushOptions { refs, scratch: here.folder.path() };
-            push::run(&here.repo, &mut remote, &options, (&runtime, &Silent))?.all_moved()
+            push::run(&here.repo, &mut remote, &options, &runtime, &Silent)?.all_moved()
         });
         (pushed.await.unwrap(), traffic.counts())
     }

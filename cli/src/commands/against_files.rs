@@ -54,8 +54,8 @@ pub(crate) fn run(
         Ok(write(&mut out, cx, &change, is_unseen)?)
     };
     let outcome = collect(&mut each, |each| {
-        let sides = (Some(commit.tree), &New::Folder(new));
-        diff::run(repo.store(), sides, &options, &progress, each)
+        let new = New::Folder(new);
+        diff::run(repo.store(), Some(commit.tree), &new, &options, &progress, each)
     })?;
     drop(progress);
     if cx.ui().is_json() {

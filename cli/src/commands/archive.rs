@@ -86,7 +86,7 @@ pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, Cl
     options.ignore.patterns.extend(own_files(args));
     let (mut output, scratch) = args.output.open(cx)?;
     let progress = cx.progress();
-    let outcome = archive::run(source, &options, (&config, scratch), &mut output, &progress)
+    let outcome = archive::run(source, &options, &config, scratch, &mut output, &progress)
         .map_err(|source| CliError::Pack { file: args.output.shown(), source: Box::new(source) })?;
     output.finish()?;
     drop(progress);

@@ -179,7 +179,7 @@ fn clone(
             Ok::<_, CliError>(())
         };
         let from = CloneSource { remote, packs: &packs };
-        match clone::run(repo.store(), from, &options, restore, (runtime, &progress)) {
+        match clone::run(repo.store(), from, &options, restore, runtime, &progress) {
             Ok(outcome) => {
                 drop(progress);
                 return Ok(Cloned { connection, outcome, restored });

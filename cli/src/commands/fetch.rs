@@ -60,7 +60,7 @@ pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<CommandOutcome, CliE
     let progress = cx.progress();
     for what in &scopes {
         let Connection { store, runtime, .. } = &mut connection;
-        let outcome = fetch::run(repo.store(), store, what, (runtime, &progress));
+        let outcome = fetch::run(repo.store(), store, what, runtime, &progress);
         let outcome = outcome.map_err(|error| cx.remote_error(error))?;
         total.received_bytes += outcome.received_bytes;
         total.completed += outcome.completed;

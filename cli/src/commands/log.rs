@@ -229,7 +229,7 @@ fn write_log(
         let paths = paths.collect::<Result<Vec<_>, _>>()?;
         let paths: Vec<&[u8]> = paths.iter().map(Vec::as_slice).collect();
         let renames = if args.follow { FollowRenames::Follow } else { FollowRenames::Ignore };
-        let log = path_log::run(repo.store(), &starts, &paths, (&options, renames), &progress)?;
+        let log = path_log::run(repo.store(), &starts, &paths, &options, renames, &progress)?;
         writer.write_all(log.map(|step| Ok(step?)))?;
     }
     let skipped = writer.skipped;

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<CommandOutcome, CliErro
             let mut each = |path: &[u8], entry: &Entry| {
                 write_one(&mut out, cx.ui(), args, (path, skip), entry)
             };
-            list::run(snapshot.store(), (tree, &folder), depth, &cx.progress(), &mut each)?;
+            list::run(snapshot.store(), tree, &folder, depth, &cx.progress(), &mut each)?;
         }
         (None, ResolvedPath::Entry(entry)) => {
             let skip = folder.len() - entry.name.as_bytes().len();

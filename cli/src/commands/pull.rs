@@ -211,7 +211,7 @@ fn fetch(
     let Connection { store, runtime, .. } = connection;
     first_of(names, cx, |name| {
         let options = pull::PullOptions { name: name.clone(), level, part: part.clone() };
-        pull::run(repo.store(), store, &options, (runtime, &progress))
+        pull::run(repo.store(), store, &options, runtime, &progress)
     })
 }
 

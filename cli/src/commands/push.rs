@@ -124,7 +124,7 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let outcome = {
         let progress = cx.progress();
         let Connection { store, runtime, .. } = &mut connection;
-        push::run(&repo, store, &options, (runtime, &progress))
+        push::run(&repo, store, &options, runtime, &progress)
             .map_err(|error| cx.remote_error(error))?
     };
     let PushOutcome { refs, objects, sent_again, raw_bytes, sent_bytes, packs, resumed, mended } =
@@ -338,7 +338,7 @@ fn dry_run(
     let plan = {
         let progress = cx.progress();
         let Connection { store, runtime, .. } = connection;
-        push::plan(repo, store, options, (runtime, &progress))
+        push::plan(repo, store, options, runtime, &progress)
             .map_err(|error| cx.remote_error(error))?
     };
     let by_kind = plan.requests_by_kind;

@@ -269,7 +269,7 @@ fn repair_remote(
     };
     let open = || first.store.reopen();
     let outcome =
-        snap_remote::repair::run(&open, &|| &sources, &options, (&cx.waiting()?, &cx.progress()));
+        snap_remote::repair::run(&open, &|| &sources, &options, &cx.waiting()?, &cx.progress());
     let outcome = outcome.map_err(|error| cx.remote_error(error))?;
     warn_failed_sources(&sources, cx);
     let snap_remote::repair::RemoteRepairOutcome {

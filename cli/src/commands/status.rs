@@ -109,7 +109,7 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let old = commit.map(|commit| commit.tree);
     let mut each = |change| Ok(list.take(change)?);
     let outcome = collect(&mut each, |each| {
-        diff::run(repo.store(), (old, &New::Folder(new)), &options, &progress, each)
+        diff::run(repo.store(), old, &New::Folder(new), &options, &progress, each)
     })?;
     let form = list.form;
     list.finish(&outcome, commit)?;

@@ -111,7 +111,8 @@ fn unpack(
     let (tips, level) = (log::all_starts(&repo, cx)?, repo.config().compression_level);
     let options = UnpackOptions { tips, level, most_bytes: u64::MAX };
     let progress = cx.progress();
-    let prepared = unpack::prepare_opened(repo.store(), opened, &options, &progress);
+    let (reader, head) = opened;
+    let prepared = unpack::prepare_opened(repo.store(), reader, head, &options, &progress);
     let outcome = prepared
         .and_then(|bundle| bundle.adopt(&progress))
         .map_err(|source| CliError::Unpack { file: file.to_owned(), source: Box::new(source) })?;

@@ -182,7 +182,7 @@ fn check_remote(
     let (store, _scratch) = connection.into_parts();
     let progress = cx.progress();
     let options = verify::VerifyOptions { data };
-    let found = snap_remote::verify::run(store, (&options, &seen), (&cx.waiting()?, &progress));
+    let found = snap_remote::verify::run(store, &options, &seen, &cx.waiting()?, &progress);
     let found = found.map_err(|error| cx.remote_error(error))?;
     let RemoteVerifyOutcome { problems, found: outcome, partial } = found;
     Ok(Checked { place: Some(place), data, remote_problems: problems, outcome, partial })

@@ -45,7 +45,7 @@ pub(super) fn run(file: &Path, cx: &Context) -> Result<CommandOutcome, CliError>
     let mut options =
         UnpackOptions { tips: Vec::new(), level: settings.compression_level, most_bytes: u64::MAX };
     let checked = if head.prerequisites.is_empty() {
-        unpack::verify_alone((&settings, cx.scratch()), input, &options, &progress)
+        unpack::verify_alone(&settings, cx.scratch(), input, &options, &progress)
     } else {
         let repo = match cx.open_repo() {
             Err(CliError::NoStore) => {

@@ -7,6 +7,7 @@ use snap_core::repo::config::{
     error::SettingOrigin,
     key::{KeyPath, Value},
 };
+use snap_remote::service::client::TransferLimits;
 
 use crate::{
     config::Settings,
@@ -112,9 +113,12 @@ impl Settings {
         Ok(self.expand(text)?.to_string_lossy().into_owned())
     }
 
-    /// Returns the transfer limits for upload and download, in bytes a second.
-    pub(crate) fn limits(&self) -> Result<(Option<u64>, Option<u64>), CliError> {
-        Ok((self.limit("limit_upload")?, self.limit("limit_download")?))
+    /// Returns the rate limits of transfers.
+    pub(crate) fn limits(&self) -> Result<TransferLimits, CliError> {
+        Ok(TransferLimits {
+            upload: self.limit("limit_upload")?,
+            download: self.limit("limit_download")?,
+        })
     }
 
     fn limit(&self, name: &'static str) -> Result<Option<u64>, CliError> {

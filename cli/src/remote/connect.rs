@@ -13,7 +13,7 @@ use snap_remote::{
     remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
     service::{
         CancellationToken, FailureReason, ServiceError,
-        client::{Client, RequestPolicy},
+        client::{Client, RequestPolicy, TransferLimits},
         open::{self, RemoteCredentials},
     },
     store::{RemoteError, RemoteStore},
@@ -57,9 +57,12 @@ impl LimitArgs {
     }
 
     /// Fills in the limits of the settings where no option was given.
-    fn settled(&self, cx: &Context) -> Result<(Option<u64>, Option<u64>), CliError> {
-        let (upload, download) = cx.settings_here()?.0.limits()?;
-        Ok((self.limit_upload.or(upload), self.limit_download.or(download)))
+    fn settled(&self, cx: &Context) -> Result<TransferLimits, CliError> {
+        let TransferLimits { upload, download } = cx.settings_here()?.0.limits()?;
+        Ok(TransferLimits {
+            upload: self.limit_upload.or(upload),
+            download: self.limit_download.or(download),
+        })
     }
 }
 

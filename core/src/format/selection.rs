@@ -179,9 +179,8 @@ impl Selection {
             }
             rules.push(set);
         }
-        let sources = decode_paths(r, "sources", (limits::SOURCES, limits::COMMIT_BYTES))?;
-        let unread = (limits::UNREAD_PATHS, limits::UNREAD_BYTES);
-        let paths = decode_paths(r, "unread paths", unread)?;
+        let sources = decode_paths(r, "sources", limits::SOURCES, limits::COMMIT_BYTES)?;
+        let paths = decode_paths(r, "unread paths", limits::UNREAD_PATHS, limits::UNREAD_BYTES)?;
         let bytes = paths.iter().map(|path| path.len()).sum();
         let at = r.at();
         let has_more = match r.u8("more unread")? {
@@ -285,7 +284,8 @@ fn encode_paths<'p>(w: &mut WireWriter, paths: impl ExactSizeIterator<Item = &'p
 fn decode_paths(
     r: &mut WireReader<'_>,
     what: &'static str,
-    (most, most_bytes): (usize, usize),
+    most: usize,
+    most_bytes: usize,
 ) -> Result<Vec<Box<[u8]>>, FormatError> {
     let count = r.count(what, most)?;
     let mut paths: Vec<Box<[u8]>> = Vec::new();

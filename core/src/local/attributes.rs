@@ -40,6 +40,7 @@ use crate::{
     },
     local::{
         contain::OpenFolder,
+        owners::OwnerIds,
         unfinished::{UNFINISHED_XATTR, UnfinishedRestore, has_unfinished_mode},
     },
 };
@@ -251,8 +252,7 @@ pub enum FileCapability {
 /// The attributes to apply; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// User id and group id.
-    pub owner: Option<(u32, u32)>,
+    pub owner: Option<OwnerIds>,
     /// The 12 mode bits; ignored for symbolic links.
     pub mode: Option<u16>,
     pub mtime: Option<Time>,
@@ -281,8 +281,8 @@ pub type Refused<'a> = dyn FnMut(&'static str, io::Error) + 'a;
 /// Applies `attributes` to `target`.
 pub fn apply(target: AttributeTarget<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
     let (mut is_owned, mut capability) = (true, attributes.capability);
-    if let Some((uid, gid)) = attributes.owner
-        && let Err(error) = set_owner(target, uid, gid)
+    if let Some(owner) = attributes.owner
+        && let Err(error) = set_owner(target, owner)
     {
         is_owned = false;
         refused("owner", error);
@@ -325,7 +325,7 @@ impl AttributeTarget<'_> {
     }
 }
 
-fn set_owner(target: AttributeTarget<'_>, uid: u32, gid: u32) -> io::Result<()> {
+fn set_owner(target: AttributeTarget<'_>, owner: OwnerIds) -> io::Result<()> {
     target.take_step()?;
     let pinned = match target {
         AttributeTarget::Fd(_) => None,
@@ -340,8 +340,8 @@ fn set_owner(target: AttributeTarget<'_>, uid: u32, gid: u32) -> io::Result<()> 
         (_, None) => Err(Errno::BADF),
     };
     // The value -1 (all bits set) means "unchanged" to the system and is never a valid id.
-    let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
-    let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
+    let uid = (owner.uid != u32::MAX).then(|| Uid::from_raw(owner.uid));
+    let gid = (owner.gid != u32::MAX).then(|| Gid::from_raw(owner.gid));
     match change(uid, gid) {
         Err(Errno::PERM) => {
             // An unprivileged user can still give a file to one of their own groups.

@@ -25,7 +25,8 @@ pub fn metadata(
     stat: &FileStat,
     owners: &Owners,
     options: TreeOptions,
-    (xattrs, sparse): (Vec<Xattr>, bool),
+    xattrs: Vec<Xattr>,
+    sparse: bool,
 ) -> Metadata {
     if options.reproducible {
         let with_list = Metadata { mode: stat.mode, xattrs, ..Metadata::default() };

@@ -67,10 +67,18 @@ pub struct IgnoreRules {
     options: Options,
     own: Gitignore,
     markers: Vec<FolderMarker>,
-    store: Option<(u64, u64)>,
+    /// The store folder, which is never part of a snapshot, whatever its name is.
+    store: Option<StoreFolderId>,
     /// Devices of kernel file systems such as `/proc`. Read when the walk first meets another
     /// device.
     kernel_devices: OnceLock<HashSet<u64>>,
+}
+
+/// The identity of the store folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StoreFolderId {
+    device: u64,
+    inode: u64,
 }
 
 /// The ignore files of a folder and of the folders above it.
@@ -86,12 +94,11 @@ struct IgnoreLevel {
 }
 
 impl IgnoreRules {
-    /// Makes rules from options. `store` is the device and inode of the store folder, which is
-    /// never part of a snapshot, whatever its name is.
+    /// Makes rules from options, for snapshots without a store of their own.
     ///
     /// # Errors
     /// [`PatternError`] names the first invalid pattern.
-    pub fn new(options: Options, store: Option<(u64, u64)>) -> Result<Self, PatternError> {
+    pub fn new(options: Options) -> Result<Self, PatternError> {
         let mut builder = GitignoreBuilder::new("");
         let lists = [(&options.patterns, false), (&options.ignore_case_patterns, true)];
         for (patterns, ignores_case) in lists {
@@ -111,7 +118,7 @@ impl IgnoreRules {
         {
             markers.push(FolderMarker { name, header: CACHEDIR_SIGNATURE.into() });
         }
-        Ok(Self { unfetched, options, own, markers, store, kernel_devices })
+        Ok(Self { unfetched, options, own, markers, store: None, kernel_devices })
     }
 
     /// Makes rules from options, for snapshots in the store at `store`.
@@ -119,8 +126,9 @@ impl IgnoreRules {
     /// # Errors
     /// As [`IgnoreRules::new`].
     pub fn beside(options: Options, store: &Path) -> Result<Self, PatternError> {
-        let place = rustix::fs::stat(store).ok().map(|stat| (stat.st_dev, stat.st_ino));
-        Self::new(options, place)
+        let stat = rustix::fs::stat(store).ok();
+        let store = stat.map(|stat| StoreFolderId { device: stat.st_dev, inode: stat.st_ino });
+        Ok(Self { store, ..Self::new(options)? })
     }
 
     /// Adds ignore files that a partial clone did not fetch.
@@ -216,12 +224,14 @@ impl IgnoreRules {
     pub fn excludes(
         &self,
         scope: &IgnoreScope,
-        (fd, name): (impl AsFd, &[u8]),
+        fd: impl AsFd,
+        name: &[u8],
         path: &[u8],
         stat: &FileStat,
     ) -> bool {
         let is_folder = stat.kind == FileKind::Folder;
-        if is_folder && self.store == Some((stat.device, stat.inode)) {
+        if is_folder && self.store == Some(StoreFolderId { device: stat.device, inode: stat.inode })
+        {
             return true;
         }
         // If the folder cannot be read, the walk skips and reports it.
@@ -376,7 +386,7 @@ mod tests {
 
     fn rules(patterns: &[&str]) -> IgnoreRules {
         let patterns = patterns.iter().map(ToString::to_string).collect();
-        IgnoreRules::new(Options { patterns, ..Options::default() }, None).unwrap()
+        IgnoreRules::new(Options { patterns, ..Options::default() }).unwrap()
     }
 
     #[test]
@@ -402,7 +412,7 @@ mod tests {
             ignore_case_patterns: vec!["*.JPG".into(), "!Keep.jpg".into()],
             ..Options::default()
         };
-        let rules = IgnoreRules::new(options, None).unwrap();
+        let rules = IgnoreRules::new(options).unwrap();
         let excluded =
             |name: &str| rules.excludes_path(&IgnoreScope::default(), name.as_bytes(), false);
         assert!(excluded("a.o") && !excluded("a.O"));
@@ -491,7 +501,7 @@ mod tests {
     #[test]
     fn a_costly_pattern_of_an_option_is_refused() {
         let options = Options { patterns: vec!["[".repeat(10_000)], ..Options::default() };
-        let error = IgnoreRules::new(options, None).unwrap_err();
+        let error = IgnoreRules::new(options).unwrap_err();
         assert!(error.to_string().len() < 300);
         assert_eq!(error.source.to_string(), "it is longer than 4096 bytes");
     }
@@ -511,12 +521,7 @@ mod tests {
         let fd = fs_err::File::open(dir.path()).unwrap();
         let excluded = |kind| {
             let rules = rules(&["!.snap"]);
-            rules.excludes(
-                &IgnoreScope::default(),
-                (fd.file(), b".snap"),
-                b"a/.snap",
-                &stat(kind, 0),
-            )
+            rules.excludes(&IgnoreScope::default(), fd.file(), b".snap", b"a/.snap", &stat(kind, 0))
         };
         let store = dir.path().join(".snap");
         fs_err::create_dir(&store).unwrap();
@@ -531,7 +536,7 @@ mod tests {
     #[test]
     fn an_error_of_an_invalid_pattern_names_it() {
         let options = Options { patterns: vec!["ok".into(), "[z".into()], ..Options::default() };
-        let error = IgnoreRules::new(options, None).unwrap_err();
+        let error = IgnoreRules::new(options).unwrap_err();
         assert_eq!(error.to_string(), "`[z` is not a valid pattern");
     }
 }

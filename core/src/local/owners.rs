@@ -16,12 +16,19 @@ pub enum OwnerMapping {
     Numeric,
 }
 
+/// The user and the group of a file on this system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerIds {
+    pub uid: u32,
+    pub gid: u32,
+}
+
 /// A cache of owners, safe to use from several threads.
 #[derive(Debug, Default)]
 pub struct Owners {
     ids: OwnerMapping,
-    by_numbers: RwLock<HashMap<(u32, u32), Arc<Owner>>>,
-    by_owner: RwLock<HashMap<Owner, (u32, u32)>>,
+    by_ids: RwLock<HashMap<OwnerIds, Arc<Owner>>>,
+    by_owner: RwLock<HashMap<Owner, OwnerIds>>,
 }
 
 impl Owners {
@@ -32,35 +39,36 @@ impl Owners {
 
     /// Returns the owner with these ids; equal pairs share one `Arc`.
     pub fn of(&self, uid: u32, gid: u32) -> Arc<Owner> {
-        let known = self.by_numbers.read();
-        if let Some(owner) = known.get(&(uid, gid)) {
+        let ids = OwnerIds { uid, gid };
+        let known = self.by_ids.read();
+        if let Some(owner) = known.get(&ids) {
             return Arc::clone(owner);
         }
         drop(known);
         let owner = self.look_up(uid, gid);
-        let mut known = self.by_numbers.write();
-        Arc::clone(known.entry((uid, gid)).or_insert_with(|| Arc::new(owner)))
+        let mut known = self.by_ids.write();
+        Arc::clone(known.entry(ids).or_insert_with(|| Arc::new(owner)))
     }
 
     /// Returns the ids of `owner` on this system.
-    pub fn resolve(&self, owner: &Owner) -> (u32, u32) {
+    pub fn resolve(&self, owner: &Owner) -> OwnerIds {
         if self.ids == OwnerMapping::Numeric {
-            return (owner.uid, owner.gid);
+            return OwnerIds { uid: owner.uid, gid: owner.gid };
         }
         let known = self.by_owner.read();
-        if let Some(numbers) = known.get(owner) {
-            return *numbers;
+        if let Some(ids) = known.get(owner) {
+            return *ids;
         }
         drop(known);
         let user = named(&owner.user).and_then(uzers::get_user_by_name);
         let group = named(&owner.group).and_then(uzers::get_group_by_name);
-        let numbers = (
-            user.map_or(owner.uid, |user| user.uid()),
-            group.map_or(owner.gid, |group| group.gid()),
-        );
+        let ids = OwnerIds {
+            uid: user.map_or(owner.uid, |user| user.uid()),
+            gid: group.map_or(owner.gid, |group| group.gid()),
+        };
         let mut known = self.by_owner.write();
-        known.insert(owner.clone(), numbers);
-        numbers
+        known.insert(owner.clone(), ids);
+        ids
     }
 
     fn look_up(&self, uid: u32, gid: u32) -> Owner {
@@ -100,10 +108,12 @@ mod tests {
     fn an_owner_name_wins_over_its_number_by_default() {
         let owner =
             Owner { uid: 4242, gid: 4343, user: (*b"root").into(), group: (*b"no such").into() };
-        assert_eq!(Owners::default().resolve(&owner), (0, 4343));
-        assert_eq!(Owners::default().resolve(&owner), (0, 4343));
-        assert_eq!(Owners::new(OwnerMapping::Numeric).resolve(&owner), (4242, 4343));
+        let (recorded, by_name) =
+            (OwnerIds { uid: 4242, gid: 4343 }, OwnerIds { uid: 0, gid: 4343 });
+        assert_eq!(Owners::default().resolve(&owner), by_name);
+        assert_eq!(Owners::default().resolve(&owner), by_name);
+        assert_eq!(Owners::new(OwnerMapping::Numeric).resolve(&owner), recorded);
         let odd = Owner { user: (*b"a\0b").into(), ..owner };
-        assert_eq!(Owners::default().resolve(&odd), (4242, 4343));
+        assert_eq!(Owners::default().resolve(&odd), recorded);
     }
 }

@@ -135,7 +135,7 @@ fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
             Some(Cow::Owned(format!("{before}{{{last}}}")))
         }
         _ => match double_asterisk_after_name(line) {
-            Some((start, name, rest, end)) => {
+            Some(SplitPattern { start, name, rest, end }) => {
                 let (name, rest) = (translate(name)?, translate(rest)?);
                 let shorter = rest.strip_prefix('/').unwrap_or("*");
                 Some(Cow::Owned(format!("{start}/{{{name}{shorter},{name}*/**{rest}}}{end}")))
@@ -145,23 +145,34 @@ fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
     }
 }
 
+/// A pattern that [`double_asterisk_after_name`] has split.
+struct SplitPattern<'p> {
+    /// `!` for a negated pattern, else empty.
+    start: &'p str,
+    /// The name before the asterisks.
+    name: &'p str,
+    /// The text after the asterisks.
+    rest: &'p str,
+    /// `/` for a pattern that matches only folders, else empty.
+    end: &'p str,
+}
+
 /// Splits a pattern at the first `**` if a name without wildcards stands right before it, and the
-/// end or a `/` after it. Returns the mark of a negated pattern, the name, the text after the
-/// asterisks, and the mark of a pattern of folders.
+/// end or a `/` after it.
 ///
 /// The manual of git calls such asterisks regular ones. But git compares a name without wildcards
 /// on its own and reads what follows as a new pattern, at whose start a `**` also matches `/`.
-fn double_asterisk_after_name(line: &str) -> Option<(&str, &str, &str, &str)> {
+fn double_asterisk_after_name(line: &str) -> Option<SplitPattern<'_>> {
     let (start, pattern) = line.split_at(usize::from(line.starts_with('!')));
     let (pattern, end) = pattern.split_at(pattern.strip_suffix('/').unwrap_or(pattern).len());
-    let (name, rest) = pattern.split_at(pattern.find(['*', '?', '[', '\\'])?);
-    let after = rest.trim_start_matches('*');
-    let is_split = rest.starts_with("**") && (after.is_empty() || after.starts_with('/'));
+    let (name, asterisks) = pattern.split_at(pattern.find(['*', '?', '[', '\\'])?);
+    let rest = asterisks.trim_start_matches('*');
+    let is_split = asterisks.starts_with("**") && (rest.is_empty() || rest.starts_with('/'));
     let is_name = !name.is_empty() && !name.ends_with('/') && !line.starts_with('#');
     // Without a `/`, git compares names, which have none.
     let has_slash = pattern.contains('/');
     let name = name.strip_prefix('/').unwrap_or(name);
-    (is_split && is_name && has_slash).then_some((start, name, after, end))
+    (is_split && is_name && has_slash).then_some(SplitPattern { start, name, rest, end })
 }
 
 /// Translates asterisks, braces and brackets. Returns `None` if a bracket expression matches nothing.

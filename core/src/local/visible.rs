@@ -50,7 +50,7 @@ impl Visible {
         }
         let (scope, errors) = rules.enter(above, fd, &listing, path);
         failed.extend(errors.into_iter().map(|(name, error)| (name.as_bytes().to_vec(), error)));
-        filter(rules, &scope, (&mut listing, fd), path, stop);
+        filter(rules, &scope, &mut listing, fd, path, stop);
         Ok(Self { listing, scope, failed })
     }
 }
@@ -63,7 +63,8 @@ const CHECKED_BETWEEN_STOPS: usize = 64;
 fn filter(
     rules: &IgnoreRules,
     scope: &IgnoreScope,
-    (listing, fd): (&mut ScannedFolder, &OwnedFd),
+    listing: &mut ScannedFolder,
+    fd: &OwnedFd,
     path: &[u8],
     stop: &dyn Fn() -> bool,
 ) {
@@ -84,7 +85,7 @@ fn filter(
         inside.truncate(prefix);
         inside.extend_from_slice(name);
         !is_temporary(name)
-            && !rules.excludes(scope, (fd, name), &inside, &entry.stat)
+            && !rules.excludes(scope, fd, name, &inside, &entry.stat)
             && (markers.is_empty() || markers.iter().any(|marker| marker.as_bytes() == name))
     });
     listing.entries = entries;

@@ -41,6 +41,7 @@ use crate::{
         },
         contain::{FolderNames, OpenFolder},
         holes::HOLE_BYTES,
+        owners::OwnerIds,
     },
 };
 
@@ -53,10 +54,8 @@ static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
 /// The owner and mode that a new file in a folder gets, determined once by creating one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited {
-    /// User id.
-    pub uid: u32,
-    /// Group id, which the folder or the mount may determine.
-    pub gid: u32,
+    /// The owner. The folder or the mount may determine the group.
+    pub owner: OwnerIds,
     /// Mode bits that the umask clears.
     pub umask: u16,
 }
@@ -83,7 +82,8 @@ impl Inherited {
             .iter()
             .any(|xattr| xattr.name.starts_with(b"system.posix_acl_"));
         let umask = u16::try_from(0o777 & !stat.st_mode).unwrap_or(0o777);
-        Ok((!has_acl).then_some(Self { uid: stat.st_uid, gid: stat.st_gid, umask }))
+        let owner = OwnerIds { uid: stat.st_uid, gid: stat.st_gid };
+        Ok((!has_acl).then_some(Self { owner, umask }))
     }
 }
 
@@ -100,8 +100,8 @@ pub enum Placement {
 #[derive(Clone, Copy, Debug)]
 pub struct FileSpec<'a> {
     pub name: &'a EntryName,
-    /// User id and group id to set, if any.
-    pub owner: Option<(u32, u32)>,
+    /// The owner to set, if any.
+    pub owner: Option<OwnerIds>,
     /// The 12 mode bits.
     pub mode: u16,
     /// Time of modification.
@@ -124,7 +124,7 @@ impl FileSpec<'_> {
         let Some(inherited) = self.inherited else { return false };
         self.xattrs.is_empty()
             && self.mode & (inherited.umask | 0o7000) == 0
-            && self.owner.is_none_or(|owner| owner == (inherited.uid, inherited.gid))
+            && self.owner.is_none_or(|owner| owner == inherited.owner)
     }
 
     /// Creates the file under a temporary name. Other users cannot read it until its owner and
@@ -144,9 +144,9 @@ impl FileSpec<'_> {
     /// Returns the error of the system call; the draft is removed.
     pub fn finish(&self, draft: Draft<'_>, refused: &mut Refused<'_>) -> io::Result<Renamed> {
         draft.end_holes()?;
-        let owner = self.owner.filter(|owner| {
-            self.inherited.is_none_or(|inherited| *owner != (inherited.uid, inherited.gid))
-        });
+        let owner = self
+            .owner
+            .filter(|owner| self.inherited.is_none_or(|inherited| *owner != inherited.owner));
         let attributes = Attributes {
             owner,
             mode: (!self.is_plain()).then_some(self.mode),

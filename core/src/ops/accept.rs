@@ -99,7 +99,8 @@ pub struct VerifiedPacks<'s> {
 pub fn prepare<'s>(
     store: &'s Store,
     packs: &[(PackId, PathBuf)],
-    (tips, most): (&[CommitId], u64),
+    tips: &[CommitId],
+    most: u64,
     observer: &dyn Observer,
 ) -> Result<VerifiedPacks<'s>, AcceptError> {
     let mut incoming = ReceivedPacks::new(store, observer)?;

@@ -77,7 +77,8 @@ pub type OnEntry<'a> = &'a mut dyn FnMut(&[u8], &Entry) -> io::Result<()>;
 /// [`ListError`]. Entries that were passed on before the error are valid.
 pub fn run(
     store: &Store,
-    (tree, prefix): (TreeId, &[u8]),
+    tree: TreeId,
+    prefix: &[u8],
     depth: ListDepth,
     observer: &dyn Observer,
     each: OnEntry<'_>,

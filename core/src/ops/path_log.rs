@@ -105,7 +105,8 @@ pub fn run<'a>(
     store: &'a Store,
     starts: &[CommitId],
     paths: &[&[u8]],
-    (options, renames): (&log::LogOptions, FollowRenames),
+    options: &log::LogOptions,
+    renames: FollowRenames,
     observer: &'a dyn Observer,
 ) -> Result<PathLog<'a>, PastError> {
     let paths = paths.iter().map(|path| normal(path)).collect::<Result<_, _>>()?;
@@ -234,7 +235,7 @@ impl PathLog<'_> {
             let (Some(Some(look)), Some(None)) = (seen.entries.get(at), old.entries.get(at)) else {
                 continue;
             };
-            let from = self.moved_from((parent, parent_tree), tree, path, &look.kind)?;
+            let from = self.moved_from(parent, parent_tree, tree, path, &look.kind)?;
             let Some(from) = from else { continue };
             old.entries[at] = self::look(self.store, parent, parent_tree, &from)?;
             old.paths[at].clone_from(&from);
@@ -246,11 +247,13 @@ impl PathLog<'_> {
         Ok(old)
     }
 
-    /// Returns a path of `parent` that `tree` does not have and whose content is `kind`.
+    /// Returns a path of `parent` (its root is `parent_tree`) that `tree` does not have and whose
+    /// content is `kind`.
     /// Prefers a path with the same name.
     fn moved_from(
         &self,
-        parent: (CommitId, TreeId),
+        parent: CommitId,
+        parent_tree: TreeId,
         tree: TreeId,
         path: &[u8],
         kind: &EntryKind,
@@ -261,7 +264,7 @@ impl PathLog<'_> {
         }
         let name = |path: &[u8]| components(path).last().map(<[u8]>::to_vec);
         let mut best = None;
-        let mut gone = Changed::new(self.store, parent, &[tree], self.observer);
+        let mut gone = Changed::new(self.store, parent, parent_tree, &[tree], self.observer);
         while let Some(met) = gone.step()? {
             let ChangedItem::Entry(entry, OthersHave::Nothing) = met else { continue };
             if entry.kind != *kind {

@@ -630,7 +630,7 @@ impl StagingArea {
         most: u64,
         observer: &dyn Observer,
     ) -> Result<BTreeSet<PackId>, StagedError> {
-        self.publish_to(&OwnStore { staged: self, repo }, (ids, most), observer, &mut None)
+        self.publish_to(&OwnStore { staged: self, repo }, ids, most, observer, &mut None)
     }
 
     /// As [`StagingArea::publish`], for any target. If new packs were checked, `lock` holds the
@@ -642,7 +642,8 @@ impl StagingArea {
     pub fn publish_to<'s, T: PublishTarget>(
         &'s self,
         target: &T,
-        (ids, most): (&BTreeSet<PackId>, u64),
+        ids: &BTreeSet<PackId>,
+        most: u64,
         observer: &dyn Observer,
         lock: &mut Option<Publishing<'s>>,
     ) -> Result<BTreeSet<PackId>, T::Error> {
@@ -657,7 +658,7 @@ impl StagingArea {
             }
             self.touch(&new_ids);
             let tips = target.tips()?;
-            let prepared = accept::prepare(store, &new, (&tips, most), observer);
+            let prepared = accept::prepare(store, &new, &tips, most, observer);
             if prepared.as_ref().is_err_and(AcceptError::may_be_damage) {
                 // The packs may have been damaged since they were checked.
                 self.check_again(&new_ids);
@@ -758,7 +759,7 @@ impl StagingArea {
         }
         let own = OwnStore { staged: self, repo };
         // The limit on bytes was enforced when the publication started.
-        let done = self.publish_to(&own, (&begun, u64::MAX), &Silent, &mut lock);
+        let done = self.publish_to(&own, &begun, u64::MAX, &Silent, &mut lock);
         match done {
             Ok(_) => begun.iter().for_each(|id| self.forget(id)),
             Err(error) if error.is_client_error() => {

@@ -230,7 +230,7 @@ fn changed(
             }
             Ok(())
         };
-        diff::run(store, (base, &New::Tree(Some(update.new.tree))), &options, observer, &mut each)?;
+        diff::run(store, base, &New::Tree(Some(update.new.tree)), &options, observer, &mut each)?;
     }
     Ok(changed)
 }
@@ -297,8 +297,8 @@ impl<'a> LocalChanges<'a> {
                 }
                 Ok(())
             };
-            let sides = (tree, &New::Folder(update.files.clone()));
-            diff::run(store, sides, &options, observer, &mut each)?;
+            let new = New::Folder(update.files.clone());
+            diff::run(store, tree, &new, &options, observer, &mut each)?;
             trees.push(ChangesToTree { tree, paths });
         }
         Ok(Self { store, update, trees })
@@ -387,7 +387,7 @@ impl<'a> LocalChanges<'a> {
             let top = root.folder(&FolderPath::top()).ok()?;
             let xattrs = describe::xattrs(top.as_fd(), b".").ok()?;
             let stat = FileStat::from_raw(&fstat(&top).ok()?)?;
-            return Some(describe::metadata(&stat, &Owners::default(), options, (xattrs, false)));
+            return Some(describe::metadata(&stat, &Owners::default(), options, xattrs, false));
         };
         let mut at = FolderPath::top();
         for name in names {
@@ -396,7 +396,7 @@ impl<'a> LocalChanges<'a> {
         let folder = root.folder(&at).ok()?;
         let stat = FileStat::of_name(folder.as_fd(), OsStr::from_bytes(last)).ok()?;
         let xattrs = describe::xattrs(folder.as_fd(), last).ok()?;
-        Some(describe::metadata(&stat, &Owners::default(), options, (xattrs, false)))
+        Some(describe::metadata(&stat, &Owners::default(), options, xattrs, false))
     }
 }
 
@@ -448,7 +448,7 @@ pub fn leftovers(
         Ok(())
     };
     let options = DiffOptions { renames: RenameDetection::Ignore, ..DiffOptions::default() };
-    let sides = (Some(update.new.tree), &New::Folder(update.files.clone()));
-    diff::run(store, sides, &options, observer, &mut each)?;
+    let new = New::Folder(update.files.clone());
+    diff::run(store, Some(update.new.tree), &new, &options, observer, &mut each)?;
     Ok(left)
 }

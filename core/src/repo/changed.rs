@@ -57,7 +57,8 @@ impl<'a> Changed<'a> {
     /// Starts a walk over what the root `tree` of `commit` has and none of `others` has.
     pub fn new(
         store: &'a Store,
-        (commit, tree): (CommitId, TreeId),
+        commit: CommitId,
+        tree: TreeId,
         others: &[TreeId],
         observer: &'a dyn Observer,
     ) -> Self {

@@ -55,7 +55,7 @@ impl Repo {
         observer: &dyn Observer,
     ) -> Result<Option<FilesLock>, RefError> {
         match self.project() {
-            Some(project) => lock((self.dir(), project), wanted, observer),
+            Some(project) => lock(self.dir(), project, wanted, observer),
             None => Ok(None),
         }
     }
@@ -81,9 +81,8 @@ pub fn lock_target(
     // All processes take the locks in the same order, and each lock once, to avoid a deadlock.
     stores.sort();
     stores.dedup_by_key(|(number, _)| *number);
-    let locks = stores
-        .iter()
-        .map(|(_, (store, project))| lock((store, project), FilesUse::Write, observer));
+    let locks =
+        stores.iter().map(|(_, (store, project))| lock(store, project, FilesUse::Write, observer));
     locks.filter_map(Result::transpose).collect()
 }
 
@@ -105,7 +104,8 @@ fn projects_around(path: &Path) -> Vec<(PathBuf, PathBuf)> {
 }
 
 fn lock(
-    (store, project): (&Path, &Path),
+    store: &Path,
+    project: &Path,
     wanted: FilesUse,
     observer: &dyn Observer,
 ) -> Result<Option<FilesLock>, RefError> {

@@ -127,7 +127,7 @@ impl Repo {
     /// version, and a damaged store.
     pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, RepoError> {
         let config = read_config(dir)?;
-        Self::open_checking(|refs| refs.head().map(drop), dir, config, (disk, observer))
+        Self::open_checking(|refs| refs.head().map(drop), dir, config, disk, observer)
     }
 
     /// Opens the store in `dir`, even if `HEAD` is lost or damaged.
@@ -139,7 +139,7 @@ impl Repo {
         disk: Disk,
         observer: &dyn Observer,
     ) -> Result<Self, RepoError> {
-        Self::open_checking(|_| Ok(()), dir, read_config(dir)?, (disk, observer))
+        Self::open_checking(|_| Ok(()), dir, read_config(dir)?, disk, observer)
     }
 
     /// Opens the store in `dir`, even if `HEAD` or the settings are lost or damaged. Uses the
@@ -157,14 +157,15 @@ impl Repo {
             Err(error) if error.is_of_settings() => Config::default(),
             config => config?,
         };
-        Self::open_checking(|_| Ok(()), dir, config, (disk, observer))
+        Self::open_checking(|_| Ok(()), dir, config, disk, observer)
     }
 
     fn open_checking(
         check: impl FnOnce(&Refs) -> Result<(), RefError>,
         dir: &Path,
         config: Config,
-        (disk, observer): (Disk, &dyn Observer),
+        disk: Disk,
+        observer: &dyn Observer,
     ) -> Result<Self, RepoError> {
         check_links(dir)?;
         let disk = disk.in_store(dir);

@@ -154,11 +154,12 @@ fn read_lines_at_end(file: &Path, limit: u64) -> Result<Vec<RefLogEntry>, PathEr
 pub(super) fn append(
     disk: &Disk,
     file: &Path,
-    (old, new): (&RefValue, &RefValue),
+    old: &RefValue,
+    new: &RefValue,
     change: &RefLogMessage<'_>,
 ) -> Result<(), PathError> {
     let is_new = !file.exists();
-    append_unsynced(disk, file, (old, new), change)?.sync()?;
+    append_unsynced(disk, file, old, new, change)?.sync()?;
     if is_new { disk.sync_folder(folder_of(file)) } else { Ok(()) }
 }
 
@@ -166,7 +167,8 @@ pub(super) fn append(
 pub(super) fn append_unsynced(
     disk: &Disk,
     file: &Path,
-    (old, new): (&RefValue, &RefValue),
+    old: &RefValue,
+    new: &RefValue,
     change: &RefLogMessage<'_>,
 ) -> Result<NewFile, PathError> {
     disk.create_folders(folder_of(file))?;
@@ -257,7 +259,7 @@ mod tests {
         let long = "r".repeat(3 * LAST_LINE_BYTES as usize);
         for (secs, reason) in [(1, "first"), (2, &*long), (3, "last"), (4, &*long)] {
             let change = RefLogMessage { time: Time { secs, nanos: 0 }, who: "ann", reason };
-            append(&disk, &file, (&old, &RefValue::Nothing), &change).unwrap();
+            append(&disk, &file, &old, &RefValue::Nothing, &change).unwrap();
             let last = read_last(&file).unwrap();
             assert_eq!(last, read(&file).unwrap().pop());
             assert_eq!(last.map(|line| line.time.secs), Some(secs));
@@ -276,12 +278,12 @@ mod tests {
         let change =
             RefLogMessage { time: Time { secs: 5, nanos: 7 }, who: "Ann\tB", reason: "a\nb\\n\rc" };
         let id = CommitId::of(b"x");
-        append(&disk, &file, (&RefValue::Nothing, &RefValue::Commit(id)), &change).unwrap();
+        append(&disk, &file, &RefValue::Nothing, &RefValue::Commit(id), &change).unwrap();
         let torn = fs_err::read_to_string(&file).unwrap();
         fs_err::write(&file, torn.clone() + &torn[..torn.len() / 2]).unwrap();
         assert_eq!(read(&file).unwrap().len(), 1);
         let branch = RefValue::Branch(RefName::branch("a/b").unwrap());
-        append(&disk, &file, (&RefValue::Commit(id), &branch), &change).unwrap();
+        append(&disk, &file, &RefValue::Commit(id), &branch, &change).unwrap();
 
         let lines = read(&file).unwrap();
         assert_eq!(lines.len(), 2);

@@ -456,7 +456,7 @@ impl Refs {
             }
         };
         let is_done = || self.read(name).is_ok_and(|at| at == new);
-        self.change((&log, (&old, &new.into()), change), write, is_done)?;
+        self.change(&log, &old, &new.into(), change, write, is_done)?;
         lock.set_done();
         Ok(text)
     }
@@ -494,7 +494,7 @@ impl Refs {
         let old = self.log(name)?.pop().map_or(RefValue::Nothing, |line| line.new);
         let write = || self.write(&name.file(&self.store), &text.encode());
         let is_done = || self.read(name).is_ok_and(|at| at == Some(new));
-        self.change((&name.log_file(&self.store), (&old, &new.into()), change), write, is_done)?;
+        self.change(&name.log_file(&self.store), &old, &new.into(), change, write, is_done)?;
         lock.set_done();
         Ok(())
     }
@@ -533,20 +533,23 @@ impl Refs {
         let log = self.head_log_file();
         let is_done = || self.head().is_ok_and(|head| head == *new);
         let write = || self.write_head(new);
-        self.change((&log, (&expected.into(), &new.into()), change), write, is_done)?;
+        self.change(&log, &expected.into(), &new.into(), change, write, is_done)?;
         lock.set_done();
         Ok(())
     }
 
-    /// Logs a change durably, then makes it. If the change fails without effect, removes the log
-    /// line.
+    /// Logs a change durably in the file `log`, then makes it. If the change fails without effect,
+    /// removes the log line.
     fn change(
         &self,
-        (log, (old, new), change): (&Path, (&RefValue, &RefValue), &RefLogMessage<'_>),
+        log: &Path,
+        old: &RefValue,
+        new: &RefValue,
+        change: &RefLogMessage<'_>,
         write: impl FnOnce() -> Result<(), RefError>,
         is_done: impl FnOnce() -> bool,
     ) -> Result<(), RefError> {
-        ref_log::append(&self.disk, log, (old, new), change)?;
+        ref_log::append(&self.disk, log, old, new, change)?;
         let written = write();
         if written.is_err() && !is_done() {
             ref_log::take_back_last(&self.disk, log);

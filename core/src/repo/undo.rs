@@ -95,7 +95,7 @@ impl UndoPlan {
     /// [`RefError`] if the ref has moved since the plan was made, or cannot be written.
     pub fn run(&self, refs: &Refs, change: &RefLogMessage<'_>) -> Result<(), RefError> {
         debug_assert_eq!(change.reason, self.reason());
-        refs.retarget(&self.pointer, (&self.from, &self.to), change)
+        refs.retarget(&self.pointer, &self.from, &self.to, change)
     }
 }
 

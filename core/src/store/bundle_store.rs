@@ -73,7 +73,7 @@ impl BundleStore {
         let store = Store::new(layout, disk, Catalog::default(), PackSource::Bundle);
         let (mut objects, mut bytes) = (0, 0);
         for (number, span) in spans.into_iter().enumerate() {
-            let (more, raw_bytes) = add_pack(&store, path, (number, span), scratch.is_some())
+            let (more, raw_bytes) = add_pack(&store, path, number, span, scratch.is_some())
                 .map_err(|source| BundleError::Pack { at: span.start, source })?;
             objects += more;
             bytes += raw_bytes;
@@ -104,7 +104,8 @@ impl BundleStore {
 fn add_pack(
     store: &Store,
     path: &Path,
-    (number, span): (usize, PackSpan),
+    number: usize,
+    span: PackSpan,
     on_disk: bool,
 ) -> Result<(u64, u64), StoreError> {
     // Use the position of the pack as its id. The real id is the hash of all bytes of the pack,
@@ -116,9 +117,9 @@ fn add_pack(
     let objects = pack.objects()?;
     let raw_bytes = objects.iter().map(|object| u64::from(object.bytes)).sum();
     let records = segment::records(0, pack.frames(), &objects);
-    let place = (id, path.to_owned(), span);
     let (layout, disk) = (store.layout().clone(), store.disk().clone());
     let scratch = on_disk.then_some((&layout, &disk));
-    store.change_catalog(|catalog| catalog.add_inside(place, records, scratch));
+    let path = path.to_owned();
+    store.change_catalog(|catalog| catalog.add_inside(id, path, span, records, scratch));
     Ok((objects.len() as u64, raw_bytes))
 }

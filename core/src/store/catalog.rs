@@ -242,7 +242,7 @@ impl Catalog {
                 Err(error) => return Err(error.into()),
             };
             let old = foreign.as_deref().unwrap_or_default();
-            match catalog.index_missing_packs(layout, disk, (&mut repair, old), observer) {
+            match catalog.index_missing_packs(layout, disk, &mut repair, old, observer) {
                 Ok(()) => {}
                 Err(StoreError::Gone { .. }) if attempt < limits::MERGE_RETRIES => continue,
                 Err(error) => return Err(error),
@@ -346,14 +346,15 @@ impl Catalog {
         self.numbers.get(id).and_then(|number| self.packs.get(*number as usize))
     }
 
-    /// Adds a pack inside a bundle, with the records of its objects.
+    /// Adds a pack inside the bundle at `path`, with the records of its objects.
     pub(super) fn add_inside(
         &mut self,
-        place: (PackId, PathBuf, PackSpan),
+        id: PackId,
+        path: PathBuf,
+        span: PackSpan,
         records: Vec<segment::IndexRecord>,
         scratch: Option<(&StorePaths, &Disk)>,
     ) {
-        let (id, path, span) = place;
         self.add_pack(id, path, Some(span), Completeness::Whole);
         match scratch {
             Some((layout, disk)) => self.add_records(layout, disk, id, records),
@@ -421,7 +422,8 @@ impl Catalog {
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
-        (repair, foreign): (&mut IndexRepair, &[Segment]),
+        repair: &mut IndexRepair,
+        foreign: &[Segment],
         observer: &dyn Observer,
     ) -> Result<(), StoreError> {
         let covered: HashSet<PackId> =
@@ -466,7 +468,8 @@ impl Catalog {
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
-        (sealed, completeness): (&FinishedPack, Completeness),
+        sealed: &FinishedPack,
+        completeness: Completeness,
     ) {
         if completeness == Completeness::Whole
             && self.slot(&sealed.id).is_some_and(|s| s.completeness == Completeness::Partial)

@@ -238,7 +238,7 @@ impl Store {
     pub(super) fn add_sealed(&self, sealed: &FinishedPack, completeness: Completeness) {
         self.change_catalog(|catalog| {
             let healed = catalog.healed.len();
-            catalog.add_sealed(&self.layout, &self.disk, (sealed, completeness));
+            catalog.add_sealed(&self.layout, &self.disk, sealed, completeness);
             if catalog.healed.len() > healed {
                 // The cache may hold frames of the damaged file.
                 self.cache.clear();

@@ -51,10 +51,18 @@ impl From<StoreError> for ListWorkerStop {
     }
 }
 
-/// Some lists of a frame, each with its range in the frame's raw bytes.
+/// Some lists of a frame.
 struct Lists<'p> {
     frame: &'p Frame,
-    lists: Vec<(ObjectId, std::ops::Range<usize>)>,
+    lists: Vec<FramedList>,
+}
+
+/// A chunk list in a frame.
+#[derive(Clone)]
+struct FramedList {
+    id: ObjectId,
+    /// The position of the list in the frame's raw bytes.
+    range: std::ops::Range<usize>,
 }
 
 /// A worker that reads chunks while it has a permit.
@@ -104,18 +112,16 @@ fn lists_of<'p>(pack: &'p PackFile, objects: &'p [PackedObject]) -> Vec<Lists<'p
     let mut all = Vec::new();
     for contents in pack.by_frame(objects) {
         let lists = contents.ranges().filter(|(object, _)| object.kind == ObjectKind::ChunkList);
-        let lists: Vec<_> = lists.map(|(object, range)| (object.id, range)).collect();
+        let lists: Vec<_> =
+            lists.map(|(object, range)| FramedList { id: object.id, range }).collect();
         let frame = contents.frame;
         all.extend(lists.chunks(LISTS).map(|some| Lists { frame, lists: some.to_vec() }));
     }
     all
 }
 
-fn decode(
-    (id, range): &(ObjectId, std::ops::Range<usize>),
-    raw: &[u8],
-) -> Result<ChunkList, StoreError> {
-    decode_list(*id, raw.get(range.clone()).unwrap_or_default())
+fn decode(list: &FramedList, raw: &[u8]) -> Result<ChunkList, StoreError> {
+    decode_list(list.id, raw.get(list.range.clone()).unwrap_or_default())
 }
 
 /// Passes every chunk that the chunk lists of a pack name to `visit`, and every part of a long list
@@ -130,14 +136,14 @@ pub(super) fn visit_named(
         for list in &some.lists {
             let decoded = decode(list, &raw);
             let visited = decoded.and_then(|decoded| {
-                walk_list(list.0, &decoded, read, &mut |met| match met {
+                walk_list(list.id, &decoded, read, &mut |met| match met {
                     ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut *visit),
                     ChunkVisit::Part(part) => visit(part),
                 })
                 .map(drop)
             });
             match visited {
-                Err(error) if is_wrong_list(&list.0, &error) => {}
+                Err(error) if is_wrong_list(&list.id, &error) => {}
                 visited => visited?,
             }
         }
@@ -324,10 +330,10 @@ impl ListChecker<'_> {
         let raw = pack.raw(some.frame)?;
         for list in &some.lists {
             let decoded = decode(list, &raw).map_err(ListWorkerStop::from);
-            let checked = decoded.and_then(|decoded| self.check_list(list.0, &decoded, reading));
+            let checked = decoded.and_then(|decoded| self.check_list(list.id, &decoded, reading));
             match checked {
-                Err(ListWorkerStop::Store(error)) if is_wrong_list(&list.0, &error) => {
-                    (self.on_wrong)(list.0, error)?;
+                Err(ListWorkerStop::Store(error)) if is_wrong_list(&list.id, &error) => {
+                    (self.on_wrong)(list.id, error)?;
                 }
                 checked => checked?,
             }

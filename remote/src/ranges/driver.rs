@@ -80,9 +80,11 @@ pub(super) struct JobDriver {
 impl JobDriver {
     pub(super) fn new(
         plan: Arc<RequestPlan>,
-        (source, link): (RequestTarget, Arc<LinkEstimate>),
+        source: RequestTarget,
+        link: Arc<LinkEstimate>,
         options: JobOptions,
-        (pieces, meter): (UnboundedSender<RangeResult>, Arc<JobCounters>),
+        pieces: UnboundedSender<RangeResult>,
+        meter: Arc<JobCounters>,
     ) -> Self {
         let progress = |pieces: usize| RequestProgress {
             unread: pieces,

@@ -149,9 +149,11 @@ impl RangePlanner {
         let (messages, receive_message) = unbounded_channel();
         let mut driver = JobDriver::new(
             Arc::clone(&plan),
-            (self.source.clone(), Arc::clone(&self.link)),
+            self.source.clone(),
+            Arc::clone(&self.link),
             self.options.clone(),
-            (send_piece, Arc::clone(&meter)),
+            send_piece,
+            Arc::clone(&meter),
         );
         driver.begin();
         let driver = tokio::spawn(driver.run(receive_message)).abort_handle();

@@ -1,7 +1,7 @@
 //! Measures latency and bandwidth of the connection to a service. From these follows the largest
 //! gap between two ranges for which one request is faster than two.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use parking_lot::Mutex;
 
@@ -16,8 +16,8 @@ const BETTER: f64 = 0.4;
 const WORSE: f64 = 0.1;
 
 // Bounds of the averages.
-const LATENCY_SECS: (f64, f64) = (0.000_1, 10.0);
-const BYTES_PER_SEC: (f64, f64) = (64.0 * 1024.0, 4.0 * 1024.0 * 1024.0 * 1024.0);
+const LATENCY_SECS: RangeInclusive<f64> = 0.000_1..=10.0;
+const BYTES_PER_SEC: RangeInclusive<f64> = 64.0 * 1024.0..=4.0 * 1024.0 * 1024.0 * 1024.0;
 
 /// Requests always read gaps up to this length, because an extra request costs about as much.
 pub(super) const LEAST_GAP_BYTES: u64 = 16 << 10;
@@ -50,8 +50,8 @@ impl LinkEstimate {
     /// Creates a link with initial values for both averages.
     pub fn starting_at(latency: Duration, bytes_per_sec: u64) -> Self {
         let measured = LinkAverages {
-            latency_secs: within(latency.as_secs_f64(), LATENCY_SECS),
-            bytes_per_sec: within(bytes_per_sec as f64, BYTES_PER_SEC),
+            latency_secs: within(latency.as_secs_f64(), &LATENCY_SECS),
+            bytes_per_sec: within(bytes_per_sec as f64, &BYTES_PER_SEC),
         };
         Self { measured: Mutex::new(measured) }
     }
@@ -65,13 +65,13 @@ impl LinkEstimate {
             let latency = (took - transfer_secs).max(took / 2.0);
             let better = latency < measured.latency_secs;
             measured.latency_secs =
-                within(average(measured.latency_secs, latency, better), LATENCY_SECS);
+                within(average(measured.latency_secs, latency, better), &LATENCY_SECS);
         }
         if bytes > SHORT_BYTES {
             // Attribute at least a sixteenth of the time to the transfer, so that a request faster
             // than the average latency does not give an absurd rate.
             let secs = (took - measured.latency_secs).max(took / 16.0).max(1e-9);
-            let rate = within(bytes_f / secs, BYTES_PER_SEC);
+            let rate = within(bytes_f / secs, &BYTES_PER_SEC);
             let better = rate > measured.bytes_per_sec;
             measured.bytes_per_sec = average(measured.bytes_per_sec, rate, better);
         }
@@ -96,8 +96,8 @@ impl LinkEstimate {
     }
 }
 
-fn within(value: f64, (least, most): (f64, f64)) -> f64 {
-    value.clamp(least, most)
+fn within(value: f64, bounds: &RangeInclusive<f64>) -> f64 {
+    value.clamp(*bounds.start(), *bounds.end())
 }
 
 fn average(old: f64, new: f64, better: bool) -> f64 {

@@ -74,6 +74,16 @@ struct RangeReaderState {
     tasks: JoinSet<()>,
 }
 
+/// The reads of several ranges.
+struct StartedReads {
+    /// For each range, its read if the range is cached or in flight.
+    readings: Vec<Option<RangeRead>>,
+    /// The job for the other ranges.
+    job: super::RangeJob,
+    /// The position in `readings` of each piece of the job.
+    places: Vec<usize>,
+}
+
 /// A range whose bytes are in flight or cached.
 enum RangeRead {
     /// A job fetches the range, which does not pass through the cache.
@@ -172,7 +182,7 @@ impl RangeReader {
         let started = self.start(ranges);
         let content = self.clone();
         async move {
-            let (readings, job, places) = started?;
+            let StartedReads { readings, job, places } = started?;
             let mut all = vec![Bytes::new(); readings.len()];
             for (bytes, at) in job.all().await?.into_iter().zip(places) {
                 all[at] = bytes;
@@ -187,13 +197,8 @@ impl RangeReader {
         }
     }
 
-    /// Starts to read `ranges`. Returns reads of the ranges that are cached or in flight, a job for
-    /// the other ranges, and the positions of the pieces of that job.
-    #[expect(clippy::type_complexity, reason = "taken apart where it is made")]
-    fn start(
-        &self,
-        ranges: &[Range<u64>],
-    ) -> Result<(Vec<Option<RangeRead>>, super::RangeJob, Vec<usize>), ReadError> {
+    /// Starts to read `ranges`.
+    fn start(&self, ranges: &[Range<u64>]) -> Result<StartedReads, ReadError> {
         let shared = &self.shared;
         if let Some(range) = ranges.iter().find(|range| range.end.max(range.start) > shared.bytes) {
             return Err(ReadError::Outside { range: range.clone(), content_bytes: shared.bytes });
@@ -215,7 +220,7 @@ impl RangeReader {
         let start = ranges.iter().map(|range| range.start).min().unwrap_or_default();
         let end = ranges.iter().map(|range| range.end).max().unwrap_or_default();
         shared.follow(&mut state, &(start..end));
-        Ok((readings, job, places))
+        Ok(StartedReads { readings, job, places })
     }
 }
 

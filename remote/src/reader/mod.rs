@@ -23,7 +23,7 @@ use snap_core::{
 
 use crate::{
     ranges::{FetchRange, RangeReader, RangeReaderOptions},
-    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    remote_packs::{BlockingContext, ContentRetention, FetchedRange, RemotePacks},
     service::client::Client,
     store::{OBJECTS, RemoteError, RemoteStore, StoreLookup},
 };
@@ -137,8 +137,13 @@ impl RemoteReader {
     ) -> Result<RangeReader, RemoteError> {
         let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
         let link = Arc::clone(self.packs.link());
-        let way = (fetch, Arc::clone(&link));
-        let blocks = snapshot_file::SnapshotFile::find(self.repo.store(), id, &self.location, way)?;
+        let blocks = snapshot_file::SnapshotFile::find(
+            self.repo.store(),
+            id,
+            &self.location,
+            fetch,
+            Arc::clone(&link),
+        )?;
         Ok(RangeReader::new(Arc::new(blocks), link, options))
     }
 }
@@ -152,7 +157,7 @@ impl Drop for RemoteReader {
 
 fn keep_structure(store: &Store, packs: &RemotePacks) {
     let mut frames: HashMap<PackId, Vec<Frame>> = HashMap::new();
-    for (pack, range, bytes) in packs.leftovers() {
+    for FetchedRange { pack, range, bytes } in packs.leftovers() {
         let of_pack = frames
             .entry(pack)
             .or_insert_with(|| store.open_pack(&pack).map_or(Vec::new(), |p| p.frames().to_vec()));

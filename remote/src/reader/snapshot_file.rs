@@ -79,7 +79,8 @@ impl SnapshotFile {
         store: &Store,
         id: &BlobId,
         location: &str,
-        (fetch, link): (Arc<dyn FetchRange>, Arc<LinkEstimate>),
+        fetch: Arc<dyn FetchRange>,
+        link: Arc<LinkEstimate>,
     ) -> Result<Self, StoreError> {
         let mut places = Vec::new();
         match store.locate_content(id)? {

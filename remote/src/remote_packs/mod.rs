@@ -56,6 +56,13 @@ const LONG_BYTES: u64 = 2 << 20;
 /// Interval at which a waiting thread polls the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// A fetched range of a pack.
+pub(crate) struct FetchedRange {
+    pub(crate) pack: PackId,
+    pub(crate) range: Range<u64>,
+    pub(crate) bytes: Arc<Vec<u8>>,
+}
+
 /// Returns true if the user asked to stop.
 pub type StopCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -211,7 +218,7 @@ impl RemotePacks {
     }
 
     /// Removes and returns the ranges that were fetched but never read.
-    pub(crate) fn leftovers(&self) -> Vec<(PackId, Range<u64>, Arc<Vec<u8>>)> {
+    pub(crate) fn leftovers(&self) -> Vec<FetchedRange> {
         self.shared.held.lock().take_unread()
     }
 }

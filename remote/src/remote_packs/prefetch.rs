@@ -2,14 +2,16 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use snap_core::base::id::PackId;
 
-use super::budget::{HeldBytes, PrefetchBudget};
+use super::{
+    FetchedRange,
+    budget::{HeldBytes, PrefetchBudget},
+};
 use crate::{ranges::ReadError, store::OBJECTS};
 
 /// Minimum room for the next batch. With less, each request would be as short as the last read
@@ -262,12 +264,16 @@ impl PrefetchState {
     }
 
     /// Removes and returns the fetched ranges that no thread has read or waits for.
-    pub(super) fn take_unread(&mut self) -> Vec<(PackId, Range<u64>, Arc<Vec<u8>>)> {
+    pub(super) fn take_unread(&mut self) -> Vec<FetchedRange> {
         let mut unread = Vec::new();
         self.slots.retain(|key, slot| match &slot.phase {
             RangeState::Fetched(bytes) if slot.waiting == 0 => {
                 self.held_bytes.remove(key.bytes());
-                unread.push((key.pack, key.start..key.end, Arc::clone(bytes)));
+                unread.push(FetchedRange {
+                    pack: key.pack,
+                    range: key.start..key.end,
+                    bytes: Arc::clone(bytes),
+                });
                 false
             }
             _ => true,

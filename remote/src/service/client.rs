@@ -87,8 +87,8 @@ pub struct RequestPolicy {
     /// Maximum number of concurrent requests. With 192, 500 scattered ranges take three round
     /// trips.
     pub requests: usize,
-    /// Rate limits of uploads and of downloads, in bytes a second.
-    pub limits: (Option<u64>, Option<u64>),
+    /// The rate limits.
+    pub limits: TransferLimits,
 }
 
 impl Default for RequestPolicy {
@@ -101,9 +101,16 @@ impl Default for RequestPolicy {
             least_rate: 64 << 10,
             busy: Duration::from_secs(300),
             requests: 192,
-            limits: (None, None),
+            limits: TransferLimits::default(),
         }
     }
+}
+
+/// Rate limits in bytes a second; `None` means no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransferLimits {
+    pub upload: Option<u64>,
+    pub download: Option<u64>,
 }
 
 /// A service with retries, rate limits and counters.
@@ -131,7 +138,7 @@ impl Client {
     pub fn new(service: Arc<dyn Service>, policy: RequestPolicy, traffic: Arc<Traffic>) -> Self {
         let gauge =
             Arc::new(AdaptiveSemaphore::new(policy.requests.min(service.max_concurrency())));
-        let pace = Arc::new(BandwidthLimits::new(policy.limits));
+        let pace = Arc::new(BandwidthLimits::new(&policy.limits));
         // All concurrent requests share the rate limit, so each may get only a fraction.
         let shared = pace.rate().map_or(u64::MAX, |rate| rate / policy.requests.max(1) as u64);
         let policy = RequestPolicy { least_rate: policy.least_rate.min(shared), ..policy };
@@ -264,7 +271,8 @@ impl Client {
     pub async fn write_counted(
         &self,
         key: &str,
-        (bytes, when): (Bytes, WriteCondition),
+        bytes: Bytes,
+        when: WriteCondition,
         open: &AtomicUsize,
     ) -> Result<Option<ObjectVersion>, ServiceError> {
         let length = bytes.len() as u64;
@@ -303,13 +311,14 @@ impl Client {
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn remove_leftover(&self, key: &str) -> Result<(), ServiceError> {
-        self.clean_up(("remove", key), || self.service.remove(key)).await
+        self.clean_up("remove", key, || self.service.remove(key)).await
     }
 
     /// Runs a cleanup. After a stop request, makes one more attempt, within [`CLEARING`].
     async fn clean_up<F>(
         &self,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         mut attempt: impl FnMut() -> F,
     ) -> Result<(), ServiceError>
     where
@@ -380,11 +389,12 @@ impl Client {
     pub async fn write_file(
         &self,
         key: &str,
-        (path, length): (&Path, u64),
+        path: &Path,
+        length: u64,
         progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
         if let Some(resume) = self.service.resumable_upload(key, length)
-            && self.write_resumed((resume, key), (path, length), progress).await?
+            && self.write_resumed(resume, key, path, length, progress).await?
         {
             return Ok(());
         }
@@ -409,7 +419,7 @@ impl Client {
         };
         self.abort_abandoned_uploads().await;
         let upload = Mutex::new(upload);
-        let parts = self.write_parts((key, &upload), (path, length), progress);
+        let parts = self.write_parts(key, &upload, path, length, progress);
         let result = self
             .stop
             .run_until_cancelled(parts)
@@ -419,7 +429,7 @@ impl Client {
             Ok(()) => Ok(()),
             Err(_) => {
                 let abort = || async { upload.lock().await.abort().await };
-                self.clean_up(("write", key), abort).await
+                self.clean_up("write", key, abort).await
             }
         };
         // The next push aborts an upload that remains.
@@ -483,21 +493,22 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        self.retry_until_stopped(self.policy.attempts, (operation, key), bytes, attempt).await
+        self.retry_until_stopped(self.policy.attempts, operation, key, bytes, attempt).await
     }
 
     /// Runs the retry loop until it ends or the client is stopped.
     async fn retry_until_stopped<T, F>(
         &self,
         tries: u32,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         bytes: u64,
         attempt: impl FnMut() -> F,
     ) -> Result<T, ServiceError>
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let work = self.retry_loop(tries, (operation, key), bytes, attempt);
+        let work = self.retry_loop(tries, operation, key, bytes, attempt);
         self.stop
             .run_until_cancelled(work)
             .await
@@ -508,7 +519,8 @@ impl Client {
     async fn retry_loop<T, F>(
         &self,
         tries: u32,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         bytes: u64,
         mut attempt: impl FnMut() -> F,
     ) -> Result<T, ServiceError>
@@ -530,7 +542,7 @@ impl Client {
         };
         let all = left(pause, tries.saturating_sub(1));
         let waits = self.traffic.pending();
-        let wait = (!is_here).then(|| waits.begin((operation, key), &self.location, all));
+        let wait = (!is_here).then(|| waits.begin(operation, key, &self.location, all));
         let mut number = 0;
         let mut busy = RetryAfterLimit::new(self.policy.busy);
         loop {

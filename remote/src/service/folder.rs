@@ -45,6 +45,13 @@ const PIECE_BYTES: usize = 1 << 20;
 /// The lock file for compare-and-swap. Its holder deletes it on release.
 const LOCK: &str = "tmp/lock";
 
+/// An open file of an object.
+struct OpenObject {
+    file: fs_err::File,
+    path: PathBuf,
+    length: u64,
+}
+
 /// A store in a folder, with objects as files.
 #[derive(Clone, Debug)]
 pub struct FolderService {
@@ -82,8 +89,7 @@ impl FolderService {
         create_locked(disk, &folder, "put")
     }
 
-    /// Opens an object. Returns its path and length as well.
-    fn open(&self, key: &str) -> Result<(fs_err::File, PathBuf, u64), FolderError> {
+    fn open(&self, key: &str) -> Result<OpenObject, FolderError> {
         let path = self.root.join(key);
         let file = open_regular(&path).map_err(|error| match error.kind() {
             // A ref that is a dangling symlink is damaged; it was not deleted.
@@ -94,11 +100,11 @@ impl FolderService {
         });
         let file = file.map_err(PathError::when("open", &path))?;
         let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
-        Ok((file, path, length))
+        Ok(OpenObject { file, path, length })
     }
 
     fn read_now(&self, key: &str, range: Range<u64>) -> Result<StoredObject, FolderError> {
-        let (file, path, length) = self.open(key)?;
+        let OpenObject { file, path, length } = self.open(key)?;
         match range.end.checked_sub(length).filter(|lacking| *lacking > 0) {
             Some(lacking) => Err(FolderError::Short(lacking)),
             None => self.read_range(file, &path, range),
@@ -121,7 +127,7 @@ impl FolderService {
 
     fn read_whole_now(&self, key: &str, most: u64) -> Result<StoredObject, FolderError> {
         // Another client may replace the file between two calls of `open`.
-        let (file, path, length) = self.open(key)?;
+        let OpenObject { file, path, length } = self.open(key)?;
         if length > most {
             return Err(FolderError::TooLong(most));
         }
@@ -131,7 +137,7 @@ impl FolderService {
 
     /// Returns the version of an object of any length.
     fn version_now(&self, key: &str) -> Result<Option<ObjectVersion>, FolderError> {
-        let (file, path, _) = match self.open(key) {
+        let OpenObject { file, path, .. } = match self.open(key) {
             Err(FolderError::Disk(error)) if is_nothing(&error.source) => return Ok(None),
             opened => opened?,
         };
@@ -326,7 +332,8 @@ impl FolderService {
 
     fn run<T: Send + 'static>(
         &self,
-        (operation, kind): (&'static str, RequestKind),
+        operation: &'static str,
+        kind: RequestKind,
         key: &str,
         work: impl FnOnce(&Self, &str) -> Result<T, FolderError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, ServiceError>> {
@@ -348,7 +355,7 @@ impl Service for FolderService {
         key: &'a str,
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.run(("read", RequestKind::Get), key, move |folder, key| folder.read_now(key, range))
+        self.run("read", RequestKind::Get, key, move |folder, key| folder.read_now(key, range))
     }
 
     fn read_whole<'a>(
@@ -356,9 +363,7 @@ impl Service for FolderService {
         key: &'a str,
         most: u64,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.run(("read", RequestKind::Get), key, move |folder, key| {
-            folder.read_whole_now(key, most)
-        })
+        self.run("read", RequestKind::Get, key, move |folder, key| folder.read_whole_now(key, most))
     }
 
     fn write<'a>(
@@ -367,7 +372,7 @@ impl Service for FolderService {
         bytes: Bytes,
         when: WriteCondition,
     ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
-        self.run(("write", RequestKind::Put), key, move |folder, key| {
+        self.run("write", RequestKind::Put, key, move |folder, key| {
             folder.write_now(key, &bytes, &when).map(Some)
         })
     }
@@ -379,7 +384,7 @@ impl Service for FolderService {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         let path = path.to_owned();
-        self.run(("write", RequestKind::Put), key, move |folder, key| {
+        self.run("write", RequestKind::Put, key, move |folder, key| {
             folder.copy_now(key, &path, length)
         })
     }
@@ -388,7 +393,7 @@ impl Service for FolderService {
         &'a self,
         prefix: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
-        self.run(("list", RequestKind::List), prefix, |folder, prefix| folder.list_now(prefix))
+        self.run("list", RequestKind::List, prefix, |folder, prefix| folder.list_now(prefix))
     }
 
     fn list_some<'a>(
@@ -396,7 +401,7 @@ impl Service for FolderService {
         prefix: &'a str,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
-        self.run(("list", RequestKind::List), prefix, move |folder, prefix| {
+        self.run("list", RequestKind::List, prefix, move |folder, prefix| {
             let mut found = folder.peek_now(prefix)?;
             found.truncate(most);
             Ok(found)
@@ -404,7 +409,7 @@ impl Service for FolderService {
     }
 
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
-        self.run(("stat", RequestKind::Head), key, |folder, key| {
+        self.run("stat", RequestKind::Head, key, |folder, key| {
             let path = folder.root.join(key);
             match fs_err::metadata(&path) {
                 Ok(meta) => Ok(Some(meta.len())),
@@ -415,7 +420,7 @@ impl Service for FolderService {
     }
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        self.run(("remove", RequestKind::Delete), key, |folder, key| {
+        self.run("remove", RequestKind::Delete, key, |folder, key| {
             Ok(folder.disk()?.remove(&folder.root.join(key))?)
         })
     }

@@ -99,20 +99,16 @@ const PIECE_BYTES: usize = 1 << 20;
 impl LocalStore {
     /// Creates a service for the store in `dir`. The logs of moved refs name `who`.
     pub fn new(dir: PathBuf, who: &str, traffic: Arc<Traffic>) -> Self {
-        Self::with_lock(dir, (who, true), traffic)
+        Self::with_lock(dir, who, true, traffic)
     }
 
     /// Creates a service that only reads the store in `dir`, and creates no lock file there.
     /// Without a lock file, another process may merge packs away during a read.
     pub fn unwritten(dir: PathBuf, traffic: Arc<Traffic>) -> Self {
-        Self::with_lock(dir, ("unknown", false), traffic)
+        Self::with_lock(dir, "unknown", false, traffic)
     }
 
-    fn with_lock(
-        dir: PathBuf,
-        (who, may_create_lock): (&str, bool),
-        traffic: Arc<Traffic>,
-    ) -> Self {
+    fn with_lock(dir: PathBuf, who: &str, may_create_lock: bool, traffic: Arc<Traffic>) -> Self {
         let folder = FolderService::new(dir.clone(), Arc::clone(&traffic));
         let inner = LocalStoreInner {
             dir,
@@ -144,7 +140,8 @@ impl LocalStore {
 
     fn run<T: Send + 'static>(
         &self,
-        (operation, kind): (&'static str, RequestKind),
+        operation: &'static str,
+        kind: RequestKind,
         key: &str,
         work: impl FnOnce(&LocalStoreInner, &str) -> Result<T, ServiceError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, ServiceError>> {
@@ -172,11 +169,11 @@ impl LocalStore {
         when: WriteCondition,
     ) -> BoxFuture<'static, Result<Option<ObjectVersion>, ServiceError>> {
         let traffic = Arc::clone(&self.traffic);
-        self.run(("write", RequestKind::Put), key, move |inner, key| {
+        self.run("write", RequestKind::Put, key, move |inner, key| {
             let target = inner.target()?;
-            let to_service_error = |error: StagedError| of_staged(("write", key), &target, &error);
+            let to_service_error = |error: StagedError| of_staged("write", key, &target, &error);
             let version = if is_public_ref(key) {
-                inner.move_ref(&target, key, (&bytes, &when)).map(Some)?
+                inner.move_ref(&target, key, &bytes, &when).map(Some)?
             } else if let Some(id) = pack_of(key) {
                 target.receive(id, iter::once(Ok(&bytes))).map_err(to_service_error)?;
                 None
@@ -185,7 +182,7 @@ impl LocalStore {
                 None
             } else if key == HEAD && when == WriteCondition::Always {
                 let mended = Repo::mend(&inner.dir, &Disk::default(), target.repo.config());
-                mended.map_err(|error| of_error(("write", key), error.kind(), &error))?;
+                mended.map_err(|error| of_error("write", key, error.kind(), &error))?;
                 None
             } else {
                 return Err(unknown("write", key));
@@ -238,9 +235,9 @@ impl LocalStoreInner {
         if let Some(target) = &*opened {
             return Ok(Arc::clone(target));
         }
-        let asked = ("write to the store", "");
+        let (operation, key) = ("write to the store", "");
         let repo = Repo::open_without_head(&self.dir, Disk::default(), &Silent);
-        let repo = repo.map_err(|error| of_error(asked, error.kind(), &error))?;
+        let repo = repo.map_err(|error| of_error(operation, key, error.kind(), &error))?;
         repo.store().sweep();
         let staged = StagingArea::new(repo.store());
         let target = Arc::new(OpenStore { staged, repo, origin: self.origin() });
@@ -248,7 +245,7 @@ impl LocalStoreInner {
         match target.staged.resume_publication(&target.repo) {
             // Staged packs with errors were never visible to clients, so drop them.
             Err(error) if !error.is_client_error() => {
-                return Err(of_staged(asked, &target, &error));
+                return Err(of_staged(operation, key, &target, &error));
             }
             _ => {}
         }
@@ -261,7 +258,8 @@ impl LocalStoreInner {
         &self,
         target: &OpenStore,
         key: &str,
-        (bytes, when): (&[u8], &WriteCondition),
+        bytes: &[u8],
+        when: &WriteCondition,
     ) -> Result<ObjectVersion, ServiceError> {
         let refused = |why: String| ServiceError::new("write", key, FailureReason::Refused, why);
         let name = RefName::parse_full(key).ok_or_else(|| unknown("write", key))?;
@@ -270,7 +268,7 @@ impl LocalStoreInner {
         match text.commit {
             Some(id) => {
                 let whole = target.staged.check_commit_complete(&target.repo, &id);
-                whole.map_err(|error| of_staged(("write", key), target, &error))?;
+                whole.map_err(|error| of_staged("write", key, target, &error))?;
             }
             // The same check as for `snap branch --delete`.
             None if target.repo.project().is_some() => match refs.head() {
@@ -300,12 +298,12 @@ impl LocalStoreInner {
         };
         let change = RefLogMessage { time: Time::now(), who: &self.who, reason: "push" };
         let moved = refs.swap(&name, must, text.commit, &change);
-        let moved = moved.map_err(|error| of_ref(("write", key), &error))?;
+        let moved = moved.map_err(|error| of_ref("write", key, &error))?;
         // A clone of a bare store starts with the first pushed branch. In a project, the user has
         // chosen the branch.
         if text.commit.is_some() && target.repo.project().is_none() {
             let begun = refs.begin_head(&name, &change);
-            begun.map_err(|error| of_ref(("write", key), &error))?;
+            begun.map_err(|error| of_ref("write", key, &error))?;
         }
         Ok(version_of(&moved))
     }
@@ -313,14 +311,14 @@ impl LocalStoreInner {
     /// Returns the packs that are complete and undamaged, and during a push the staged ones.
     fn list_packs(&self, listed: Vec<ListedObject>) -> Result<Vec<ListedObject>, ServiceError> {
         let store = Store::open_read_only(&self.dir, Disk::default().in_store(&self.dir));
-        let store = store.map_err(|error| of_store(("list", OBJECTS), &error))?;
+        let store = store.map_err(|error| of_store("list", OBJECTS, &error))?;
         let is_sound =
             |object: &ListedObject| pack_of(&object.key).is_none_or(|id| !store.is_damaged(&id));
         let mut listed: Vec<ListedObject> = listed.into_iter().filter(is_sound).collect();
         let target = self.target.lock().clone();
         if let Some(target) = target {
             let waiting = target.staged.list();
-            let waiting = waiting.map_err(|error| of_staged(("list", OBJECTS), &target, &error))?;
+            let waiting = waiting.map_err(|error| of_staged("list", OBJECTS, &target, &error))?;
             let waiting = waiting.into_iter();
             listed.extend(
                 waiting
@@ -332,7 +330,7 @@ impl LocalStoreInner {
 
     /// Lists one index file for each pack that is complete and undamaged.
     fn list_index(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
-        let failed = |error: &StoreError| of_store(("list", prefix), error);
+        let failed = |error: &StoreError| of_store("list", prefix, error);
         let store = Store::open_read_only(&self.dir, Disk::default().in_store(&self.dir));
         let store = store.map_err(|error| failed(&error))?;
         if self.may_create_lock || self.dir.join("compact.lock").exists() {
@@ -368,7 +366,7 @@ impl LocalStoreInner {
         if !has_any {
             return Ok(None);
         }
-        let failed = |error: &StoreError| of_store(("list", OBJECTS), error);
+        let failed = |error: &StoreError| of_store("list", OBJECTS, error);
         let store = Store::open_read_only(&self.dir, Disk::default().in_store(&self.dir));
         let store = store.map_err(|error| failed(&error))?;
         let partial = store.partial_packs();
@@ -430,7 +428,7 @@ impl LocalStoreInner {
         let name = key.strip_prefix(INDEX).unwrap_or_default();
         let id = self.files.lock().get(name).copied();
         let bytes = self.outlines(&id.ok_or_else(missing)?);
-        let bytes = bytes.map_err(|error| of_store(("read", key), &error))?;
+        let bytes = bytes.map_err(|error| of_store("read", key, &error))?;
         match bytes.len() as u64 > most {
             true => Err(too_long(key, most)),
             false => Ok(StoredObject { bytes: bytes.into(), version: None }),
@@ -441,7 +439,7 @@ impl LocalStoreInner {
     fn damage(&self, key: &str) -> Result<Option<Damage>, ServiceError> {
         let name = RefName::parse_full(key).ok_or_else(|| unknown("read", key))?;
         let damage = Refs::new(&self.dir, Disk::default()).damage(&name);
-        damage.map_err(|error| of_ref(("read", key), &error))
+        damage.map_err(|error| of_ref("read", key, &error))
     }
 
     /// Returns the branch that a clone starts with.
@@ -469,17 +467,15 @@ impl LocalStoreInner {
     }
 }
 
-/// The operation and the key, for errors.
-type FailedOperation<'a> = (&'static str, &'a str);
-
-fn of_store(asked: FailedOperation<'_>, error: &StoreError) -> ServiceError {
-    of_error(asked, error.kind(), error)
+fn of_store(operation: &'static str, key: &str, error: &StoreError) -> ServiceError {
+    of_error(operation, key, error.kind(), error)
 }
 
 /// Converts an error of the store. Its message includes the causes, because a service error is
 /// one line.
 fn of_error(
-    (operation, key): FailedOperation<'_>,
+    operation: &'static str,
+    key: &str,
     kind: ErrorKind,
     error: &(dyn Error + 'static),
 ) -> ServiceError {
@@ -510,11 +506,15 @@ fn one_line(error: &(dyn Error + 'static)) -> String {
 }
 
 /// Converts an error of the staging area.
-fn of_staged(asked: FailedOperation<'_>, target: &OpenStore, error: &StagedError) -> ServiceError {
-    let (operation, key) = asked;
+fn of_staged(
+    operation: &'static str,
+    key: &str,
+    target: &OpenStore,
+    error: &StagedError,
+) -> ServiceError {
     let refused = |why| ServiceError::new(operation, key, FailureReason::Refused, why);
     match error {
-        StagedError::Ref(error) => of_ref(asked, error),
+        StagedError::Ref(error) => of_ref(operation, key, error),
         StagedError::Accept(AcceptError::Incomplete(_)) if target.repo.store().has_partial() => {
             let why =
                 "the remote store is a partial clone and lacks objects that this push refers to";
@@ -524,13 +524,12 @@ fn of_staged(asked: FailedOperation<'_>, target: &OpenStore, error: &StagedError
                 .with_detail(FailureDetail::PartialClone)
         }
         error if error.is_client_error() => refused(one_line(error)),
-        error => of_error(asked, error.kind(), error),
+        error => of_error(operation, key, error.kind(), error),
     }
 }
 
 /// Converts an error of moving a ref.
-fn of_ref(asked: FailedOperation<'_>, error: &RefError) -> ServiceError {
-    let (operation, key) = asked;
+fn of_ref(operation: &'static str, key: &str, error: &RefError) -> ServiceError {
     let what = match error {
         RefError::Exists { .. } | RefError::Moved { .. } => FailureReason::Conflict,
         RefError::NameConflict { name, other } => match RefName::new(name.kind(), other) {
@@ -538,7 +537,7 @@ fn of_ref(asked: FailedOperation<'_>, error: &RefError) -> ServiceError {
             Err(_) => FailureReason::Refused,
         },
         RefError::Newer { .. } | RefError::Lost { .. } => FailureReason::Refused,
-        error => return of_error(asked, error.kind(), error),
+        error => return of_error(operation, key, error.kind(), error),
     };
     ServiceError::new(operation, key, what, error.to_string())
 }
@@ -603,11 +602,12 @@ impl Service for LocalStore {
         key: &'a str,
         most: u64,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        let asked = ("read", RequestKind::Get);
         match key {
-            HEAD => self.run(asked, key, |inner, _| inner.read_head()),
+            HEAD => self.run("read", RequestKind::Get, key, |inner, _| inner.read_head()),
             key if key.starts_with(INDEX) => {
-                self.run(asked, key, move |inner, key| inner.read_index(key, most))
+                self.run("read", RequestKind::Get, key, move |inner, key| {
+                    inner.read_index(key, most)
+                })
             }
             key if is_public_ref(key) => Box::pin(async move {
                 let read = self.folder.read_whole(key, most).await;
@@ -616,9 +616,10 @@ impl Service for LocalStore {
                     Err(error) if error.reason.kind() == ErrorKind::Damaged => None,
                     Err(_) => return read,
                 };
+                let damage = || self.run("read", RequestKind::Get, key, LocalStoreInner::damage);
                 match text {
                     Some(text) => Ok(StoredObject { version: Some(version_of(&text)), ..read? }),
-                    None => match self.run(asked, key, LocalStoreInner::damage).await? {
+                    None => match damage().await? {
                         Some(damage) => Ok(damaged(&damage)),
                         // Another process has just rewritten the ref.
                         None => Err(ServiceError::new(
@@ -650,13 +651,13 @@ impl Service for LocalStore {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         let (path, traffic) = (path.to_owned(), Arc::clone(&self.traffic));
-        self.run(("write", RequestKind::Put), key, move |inner, key| {
+        self.run("write", RequestKind::Put, key, move |inner, key| {
             let id = pack_of(key).ok_or_else(|| unknown("write", key))?;
             let target = inner.target()?;
             let received = pieces(&path, length)
                 .map_err(StagedError::from)
                 .and_then(|pieces| target.receive(id, pieces));
-            received.map_err(|error| of_staged(("write", key), &target, &error))?;
+            received.map_err(|error| of_staged("write", key, &target, &error))?;
             traffic.sent(length);
             Ok(())
         })
@@ -667,7 +668,7 @@ impl Service for LocalStore {
         prefix: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         match prefix {
-            INDEX => self.run(("list", RequestKind::List), prefix, LocalStoreInner::list_index),
+            INDEX => self.run("list", RequestKind::List, prefix, LocalStoreInner::list_index),
             REFS => Box::pin(async move {
                 let mut listed = self.folder.list(prefix).await?;
                 listed.retain(|object| is_public_ref(&object.key));

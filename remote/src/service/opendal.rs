@@ -140,12 +140,13 @@ impl OpendalService {
     /// write failed.
     async fn finish_write(
         &self,
-        (aside, key): (&str, &str),
+        aside: &str,
+        key: &str,
         length: u64,
         written: Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
         let result = match written {
-            Ok(()) => self.rename((aside, key), length).await,
+            Ok(()) => self.rename(aside, key, length).await,
             Err(error) => Err(error),
         };
         let Err(error) = result else { return Ok(()) };
@@ -163,7 +164,7 @@ impl OpendalService {
     /// Renames a temporary object of this length, then looks up the result: a server may answer
     /// with 201 or 204 although it did nothing, and a proxy with 200 for any request. The writer of
     /// a ref reads the ref back itself.
-    async fn rename(&self, (aside, key): (&str, &str), length: u64) -> Result<(), ServiceError> {
+    async fn rename(&self, aside: &str, key: &str, length: u64) -> Result<(), ServiceError> {
         let (result, reply) =
             HttpReply::of(self.operator.rename(&self.path(aside), &self.path(key))).await;
         result.map_err(|error| {
@@ -224,7 +225,7 @@ impl OpendalService {
     ) -> Result<blake3::Hash, ServiceError> {
         let to = self.path(key);
         let write = self.operator.write(&to, Bytes::new());
-        let write = with_hashed_file((path.to_owned(), 0..length), write);
+        let write = with_hashed_file(path.to_owned(), 0..length, write);
         let ((result, hash), reply) = HttpReply::of(write).await;
         let metadata = result.map_err(|error| self.write_error(key, &error, &reply))?;
         self.confirm(key, length, &metadata).await?;
@@ -338,7 +339,7 @@ impl Service for OpendalService {
             let length = bytes.len() as u64;
             let written = self.write_now(&aside, bytes, options).await;
             let written = written.map(drop).map_err(|error| of_key(error, key));
-            self.finish_write((&aside, key), length, written).await.map(|()| None)
+            self.finish_write(&aside, key, length, written).await.map(|()| None)
         })
     }
 
@@ -398,7 +399,7 @@ impl Service for OpendalService {
             let written = self.write_file_now(&aside, path, length).await;
             let written = written.map_err(|error| of_key(error, key));
             let written = written.and_then(|hash| check_hash(key, hash));
-            self.finish_write((&aside, key), length, written).await
+            self.finish_write(&aside, key, length, written).await
         })
     }
 
@@ -411,7 +412,7 @@ impl Service for OpendalService {
         if !self.operator.info().capability().write_can_multi {
             return None;
         }
-        Some(Box::new(OpendalUpload::begin(&self.operator, (key, &self.path(key)), note)?))
+        Some(Box::new(OpendalUpload::begin(&self.operator, key, &self.path(key), note)?))
     }
 
     fn abort_upload<'a>(
@@ -419,7 +420,7 @@ impl Service for OpendalService {
         key: &'a str,
         id: &'a str,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
-        Box::pin(async move { parts::abort(&self.operator, (key, &self.path(key)), id).await })
+        Box::pin(async move { parts::abort(&self.operator, key, &self.path(key), id).await })
     }
 
     fn list_some<'a>(

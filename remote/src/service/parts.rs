@@ -37,20 +37,22 @@ impl OpendalUpload {
     /// in `note`. Returns `None` if the service has no multipart uploads. Sends no request yet.
     pub(super) fn begin(
         operator: &Operator,
-        (key, path): (&str, &str),
+        key: &str,
+        path: &str,
         note: Arc<UploadNote>,
     ) -> Option<Self> {
         if !operator.info().capability().write_can_multi {
             return None;
         }
         let inner = operator.context().http_transport().clone();
-        Self::over(UploadIdRecorder { inner, note }, operator, (key, path), PARTS_AT_ONCE)
+        Self::over(UploadIdRecorder { inner, note }, operator, key, path, PARTS_AT_ONCE)
     }
 
     fn over(
         transport: impl HttpTransport,
         operator: &Operator,
-        (key, path): (&str, &str),
+        key: &str,
+        path: &str,
         concurrent: usize,
     ) -> Option<Self> {
         let options = options::WriteOptions { concurrent, ..Default::default() };
@@ -85,18 +87,19 @@ impl MultipartUpload for OpendalUpload {
     }
 }
 
-/// Aborts an upload that another process began.
+/// Aborts an upload of the object `key` to `path` that another process began.
 ///
 /// # Errors
 /// [`ServiceError`]; [`FailureReason::NotFound`](super::FailureReason) if the upload does not exist.
 pub(super) async fn abort(
     operator: &Operator,
-    at: (&str, &str),
+    key: &str,
+    path: &str,
     id: &str,
 ) -> Result<(), ServiceError> {
     let inner = operator.context().http_transport().clone();
     let begun = UploadStartStub { inner, id: id.to_owned() };
-    let Some(mut parts) = OpendalUpload::over(begun, operator, at, 1) else { return Ok(()) };
+    let Some(mut parts) = OpendalUpload::over(begun, operator, key, path, 1) else { return Ok(()) };
     // The writer holds the first part back until it gets a second one.
     for _ in 0..2 {
         parts.send_part(Bytes::from_static(b"-")).await?;

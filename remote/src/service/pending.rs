@@ -56,7 +56,8 @@ impl PendingRequests {
 
     pub(super) fn begin(
         &self,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         location: &str,
         patience: Duration,
     ) -> PendingGuard<'_> {

@@ -9,6 +9,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
+use super::client::TransferLimits;
+
 /// Maximum and minimum length of a piece under a limit, in bytes.
 const PIECE_BYTES: (u64, u64) = (64 << 10, 1 << 10);
 
@@ -71,9 +73,8 @@ pub(super) struct BandwidthLimits {
 }
 
 impl BandwidthLimits {
-    /// Creates a limit for each direction; `None` means no limit.
-    pub(super) fn new((up, down): (Option<u64>, Option<u64>)) -> Self {
-        Self { up: RateLimit::new(up), down: RateLimit::new(down) }
+    pub(super) fn new(limits: &TransferLimits) -> Self {
+        Self { up: RateLimit::new(limits.upload), down: RateLimit::new(limits.download) }
     }
 
     /// Returns the lower of the two limits.
@@ -114,7 +115,10 @@ mod tests {
     #[tokio::test]
     async fn bandwidth_limits_apply_per_client() {
         let piece = || BandwidthLimits::now().and_then(|pace| pace.up.piece());
-        let of = |up| Some(Arc::new(BandwidthLimits::new((up, None))));
+        let of = |upload| {
+            let limits = TransferLimits { upload, download: None };
+            Some(Arc::new(BandwidthLimits::new(&limits)))
+        };
         assert_eq!(
             BandwidthLimits::during(of(Some(1 << 30)), async { piece() }).await,
             Some(64 << 10)

@@ -110,9 +110,6 @@ impl From<ServiceError> for ErrorReply {
     }
 }
 
-/// The operation and the key, for errors.
-type RequestContext<'a> = (&'static str, &'a str);
-
 #[derive(Deserialize)]
 struct HeadBody {
     head: String,
@@ -198,21 +195,25 @@ impl SnapServer {
     /// to a [`ServiceError`].
     async fn send(
         &self,
-        request: (Builder, Bytes),
+        request: Builder,
+        body: Bytes,
         most: u64,
-        asked: RequestContext<'_>,
+        operation: &'static str,
+        key: &str,
     ) -> Result<ServerReply, ServiceError> {
-        self.send_keeping_etag(request, most, asked).await.map_err(|refusal| refusal.error)
+        let sent = self.send_keeping_etag(request, body, most, operation, key).await;
+        sent.map_err(|refusal| refusal.error)
     }
 
     /// Sends a request like [`Self::send`], but keeps the ETag of an error response.
     async fn send_keeping_etag(
         &self,
-        (request, body): (Builder, Bytes),
+        request: Builder,
+        body: Bytes,
         most: u64,
-        asked: RequestContext<'_>,
+        operation: &'static str,
+        key: &str,
     ) -> Result<ServerReply, ErrorReply> {
-        let (operation, key) = asked;
         let request = request.body(Buffer::from(body)).map_err(|error| {
             ServiceError::new(operation, key, FailureReason::Other, error.to_string())
         })?;
@@ -251,19 +252,20 @@ impl SnapServer {
         &self,
         path: &str,
         most: u64,
-        asked: RequestContext<'_>,
+        operation: &'static str,
+        key: &str,
     ) -> Result<Bytes, ServiceError> {
-        let request = (self.request(Method::GET, path), Bytes::new());
-        self.send(request, most, asked).await.map(|answer| answer.bytes)
+        let request = self.request(Method::GET, path);
+        self.send(request, Bytes::new(), most, operation, key).await.map(|answer| answer.bytes)
     }
 
     async fn json<T: for<'de> Deserialize<'de>>(
         &self,
         path: &str,
-        asked: RequestContext<'_>,
+        operation: &'static str,
+        key: &str,
     ) -> Result<T, ServiceError> {
-        let bytes = self.get(path, limits::REPLY_BYTES, asked).await?;
-        let (operation, key) = asked;
+        let bytes = self.get(path, limits::REPLY_BYTES, operation, key).await?;
         serde_json::from_slice(&bytes).map_err(|error| {
             ServiceError::new(operation, key, FailureReason::Other, error.to_string())
         })
@@ -275,7 +277,7 @@ impl SnapServer {
         let last = range.end.saturating_sub(1);
         let request = self.request(Method::GET, &format!("packs/{id}"));
         let request = request.header(header::RANGE, format!("bytes={}-{last}", range.start));
-        let answer = self.send((request, Bytes::new()), wanted, ("read", key)).await?;
+        let answer = self.send(request, Bytes::new(), wanted, "read", key).await?;
         if answer.bytes.len() as u64 != wanted {
             let why = format!("received {} of {wanted} B", answer.bytes.len());
             return Err(ServiceError::new("read", key, FailureReason::Short, why));
@@ -284,18 +286,19 @@ impl SnapServer {
     }
 
     async fn read_key(&self, key: &str, most: u64) -> Result<StoredObject, ServiceError> {
-        let asked = ("read", key);
         let plain = |bytes: Bytes| StoredObject { bytes, version: None };
         if key == CONFIG {
-            return self.get(CONFIG_PATH, most, asked).await.map(plain);
+            return self.get(CONFIG_PATH, most, "read", key).await.map(plain);
         }
         if key == HEAD {
-            let HeadBody { head } = self.json(HEAD_PATH, asked).await?;
+            let HeadBody { head } = self.json(HEAD_PATH, "read", key).await?;
             return Ok(plain(format!("ref: {head}\n").into()));
         }
         if key.starts_with(REFS) {
-            let request = (self.request(Method::GET, key), Bytes::new());
-            let answer = match self.send_keeping_etag(request, limits::REPLY_BYTES, asked).await {
+            let request = self.request(Method::GET, key);
+            let asking =
+                self.send_keeping_etag(request, Bytes::new(), limits::REPLY_BYTES, "read", key);
+            let answer = match asking.await {
                 // The server does not send the damaged bytes. The ETag identifies them, and does
                 // not decode as a ref.
                 Err(ErrorReply { error, etag: Some(etag) })
@@ -318,8 +321,8 @@ impl SnapServer {
             return Ok(StoredObject { bytes: format!("{commit}\n").into(), version });
         }
         match (key.strip_prefix(OBJECTS), key.starts_with(INDEX)) {
-            (Some(id), _) => self.get(&format!("packs/{id}"), most, asked).await.map(plain),
-            (None, true) => self.get(key, most, asked).await.map(plain),
+            (Some(id), _) => self.get(&format!("packs/{id}"), most, "read", key).await.map(plain),
+            (None, true) => self.get(key, most, "read", key).await.map(plain),
             (None, false) => {
                 Err(ServiceError::new("read", key, FailureReason::NotFound, String::new()))
             }
@@ -344,8 +347,8 @@ impl SnapServer {
             if when == WriteCondition::Absent {
                 return Ok(None);
             }
-            let request = (self.request(Method::POST, HEAD_PATH), Bytes::new());
-            self.send(request, limits::REPLY_BYTES, ("write", key)).await?;
+            let request = self.request(Method::POST, HEAD_PATH);
+            self.send(request, Bytes::new(), limits::REPLY_BYTES, "write", key).await?;
             return Ok(None);
         } else if is_ref {
             self.move_ref(key, &bytes)?
@@ -363,7 +366,7 @@ impl SnapServer {
                 request.header(header::IF_MATCH, etag.unwrap_or_default())
             }
         };
-        let answer = self.send((request, body), limits::REPLY_BYTES, ("write", key)).await?;
+        let answer = self.send(request, body, limits::REPLY_BYTES, "write", key).await?;
         let etag = moved_to.and_then(|id| answer.etag_of(id));
         Ok(etag.map(|etag| ObjectVersion { etag: Some(etag), generation: None }))
     }
@@ -387,9 +390,9 @@ impl SnapServer {
             files.into_iter().map(listed).collect()
         };
         let listed = match prefix {
-            INDEX => self.json("index", ("list", prefix)).await.map(of),
-            OBJECTS => self.json("packs", ("list", prefix)).await.map(of),
-            REFS => self.json("refs", ("list", prefix)).await.map(|RefsBody { refs, damaged }| {
+            INDEX => self.json("index", "list", prefix).await.map(of),
+            OBJECTS => self.json("packs", "list", prefix).await.map(of),
+            REFS => self.json("refs", "list", prefix).await.map(|RefsBody { refs, damaged }| {
                 let names = refs.into_iter().map(|NamedRefBody { name, .. }| name).chain(damaged);
                 names.map(|name| ListedObject { key: name, bytes: 0 }).collect()
             }),
@@ -453,7 +456,7 @@ impl Service for SnapServer {
             let length = match key.strip_prefix(OBJECTS) {
                 Some(id) => {
                     let request = self.request(Method::HEAD, &format!("packs/{id}"));
-                    let answer = self.send((request, Bytes::new()), 0, ("stat", key)).await;
+                    let answer = self.send(request, Bytes::new(), 0, "stat", key).await;
                     answer.map(|answer| {
                         let length = answer.headers.get(header::CONTENT_LENGTH);
                         length.and_then(|text| text.to_str().ok()?.parse().ok()).unwrap_or(0)
@@ -491,9 +494,9 @@ impl Service for SnapServer {
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             let Some(id) = key.strip_prefix(OBJECTS) else { return Err(unknown("write", key)) };
-            let request = (self.request(Method::PUT, &format!("packs/{id}")), Bytes::new());
-            let ask = self.send(request, limits::REPLY_BYTES, ("write", key));
-            with_file((path.to_owned(), 0..length), ask).await.map(drop)
+            let request = self.request(Method::PUT, &format!("packs/{id}"));
+            let ask = self.send(request, Bytes::new(), limits::REPLY_BYTES, "write", key);
+            with_file(path.to_owned(), 0..length, ask).await.map(drop)
         })
     }
 
@@ -516,7 +519,7 @@ impl Service for SnapServer {
 
     fn list_refs(&self) -> BoxFuture<'_, Result<Option<ListedRefs>, ServiceError>> {
         Box::pin(async {
-            match self.json("refs", ("list", REFS)).await {
+            match self.json("refs", "list", REFS).await {
                 Ok(RefsBody { refs, damaged }) => {
                     let standing = |NamedRefBody { name, commit }| match commit.parse() {
                         Ok(commit) => Ok((name, commit)),
@@ -548,11 +551,10 @@ impl Service for SnapServer {
 
     fn stores(&self, _levels: usize) -> BoxFuture<'_, Result<Vec<String>, ServiceError>> {
         Box::pin(async {
-            let asked = ("list", "");
             let all = self.base.rfind('/').map_or(&*self.base, |end| &self.base[..end]);
             let request = Request::builder().method(Method::GET).uri(all);
-            let answer =
-                self.send((self.with_token(request), Bytes::new()), limits::REPLY_BYTES, asked);
+            let request = self.with_token(request);
+            let answer = self.send(request, Bytes::new(), limits::REPLY_BYTES, "list", "");
             let RepositoriesBody { repositories } = serde_json::from_slice(&answer.await?.bytes)
                 .map_err(|error| {
                     ServiceError::new("list", "", FailureReason::Other, error.to_string())

@@ -172,15 +172,17 @@ fn read(reply: &Mutex<HttpReply>) -> HttpReply {
 /// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a single
 /// unsigned request.
 pub(super) async fn with_file<T>(
-    file: (PathBuf, Range<u64>),
+    path: PathBuf,
+    range: Range<u64>,
     attempt: impl Future<Output = T>,
 ) -> T {
-    with_hashed_file(file, attempt).await.0
+    with_hashed_file(path, range, attempt).await.0
 }
 
 /// Sends a file like [`with_file`], and returns the hash of the bytes that the last request sent.
 pub(super) async fn with_hashed_file<T>(
-    (path, range): (PathBuf, Range<u64>),
+    path: PathBuf,
+    range: Range<u64>,
     attempt: impl Future<Output = T>,
 ) -> (T, blake3::Hash) {
     let sent = Arc::default();
@@ -231,8 +233,11 @@ pub struct Transport {
 /// A body as a stream of OpenDAL.
 type PieceStream = Box<dyn Stream<Item = opendal::Result<Buffer>> + Send + Sync + Unpin>;
 
-/// The rate limits of a body, and the counters of its pieces.
-type BodyMeter = (Option<Arc<BandwidthLimits>>, Arc<Traffic>);
+/// Limits the rate of a body, and counts its pieces.
+struct BodyMeter {
+    pace: Option<Arc<BandwidthLimits>>,
+    traffic: Arc<Traffic>,
+}
 
 /// A body to send piece by piece.
 struct OutgoingBody {
@@ -366,7 +371,7 @@ impl Transport {
             let first = http::HeaderValue::from_static("100-continue");
             request.headers_mut().insert(http::header::EXPECT, first);
         }
-        let mut fetch = pin!(self.fetch_pieces(request, (pieces, length)));
+        let mut fetch = pin!(self.fetch_pieces(request, pieces, length));
         loop {
             let until = || moved.last() + self.silence + DRAIN;
             match timeout_at(until(), &mut fetch).await {
@@ -381,7 +386,8 @@ impl Transport {
     async fn fetch_pieces(
         &self,
         request: Request<Buffer>,
-        (pieces, length): (BoxStream<'static, std::io::Result<Bytes>>, u64),
+        pieces: BoxStream<'static, std::io::Result<Bytes>>,
+        length: u64,
     ) -> opendal::Result<Response<HttpBody>> {
         let unsent = |error: reqwest::Error| {
             Error::new(ErrorKind::Unexpected, "send http request")
@@ -421,22 +427,22 @@ fn silence(patience: Duration) -> Error {
 }
 
 /// Applies the rate limit and the timeout for silence to an incoming body.
-fn incoming(body: HttpBody, (pace, traffic): BodyMeter, patience: Duration) -> HttpBody {
+fn incoming(body: HttpBody, meter: BodyMeter, patience: Duration) -> HttpBody {
     body.map_inner(|pieces| {
-        let next = move |(mut pieces, (pace, traffic)): (PieceStream, BodyMeter)| async move {
+        let next = move |(mut pieces, meter): (PieceStream, BodyMeter)| async move {
             let piece: opendal::Result<Buffer> = match timeout(patience, pieces.next()).await {
                 Ok(piece) => piece?,
                 Err(_) => Err(silence(patience)),
             };
             if let Ok(bytes) = &piece {
-                traffic.moved(bytes.len() as u64);
-                if let Some(pace) = &pace {
+                meter.traffic.moved(bytes.len() as u64);
+                if let Some(pace) = &meter.pace {
                     pace.down.take(bytes.len() as u64).await;
                 }
             }
-            Some((piece, (pieces, (pace, traffic))))
+            Some((piece, (pieces, meter)))
         };
-        Box::new(Box::pin(stream::unfold((pieces, (pace, traffic)), next)))
+        Box::new(Box::pin(stream::unfold((pieces, meter), next)))
     })
 }
 
@@ -522,7 +528,9 @@ impl HttpTransport for Transport {
             return Err(HttpReply::too_long(most));
         }
         let traffic = Arc::clone(&self.traffic);
-        Ok(response.map(|body| incoming(limit_body(body, most), (pace, traffic), self.silence)))
+        Ok(response.map(|body| {
+            incoming(limit_body(body, most), BodyMeter { pace, traffic }, self.silence)
+        }))
     }
 }
 

@@ -63,14 +63,15 @@ pub trait ResumableUpload: Send + Sync {
         length: u64,
     ) -> BoxFuture<'a, Result<UploadedBytes, ServiceError>>;
 
-    /// Sends the rest of a file from offset `at` on.
+    /// Sends the rest of a file of this length from offset `at` on.
     ///
     /// # Errors
     /// [`ServiceError`]; a temporary one if the upload does not end at `at`.
     fn write_rest<'a>(
         &'a self,
         key: &'a str,
-        file: (&'a Path, u64),
+        path: &'a Path,
+        length: u64,
         at: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>>;
 }

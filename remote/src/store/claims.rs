@@ -93,7 +93,8 @@ impl RemoteStore {
         &self,
         name: &RefName,
         expected: &RefSlot,
-        (new, observer): (Option<CommitId>, &dyn Observer),
+        new: Option<CommitId>,
+        observer: &dyn Observer,
     ) -> Result<(), RemoteError> {
         let claims = format!("claims/{}/{}/", name.kind().folder(), name.short());
         let (began, mut pause) = (BootInstant::now(), PAUSES.0);
@@ -115,7 +116,7 @@ impl RemoteStore {
             let others = self.others(&claims, &claim).await;
             let outcome = match &others {
                 Ok(others) if others.is_empty() => {
-                    Some(self.swap_alone(name, expected, (new, nonce), (claimed, &open)).await)
+                    Some(self.swap_alone(name, expected, new, nonce, claimed, &open).await)
                 }
                 _ => None,
             };
@@ -174,8 +175,10 @@ impl RemoteStore {
         &self,
         name: &RefName,
         expected: &RefSlot,
-        (new, nonce): (Option<CommitId>, Nonce),
-        (claimed, open): (BootInstant, &AtomicUsize),
+        new: Option<CommitId>,
+        nonce: Nonce,
+        claimed: BootInstant,
+        open: &AtomicUsize,
     ) -> Result<(), RemoteError> {
         let now = self.any_slot(name).await?;
         if !now.is_same(expected) {
@@ -190,7 +193,7 @@ impl RemoteStore {
         if claimed.elapsed() > HALF {
             return Err(late().into());
         }
-        let write = self.write_claimed((name, &now), (new, nonce), open);
+        let write = self.write_claimed(name, &now, new, nonce, open);
         let write = timeout(HALF.saturating_sub(claimed.elapsed()), write);
         // Shield this from cancellation, which would remove the claim during a write. The second
         // read of the ref shows whether the write succeeded, even if its answer was lost.
@@ -215,12 +218,14 @@ impl RemoteStore {
     /// Writes a ref under a claim. If the service takes conditions, the ref must still be `read`.
     async fn write_claimed(
         &self,
-        (name, read): (&RefName, &RefSlot),
-        (new, nonce): (Option<CommitId>, Nonce),
+        name: &RefName,
+        read: &RefSlot,
+        new: Option<CommitId>,
+        nonce: Nonce,
         open: &AtomicUsize,
     ) -> Result<(), RemoteError> {
         let (key, bytes) = (key(name), text(new, nonce));
-        let write = |when| self.client.write_counted(&key, (bytes.clone(), when), open);
+        let write = |when| self.client.write_counted(&key, bytes.clone(), when, open);
         let takes = self.client.takes_conditions();
         let mut read = read.clone();
         for _ in 0..REFUSALS {

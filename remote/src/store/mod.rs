@@ -325,7 +325,8 @@ impl RemoteStore {
 
     async fn write_first_objects(
         &self,
-        (config, head): (&Bytes, &Bytes),
+        config: &Bytes,
+        head: &Bytes,
         when: WriteCondition,
     ) -> (Result<(), ServiceError>, Result<(), ServiceError>) {
         let config = self.client.write(CONFIG, config.clone(), when.clone());
@@ -344,11 +345,11 @@ impl RemoteStore {
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
         let when = if can.absent { WriteCondition::Absent } else { WriteCondition::Always };
         let (text, head) = (Bytes::from(config.to_owned()), default_branch::text(head));
-        let (mut config, mut head_written) = self.write_first_objects((&text, &head), when).await;
+        let (mut config, mut head_written) = self.write_first_objects(&text, &head, when).await;
         let is_refused = |error: &ServiceError| error.reason == FailureReason::Unsupported;
         if can.absent && config.as_ref().is_err_and(is_refused) {
             (config, head_written) =
-                self.write_first_objects((&text, &head), WriteCondition::Always).await;
+                self.write_first_objects(&text, &head, WriteCondition::Always).await;
         }
         match head_written {
             Err(error) if error.reason != FailureReason::Conflict => return Err(error.into()),

@@ -233,7 +233,7 @@ impl RemoteStore {
         expected: &RefSlot,
         new: Option<CommitId>,
     ) -> Result<(), RemoteError> {
-        self.swap_observed(name, expected, (new, &Silent)).await
+        self.swap_observed(name, expected, new, &Silent).await
     }
 
     /// Moves a ref like [`Self::swap`], and informs `observer` about a wait for the claim of
@@ -245,7 +245,8 @@ impl RemoteStore {
         &self,
         name: &RefName,
         expected: &RefSlot,
-        (new, observer): (Option<CommitId>, &dyn Observer),
+        new: Option<CommitId>,
+        observer: &dyn Observer,
     ) -> Result<(), RemoteError> {
         if !expected.is_writable() {
             return Err(self.newer(name));
@@ -253,7 +254,7 @@ impl RemoteStore {
         let can = self.conditions(observer).await?;
         self.upgrade(can).await?;
         let Some(when) = expected.condition(can) else {
-            return self.swap_claimed(name, expected, (new, observer)).await;
+            return self.swap_claimed(name, expected, new, observer).await;
         };
         let (key, nonce) = (key(name), Nonce::random());
         let is_told = match self.client.write(&key, text(new, nonce), when).await {

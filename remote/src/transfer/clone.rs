@@ -91,7 +91,8 @@ pub fn run<E: std::convert::From<RemoteError>>(
     from: CloneSource<'_>,
     options: &CloneOptions,
     restore: impl FnOnce(&CloneOutcome) -> Result<(), E>,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<CloneOutcome, E> {
     let CloneSource { remote, packs } = from;
     let outcome = runtime.block_on(look(remote, options.name.clone()))?;
@@ -109,7 +110,8 @@ pub fn run<E: std::convert::From<RemoteError>>(
     packs.prefetch(&needed);
     let rest = BackgroundFetch {
         store,
-        from: (remote, packs),
+        remote,
+        packs,
         needed: &needed,
         part: &options.part,
         commit: outcome.commit,
@@ -120,7 +122,7 @@ pub fn run<E: std::convert::From<RemoteError>>(
         failed: AtomicBool::new(false),
     };
     thread::scope(|scope| {
-        let following = scope.spawn(|| rest.bring((runtime, &behind)));
+        let following = scope.spawn(|| rest.bring(runtime, &behind));
         let restored = restore(&outcome);
         behind.failed.store(restored.is_err(), Ordering::Relaxed);
         behind.restored.store(true, Ordering::Relaxed);
@@ -137,7 +139,7 @@ pub fn run<E: std::convert::From<RemoteError>>(
     let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
     loop {
         let finished = beside::around_damage(store, remote, || {
-            finish(store, remote, (options, outcome.commit), (runtime, observer))
+            finish(store, remote, options, outcome.commit, runtime, observer)
         });
         let Err(error) = finished else { return Ok(outcome) };
         let bad = beside::bad_pack(&error);
@@ -212,29 +214,27 @@ async fn look(
 /// The background fetch of the data after that of the last commit.
 struct BackgroundFetch<'a> {
     store: &'a Store,
-    from: (&'a RemoteStore, &'a RemotePacks),
+    remote: &'a RemoteStore,
+    packs: &'a RemotePacks,
     needed: &'a PackRanges,
     part: &'a PartialScope,
     commit: CommitId,
 }
 
 impl BackgroundFetch<'_> {
-    fn bring(
-        &self,
-        (runtime, behind): (&Handle, &BackgroundObserver<'_>),
-    ) -> Result<(), RemoteError> {
+    fn bring(&self, runtime: &Handle, behind: &BackgroundObserver<'_>) -> Result<(), RemoteError> {
         // The last commit comes first: its ranges must not share the connection with the rest.
-        while self.from.1.has_queued() && !behind.restored.load(Ordering::Relaxed) {
+        while self.packs.has_queued() && !behind.restored.load(Ordering::Relaxed) {
             thread::sleep(LOOK_EVERY);
         }
         let coming: HashSet<(PackId, (u64, u64))> =
             self.needed.iter().map(|(id, range)| (*id, (range.start, range.end))).collect();
-        let remote = self.from.0;
+        let remote = self.remote;
         if !self.part.is_everything() {
             let of = self.part.of(self.commit);
             let mut ranges = partial::missing_ranges(self.store, remote, &of, behind)?;
             ranges.retain(|(id, range)| !coming.contains(&(*id, (range.start, range.end))));
-            return partial::fetch_ranges(self.store, remote, &ranges, (runtime, behind)).map(drop);
+            return partial::fetch_ranges(self.store, remote, &ranges, runtime, behind).map(drop);
         }
         let mut frames = Vec::new();
         for id in self.store.partial_packs() {
@@ -243,7 +243,7 @@ impl BackgroundFetch<'_> {
             frames.push((id, absent));
         }
         let origin = PackFetcher::of(remote);
-        origin.fetch_frames(self.store, frames, &mut |_| Ok(()), (runtime, behind)).map(drop)
+        origin.fetch_frames(self.store, frames, &mut |_| Ok(()), runtime, behind).map(drop)
     }
 }
 
@@ -263,28 +263,30 @@ impl Observer for BackgroundObserver<'_> {
 /// Stores fetched but unread ranges, which remain if files existed already or without a restore.
 fn keep_leftovers(store: &Store, packs: &RemotePacks) -> Result<(), StoreError> {
     let unread = packs.leftovers();
-    unread.iter().try_for_each(|(id, range, bytes)| store.fill(id, range.start, bytes))
+    unread.iter().try_for_each(|found| store.fill(&found.pack, found.range.start, &found.bytes))
 }
 
 /// Fetches the absent data, and checks that the store has all requested data.
 fn finish(
     store: &Store,
     remote: &RemoteStore,
-    (options, commit): (&CloneOptions, CommitId),
-    (runtime, observer): (&Handle, &dyn Observer),
+    options: &CloneOptions,
+    commit: CommitId,
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<(), RemoteError> {
     if !options.part.is_everything() {
         let ranges = partial::missing_ranges(store, remote, &options.part.of(commit), observer)?;
-        partial::fetch_ranges(store, remote, &ranges, (runtime, observer))?;
+        partial::fetch_ranges(store, remote, &ranges, runtime, observer)?;
         return fetch::promote(store, remote, observer).map(drop);
     }
-    fetch::everything(store, remote, (runtime, observer))?;
+    fetch::everything(store, remote, runtime, observer)?;
     observer.phase(Phase::Structure, None);
     let marks = Marks::new(store);
     let mut enter = |id: &_, _: &_| marks.mark(id);
     let visited = reach::visit(store, &[commit], &mut enter, observer);
     visited.map_err(|error| partial::reach_error(remote, error))?;
-    fetch::promote_all(store, remote, (runtime, observer))?;
+    fetch::promote_all(store, remote, runtime, observer)?;
     if !store.has_shadows() {
         return Ok(());
     }

@@ -19,7 +19,11 @@ use snap_core::{
 };
 use tokio::runtime::Handle;
 
-use super::{beside, fetch_frames::PackFetcher, partial};
+use super::{
+    beside,
+    fetch_frames::PackFetcher,
+    partial::{self, WantedPart},
+};
 use crate::store::{RemoteError, RemoteStore, StoreLookup};
 
 /// The data to fetch.
@@ -53,7 +57,8 @@ pub fn run(
     store: &Store,
     remote: &mut RemoteStore,
     what: &FetchScope,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<FetchOutcome, RemoteError> {
     let partial = store.partial_packs();
     if partial.is_empty() {
@@ -65,14 +70,14 @@ pub fn run(
     let remote = &*remote;
     let (received_bytes, completed) = beside::around_damage(store, remote, || match what {
         FetchScope::Everything => {
-            let came = everything(store, remote, (runtime, observer))?;
-            let (again, completed) = promote_all(store, remote, (runtime, observer))?;
+            let came = everything(store, remote, runtime, observer)?;
+            let (again, completed) = promote_all(store, remote, runtime, observer)?;
             Ok((came + again, completed))
         }
-        FetchScope::Commits(wanted, depth) => {
-            let wanted = (wanted.clone(), *depth);
+        FetchScope::Commits(request, depth) => {
+            let wanted = WantedPart { request: request.clone(), depth: *depth };
             let ranges = partial::missing_ranges(store, remote, &wanted, observer)?;
-            let came = partial::fetch_ranges(store, remote, &ranges, (runtime, observer))?;
+            let came = partial::fetch_ranges(store, remote, &ranges, runtime, observer)?;
             Ok((came, promote(store, remote, observer)?))
         }
     })?;
@@ -145,7 +150,8 @@ async fn learn(remote: &mut RemoteStore) -> Result<(), RemoteError> {
 pub(super) fn everything(
     store: &Store,
     remote: &RemoteStore,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<u64, RemoteError> {
     let known: HashSet<PackId> = remote.mirror().store().packs().into_iter().collect();
     let mut frames = Vec::new();
@@ -154,7 +160,7 @@ pub(super) fn everything(
     }
     let all = frames.iter().flat_map(|(_, frames)| frames);
     observer.phase(Phase::Receive, Some(all.map(|frame| u64::from(frame.stored_bytes)).sum()));
-    PackFetcher::of(remote).fetch_frames(store, frames, &mut |_| Ok(()), (runtime, observer))
+    PackFetcher::of(remote).fetch_frames(store, frames, &mut |_| Ok(()), runtime, observer)
 }
 
 /// Checks packs without absent frames and makes them complete. Returns their number. Continues with
@@ -185,13 +191,14 @@ pub(super) fn promote(
 pub(super) fn promote_all(
     store: &Store,
     remote: &RemoteStore,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<(u64, u64), RemoteError> {
     let completed = promote(store, remote, observer)?;
     if store.partial_packs().is_empty() {
         return Ok((0, completed));
     }
-    match everything(store, remote, (runtime, observer))? {
+    match everything(store, remote, runtime, observer)? {
         0 => Ok((0, completed)),
         again => Ok((again, completed + promote(store, remote, observer)?)),
     }

@@ -64,7 +64,8 @@ impl PackFetcher {
         store: &Store,
         wanted: Vec<(PackId, Vec<Frame>)>,
         each: &mut OnPackComplete<'_>,
-        (runtime, observer): (&Handle, &dyn Observer),
+        runtime: &Handle,
+        observer: &dyn Observer,
     ) -> Result<u64, RemoteError> {
         let (mut left, mut rows) = (HashMap::new(), Vec::new());
         for (id, frames) in wanted {
@@ -86,7 +87,7 @@ impl PackFetcher {
             planner.start(planned)
         };
         let mut received = 0;
-        while let Some(RangeResult { position, bytes }) = next(&mut job, (runtime, observer))? {
+        while let Some(RangeResult { position, bytes }) = next(&mut job, runtime, observer)? {
             let row = &rows[position];
             let filled = match self.fill(store, row, bytes) {
                 Err(error) if error.kind() == ErrorKind::Damaged => {
@@ -167,7 +168,8 @@ pub(super) fn key(pack: PackId) -> String {
 /// Waits for the next piece, unless the user asks to stop.
 fn next(
     job: &mut RangeJob,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<Option<RangeResult>, RemoteError> {
     runtime.block_on(async {
         loop {

@@ -43,18 +43,24 @@ impl PartialScope {
     }
 
     /// Returns this part of the last commit only.
-    pub(super) fn of_last(&self, commit: CommitId) -> (FetchRequest, HistoryDepth) {
-        let (wanted, _) = self.of(commit);
-        (wanted, HistoryDepth::Commits(1))
+    pub(super) fn of_last(&self, commit: CommitId) -> WantedPart {
+        WantedPart { depth: HistoryDepth::Commits(1), ..self.of(commit) }
     }
 
     /// Returns this part of the history of a commit.
-    pub(super) fn of(&self, commit: CommitId) -> (FetchRequest, HistoryDepth) {
+    pub(super) fn of(&self, commit: CommitId) -> WantedPart {
         let depth = self
             .depth
             .map_or(HistoryDepth::All, |depth| HistoryDepth::Commits(u64::from(depth).max(1)));
-        (FetchRequest { commit, paths: self.paths.clone() }, depth)
+        WantedPart { request: FetchRequest { commit, paths: self.paths.clone() }, depth }
     }
+}
+
+/// The part of the history of a commit to fetch.
+pub(super) struct WantedPart {
+    /// The commit and the paths.
+    pub(super) request: FetchRequest,
+    pub(super) depth: HistoryDepth,
 }
 
 /// Byte ranges of packs.
@@ -65,12 +71,13 @@ pub(super) type PackRanges = Vec<(PackId, Range<u64>)>;
 pub(super) fn fetch_part(
     store: &Store,
     remote: &RemoteStore,
-    wanted: &(FetchRequest, HistoryDepth),
-    (runtime, observer): (&Handle, &dyn Observer),
+    wanted: &WantedPart,
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<u64, RemoteError> {
     add_stubs(store, remote)?;
     let ranges = missing_ranges(store, remote, wanted, observer)?;
-    fetch_ranges(store, remote, &ranges, (runtime, observer))
+    fetch_ranges(store, remote, &ranges, runtime, observer)
 }
 
 pub(super) fn add_stubs(store: &Store, remote: &RemoteStore) -> Result<(), StoreError> {
@@ -88,10 +95,11 @@ pub(super) fn add_stubs(store: &Store, remote: &RemoteStore) -> Result<(), Store
 pub(super) fn missing_ranges(
     store: &Store,
     remote: &RemoteStore,
-    (wanted, depth): &(FetchRequest, HistoryDepth),
+    wanted: &WantedPart,
     observer: &dyn Observer,
 ) -> Result<PackRanges, RemoteError> {
-    let found = missing_objects::find(store, std::slice::from_ref(wanted), *depth, observer);
+    let requests = std::slice::from_ref(&wanted.request);
+    let found = missing_objects::find(store, requests, wanted.depth, observer);
     found.map_err(|error| reach_error(remote, error))
 }
 
@@ -127,12 +135,13 @@ pub(super) fn fetch_ranges(
     store: &Store,
     remote: &RemoteStore,
     ranges: &[(PackId, Range<u64>)],
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<u64, RemoteError> {
     let total = ranges.iter().map(|(_, range)| range.end - range.start).sum();
     observer.phase(Phase::Receive, Some(total));
     let frames = frames_of(store, ranges)?;
-    PackFetcher::of(remote).fetch_frames(store, frames, &mut |_| Ok(()), (runtime, observer))
+    PackFetcher::of(remote).fetch_frames(store, frames, &mut |_| Ok(()), runtime, observer)
 }
 
 /// Returns the frames at these ranges, by pack.

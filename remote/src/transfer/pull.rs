@@ -70,14 +70,15 @@ pub fn run(
     store: &Store,
     remote: &mut RemoteStore,
     options: &PullOptions,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<PullOutcome, RemoteError> {
     let commit = runtime.block_on(find(remote, &options.name))?;
     let remote = &*remote;
     let mut left_out = PacksLeftOut::default();
     loop {
         let pulled = beside::around_damage(store, remote, || {
-            run_once(store, (remote, &left_out), (commit, options), (runtime, observer))
+            run_once(store, remote, &left_out, commit, options, runtime, observer)
         });
         match pulled {
             Ok(outcome) => {
@@ -95,14 +96,17 @@ pub fn run(
 
 fn run_once(
     store: &Store,
-    (remote, left_out): (&RemoteStore, &PacksLeftOut),
-    (commit, options): (CommitId, &PullOptions),
-    (runtime, observer): (&Handle, &dyn Observer),
+    remote: &RemoteStore,
+    left_out: &PacksLeftOut,
+    commit: CommitId,
+    options: &PullOptions,
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<PullOutcome, RemoteError> {
     if !options.part.is_everything() {
         hash_own_packs(store, observer)?;
         let wanted = options.part.of(commit);
-        let received_bytes = partial::fetch_part(store, remote, &wanted, (runtime, observer))?;
+        let received_bytes = partial::fetch_part(store, remote, &wanted, runtime, observer)?;
         return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes });
     }
     if is_here(store, commit, observer)? {
@@ -217,7 +221,7 @@ impl PullRun<'_> {
             true => self.take_in(incoming, id),
             false => Ok(()),
         };
-        self.origin.fetch_frames(store, frames, &mut each, (runtime, self.observer))
+        self.origin.fetch_frames(store, frames, &mut each, runtime, self.observer)
     }
 
     /// Returns the frames that no earlier run has received.

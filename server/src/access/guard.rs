@@ -53,7 +53,7 @@ pub async fn guard<A: Future<Output = Response>>(
     let wrong = malformed_host(headers).or_else(|| runs(&path, headers));
     let identified = match wrong.or_else(|| access.foreign(&request)) {
         Some(problem) => Err(problem),
-        None => access.who(needs, &method, (request.headers(), is_encrypted), address).await,
+        None => access.who(needs, &method, request.headers(), is_encrypted, address).await,
     };
     let (who, problem) = match identified {
         Ok(who) => {
@@ -134,7 +134,8 @@ impl AccessControl {
         &self,
         needs: &RequiredAccess,
         method: &Method,
-        (headers, is_encrypted): (&HeaderMap, bool),
+        headers: &HeaderMap,
+        is_encrypted: bool,
         address: IpAddr,
     ) -> Result<Principal, HttpProblem> {
         if !self.is_guarded() {

@@ -57,11 +57,11 @@ pub(super) struct IncomingBody {
 impl IncomingBody {
     pub(super) fn new(body: Body, accept: &BodyLimits) -> Self {
         let BodyResources { stall, clock, .. } = &*accept.resources;
-        Self::timed(body, accept.most_bytes, (*stall, clock))
+        Self::timed(body, accept.most_bytes, *stall, clock)
     }
 
     /// Creates a body of at most `left` bytes. It times out after `stall` without progress.
-    fn timed(body: Body, left: u64, (stall, clock): (Duration, &Clock)) -> Self {
+    fn timed(body: Body, left: u64, stall: Duration, clock: &Clock) -> Self {
         let (until, clock) = (clock.after(stall), clock.clone());
         Self { body, left, stall, clock, until, awaited: LEAST_BYTES }
     }
@@ -117,7 +117,7 @@ pub async fn drain(clock: &Clock, headers: &HeaderMap, body: Body) {
     if headers.contains_key(header::EXPECT) {
         return;
     }
-    IncomingBody::timed(body, DRAIN_BYTES, (DRAIN, clock)).drain().await;
+    IncomingBody::timed(body, DRAIN_BYTES, DRAIN, clock).drain().await;
 }
 
 /// Receives a whole body. Blocks no thread while it waits.

@@ -56,7 +56,8 @@ struct WatchedBody {
 pub(crate) fn with_stall_timeout(
     body: Body,
     line: Option<Arc<ConnectionState>>,
-    (stall, clock): (Duration, &Clock),
+    stall: Duration,
+    clock: &Clock,
 ) -> Body {
     let body = Some(body.into_data_stream());
     let left = Arc::new(Mutex::new(RemainingBody {
@@ -65,7 +66,7 @@ pub(crate) fn with_stall_timeout(
         handed: None,
         clock: clock.clone(),
     }));
-    let look = watch_for_stall(Arc::downgrade(&left), line.clone(), (stall, clock.clone()));
+    let look = watch_for_stall(Arc::downgrade(&left), line.clone(), stall, clock.clone());
     let looks = tokio::spawn(look.instrument(tracing::Span::current())).abort_handle();
     Body::from_stream(WatchedBody {
         left,
@@ -79,7 +80,8 @@ pub(crate) fn with_stall_timeout(
 async fn watch_for_stall(
     left: Weak<Mutex<RemainingBody>>,
     line: Option<Arc<ConnectionState>>,
-    (stall, clock): (Duration, Clock),
+    stall: Duration,
+    clock: Clock,
 ) {
     loop {
         let now = clock.now();
@@ -176,9 +178,8 @@ mod tests {
             let lines = Arc::new(ConnectionTable::new(proxies));
             let open = lines.open(address);
             let (body, gone) = body(3, 1 << 20);
-            let mut answer =
-                with_stall_timeout(body, lines.of(address), (STALL, &Clock::default()))
-                    .into_data_stream();
+            let mut answer = with_stall_timeout(body, lines.of(address), STALL, &Clock::default())
+                .into_data_stream();
             // The body is slow here, not the client.
             assert_eq!(answer.next().await.unwrap().unwrap().len(), COPY_BYTES);
             assert!(open.is_sending(Waker::noop()));
@@ -203,7 +204,7 @@ mod tests {
         for bytes in [1, PIECE_BYTES, PIECE_BYTES + 1, 1 << 20] {
             let (body, gone) = body(2, bytes);
             let mut answer =
-                with_stall_timeout(body, None, (STALL, &Clock::default())).into_data_stream();
+                with_stall_timeout(body, None, STALL, &Clock::default()).into_data_stream();
             let mut all = 0;
             while let Some(piece) = answer.next().await {
                 let piece = piece.unwrap();

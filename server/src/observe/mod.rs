@@ -134,20 +134,20 @@ pub async fn observe<A: Future<Output = Response>>(
     entry.span = Some(span.clone());
     let (head, body) = response.into_parts();
     let body = match entry.repository.clone().filter(|_| body.size_hint().exact().is_none()) {
-        Some(repository) => counting_damage(body, (Arc::clone(&seen.metrics), repository)),
+        Some(repository) => counting_damage(body, Arc::clone(&seen.metrics), repository),
         None => body,
     };
     let is_short = body.size_hint().upper().is_some_and(|most| most <= UNWATCHED_BYTES);
     let mut body = counted(body, move |bytes| entry.sent(bytes));
     if !is_short {
         let line = peer.and_then(|peer| seen.lines.of(peer));
-        body = span.in_scope(|| with_stall_timeout(body, line, (seen.stall, &seen.clock)));
+        body = span.in_scope(|| with_stall_timeout(body, line, seen.stall, &seen.clock));
     }
     Response::from_parts(head, body)
 }
 
 /// Counts damage that cuts off a body while it is being made.
-fn counting_damage(body: Body, (metrics, repository): (Arc<Metrics>, String)) -> Body {
+fn counting_damage(body: Body, metrics: Arc<Metrics>, repository: String) -> Body {
     Body::new(body.map_err(move |error| {
         if is_damage(&error) {
             metrics.damaged(&repository);

@@ -78,7 +78,7 @@ pub(super) fn view(
     let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
     let path = normal(ask.bytes("path").unwrap_or_default());
     let deadline = ask.deadline(observer);
-    let compared = compare(repository, (&from, &to), &path, &deadline)?;
+    let compared = compare(repository, &from, &to, &path, &deadline)?;
     let body = html! {
         div.head {
             h1 { "What changed" @if !path.is_empty() { " in " (show::name(&path)) } }
@@ -90,8 +90,8 @@ pub(super) fn view(
         } @else if compared.changes.is_empty() {
             section.sheet { p.none { "Nothing differs." } }
         } @else {
-            (list(&ask.links(), (&from, &to), &compared))
-            (contents((ask, repository), (&from, &to), &compared.changes, &deadline)?)
+            (list(&ask.links(), &from, &to, &compared))
+            (contents(ask, repository, &from, &to, &compared.changes, &deadline)?)
         }
     };
     let title = format!("{} → {} · {repo}", from.shown(), to.shown());
@@ -110,7 +110,8 @@ fn normal(path: &[u8]) -> Vec<u8> {
 
 fn compare(
     repository: &Repository,
-    (from, to): (&NamedCommit, &NamedCommit),
+    from: &NamedCommit,
+    to: &NamedCommit,
     path: &[u8],
     deadline: &Deadline<'_>,
 ) -> Result<ComparedCommits, HttpProblem> {
@@ -122,10 +123,10 @@ fn compare(
     let mut compared =
         ComparedCommits { changes: Vec::new(), end: DiffEnd::All, outcome: DiffOutcome::default() };
     let new = New::Tree(Some(to.commit.tree));
-    let trees = (Some(from.commit.tree), &new);
+    let old = Some(from.commit.tree);
     let store = repository.repo().store();
     let mut path_bytes = 0;
-    let ended = diff::run(store, trees, &options, deadline, &mut |change| {
+    let ended = diff::run(store, old, &new, &options, deadline, &mut |change| {
         path_bytes += change.path.len() + change.old_path.as_ref().map_or(0, Vec::len);
         if compared.changes.len() == LISTED || path_bytes > PATHS_BYTES {
             compared.end = DiffEnd::More;
@@ -182,9 +183,16 @@ fn sums(outcome: &DiffOutcome) -> Markup {
     }
 }
 
-/// Returns the letter and the word for a status, and the CSS class of its row.
-fn status(status: Status) -> (&'static str, &'static str, &'static str) {
-    match status {
+/// How a page shows a status.
+struct StatusView {
+    letter: &'static str,
+    word: &'static str,
+    /// The CSS class of the row.
+    class: &'static str,
+}
+
+fn status_view(status: Status) -> StatusView {
+    let (letter, word, class) = match status {
         Status::Added => ("A", "added", "status-added"),
         Status::Deleted => ("D", "deleted", "status-deleted"),
         // Only a comparison with a folder has ignored entries.
@@ -193,14 +201,11 @@ fn status(status: Status) -> (&'static str, &'static str, &'static str) {
         Status::Metadata => ("m", "other metadata", "status-metadata"),
         Status::Kind => ("T", "type changed", "status-type"),
         Status::Renamed => ("R", "renamed", "status-renamed"),
-    }
+    };
+    StatusView { letter, word, class }
 }
 
-fn list(
-    links: &Links,
-    (from, to): (&NamedCommit, &NamedCommit),
-    compared: &ComparedCommits,
-) -> Markup {
+fn list(links: &Links, from: &NamedCommit, to: &NamedCommit, compared: &ComparedCommits) -> Markup {
     let changes = &compared.changes;
     html! {
         section.sheet {
@@ -211,7 +216,7 @@ fn list(
                     tr { th scope="col" { "What" } th scope="col" { "Path" } th scope="col" { "Size" } }
                 }
                 tbody {
-                    @for (at, change) in changes.iter().enumerate() { (row(links, (from, to), at, change)) }
+                    @for (at, change) in changes.iter().enumerate() { (row(links, from, to, at, change)) }
                 }
             }
             @if compared.end == DiffEnd::Late { p.none { (LATE) } }
@@ -221,18 +226,13 @@ fn list(
     }
 }
 
-fn row(
-    links: &Links,
-    (from, to): (&NamedCommit, &NamedCommit),
-    at: usize,
-    change: &Change,
-) -> Markup {
-    let (letter, word, class) = status(change.status());
+fn row(links: &Links, from: &NamedCommit, to: &NamedCommit, at: usize, change: &Change) -> Markup {
+    let StatusView { letter, word, class } = status_view(change.status());
     let bytes = |side: &Option<diff::ChangeSide>| side.as_ref().map_or(0, |item| item.what.bytes());
     let (old, new) = (bytes(&change.old), bytes(&change.new));
     let link = match has_lines(change) {
         true if at < SHOWN => format!("#change-{at}"),
-        true => alone(links, (from, to), change),
+        true => alone(links, from, to, change),
         false => {
             let rev = if change.new.is_some() { &to.id } else { &from.id };
             links.entry(&rev.to_string(), &change.path)
@@ -266,8 +266,10 @@ fn has_lines(change: &Change) -> bool {
 }
 
 fn contents(
-    (ask, repository): (&PageRequest, &Repository),
-    (from, to): (&NamedCommit, &NamedCommit),
+    ask: &PageRequest,
+    repository: &Repository,
+    from: &NamedCommit,
+    to: &NamedCommit,
     changes: &[Change],
     deadline: &Deadline<'_>,
 ) -> Result<Markup, HttpProblem> {
@@ -282,19 +284,19 @@ fn contents(
         let lines = match bytes > PAGE_BYTES || room.is_full() {
             true => RenderedDiff { html: html! {}, is_whole: false },
             false => match sides_of(&reader, change, deadline) {
-                Ok((old, new)) => hunks::view((&old, &new), &heading, &mut room),
+                Ok((old, new)) => hunks::view(&old, &new, &heading, &mut room),
                 Err(CatError::Interrupted) => html! { p.none { (LATE) } }.into(),
                 Err(error) => return Err(error.into()),
             },
         };
         all.push(html! {
             section.sheet id={ "change-" (at) } {
-                (title(&ask.links(), (from, to), change, &heading))
+                (title(&ask.links(), from, to, change, &heading))
                 (lines.html)
                 @if !lines.is_whole {
                     p.none {
                         "The rest does not fit on this page. "
-                        @if !is_first { a href=(alone(&ask.links(), (from, to), change)) { "Show this path only" } ", or use " }
+                        @if !is_first { a href=(alone(&ask.links(), from, to, change)) { "Show this path only" } ", or use " }
                         @else { "For all of it, use " }
                         code { "snap diff" } "."
                     }
@@ -319,13 +321,14 @@ fn sides_of(
 }
 
 /// Returns the URL of the page that shows only this change.
-fn alone(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Change) -> String {
+fn alone(links: &Links, from: &NamedCommit, to: &NamedCommit, change: &Change) -> String {
     links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path)
 }
 
 fn title(
     links: &Links,
-    (from, to): (&NamedCommit, &NamedCommit),
+    from: &NamedCommit,
+    to: &NamedCommit,
     change: &Change,
     heading: &str,
 ) -> Markup {
@@ -370,7 +373,7 @@ mod tests {
         let clock = Clock::manual();
         let of = |time| {
             let deadline = Deadline::after(time, &clock, &Silent);
-            compare(&repository, (&named[0], &named[1]), b"", &deadline).unwrap()
+            compare(&repository, &named[0], &named[1], b"", &deadline).unwrap()
         };
         let compared = of(Duration::from_secs(60));
         assert_eq!((compared.changes.len(), compared.end), (1, DiffEnd::All));

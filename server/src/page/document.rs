@@ -30,7 +30,9 @@ const READMES: [&[u8]; 4] = [b"readme.md", b"readme.markdown", b"readme", b"read
 pub(super) fn readme(
     ask: &PageRequest,
     store: &Store,
-    (named, folder, entries): (&NamedCommit, &[u8], &[Entry]),
+    named: &NamedCommit,
+    folder: &[u8],
+    entries: &[Entry],
     observer: &dyn Observer,
 ) -> Markup {
     let find = |name: &&[u8]| {
@@ -48,7 +50,7 @@ pub(super) fn readme(
         Ok(start) if name.to_ascii_lowercase().ends_with(b".txt") => {
             text_or_bytes(&start, size, name, ask.pages.server().clock())
         }
-        Ok(start) => view(ask, store, (named, &path), &start, size),
+        Ok(start) => view(ask, store, named, &path, &start, size),
     };
     html! {
         section.sheet {
@@ -64,7 +66,8 @@ pub(super) fn readme(
 pub(super) fn view(
     ask: &PageRequest,
     store: &Store,
-    (named, path): (&NamedCommit, &[u8]),
+    named: &NamedCommit,
+    path: &[u8],
     start: &[u8],
     size: u64,
 ) -> Markup {

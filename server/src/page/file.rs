@@ -42,7 +42,9 @@ const PICTURES: [&str; 8] = [
 pub(super) fn view(
     ask: &PageRequest,
     store: &Store,
-    (named, path, entry): (&NamedCommit, &[u8], &Entry),
+    named: &NamedCommit,
+    path: &[u8],
+    entry: &Entry,
     observer: &dyn Observer,
 ) -> Result<Markup, HttpProblem> {
     let links = ask.links();
@@ -53,9 +55,9 @@ pub(super) fn view(
     let look = match &entry.kind {
         EntryKind::File { size, id } if is_rendered => {
             let start = start_of(store, id, observer)?;
-            document::view(ask, store, (named, path), &start, *size)
+            document::view(ask, store, named, path, &start, *size)
         }
-        EntryKind::File { size, id } => look(ask, (store, observer), (id, *size), name, &raw)?,
+        EntryKind::File { size, id } => look(ask, store, observer, id, *size, name, &raw)?,
         EntryKind::Symlink { target } => html! {
             p.none { "A symbolic link to " code { (show::name(target)) } }
         },
@@ -122,8 +124,10 @@ fn named_or(name: &[u8], number: u32) -> Markup {
 
 fn look(
     ask: &PageRequest,
-    (store, observer): (&Store, &dyn Observer),
-    (id, size): (&BlobId, u64),
+    store: &Store,
+    observer: &dyn Observer,
+    id: &BlobId,
+    size: u64,
     name: &[u8],
     raw: &str,
 ) -> Result<Markup, HttpProblem> {

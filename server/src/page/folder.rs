@@ -43,7 +43,9 @@ struct FolderPage {
 pub(super) fn view(
     ask: &PageRequest,
     store: &Store,
-    (named, path, tree): (&NamedCommit, &[u8], TreeId),
+    named: &NamedCommit,
+    path: &[u8],
+    tree: TreeId,
     observer: &dyn Observer,
 ) -> Result<Markup, HttpProblem> {
     let page = ask.page();
@@ -72,10 +74,10 @@ pub(super) fn view(
                 }
             }
             @if part.entries.is_empty() { p.none { "This folder is empty." } }
-            @else { (table(store, &links, (named, path), &part.entries)?) }
+            @else { (table(store, &links, named, path, &part.entries)?) }
         }
-        (paging(before, after, ("Earlier names", "Further names")))
-        (document::readme(ask, store, (named, path, &part.entries), observer))
+        (paging(before, after, "Earlier names", "Further names"))
+        (document::readme(ask, store, named, path, &part.entries, observer))
     })
 }
 
@@ -97,7 +99,7 @@ fn read(
     observer: &dyn Observer,
 ) -> Result<FolderPage, HttpProblem> {
     let (mut entries, mut seen, mut is_whole) = (Vec::new(), 0, true);
-    let listed = list::run(store, (tree, b""), ListDepth::Folder, observer, &mut |_, entry| {
+    let listed = list::run(store, tree, b"", ListDepth::Folder, observer, &mut |_, entry| {
         seen += 1;
         if seen > skip + ROWS {
             is_whole = false;
@@ -121,7 +123,8 @@ fn read(
 fn table(
     store: &Store,
     links: &Links,
-    (named, path): (&NamedCommit, &[u8]),
+    named: &NamedCommit,
+    path: &[u8],
     entries: &[Entry],
 ) -> Result<Markup, HttpProblem> {
     let mut sized = 0;
@@ -135,7 +138,7 @@ fn table(
             }
             _ => None,
         };
-        rows.push(row(links, (named, path), entry, bytes));
+        rows.push(row(links, named, path, entry, bytes));
     }
     Ok(html! {
         table.entries data-list="" {
@@ -169,7 +172,8 @@ fn up(links: &Links, named: &NamedCommit, path: &[u8]) -> Markup {
 
 fn row(
     links: &Links,
-    (named, path): (&NamedCommit, &[u8]),
+    named: &NamedCommit,
+    path: &[u8],
     entry: &Entry,
     bytes: Option<u64>,
 ) -> Markup {

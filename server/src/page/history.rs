@@ -34,7 +34,7 @@ pub(super) fn view(
 ) -> Result<Markup, HttpProblem> {
     let named = ask.named(repository, &ask.rev())?;
     let path = ask.path();
-    let (steps, end) = read(repository, (&named, &path), ask.page(), &ask.deadline(observer))?;
+    let (steps, end) = read(repository, &named, &path, ask.page(), &ask.deadline(observer))?;
     if let PageEnd::Beyond { last } = end {
         return Err(no_page(ask.page(), last));
     }
@@ -44,7 +44,7 @@ pub(super) fn view(
     let to = |page: usize| format!("{here}?page={page}");
     let body = html! {
         div.head {
-            (trail(&links, (&named.rev, &repo), &path))
+            (trail(&links, &named.rev, &repo, &path))
             a.button href=(links.entry(&named.rev, &path)) { "Show" }
         }
         section.sheet {
@@ -56,7 +56,7 @@ pub(super) fn view(
         (paging(
             (page > 1).then(|| to(page - 1)),
             (end == PageEnd::More).then(|| to(page + 1)),
-            ("Newer", "Older"),
+            "Newer", "Older",
         ))
     };
     let title = format!("History of {} · {repo}", show::plain(&path));
@@ -65,13 +65,15 @@ pub(super) fn view(
 
 fn read(
     repository: &Repository,
-    (named, path): (&NamedCommit, &[u8]),
+    named: &NamedCommit,
+    path: &[u8],
     page: usize,
     deadline: &Deadline<'_>,
 ) -> Result<(Vec<PathChange>, PageEnd), HttpProblem> {
-    let options = (&log::LogOptions::default(), FollowRenames::Follow);
+    let options = log::LogOptions::default();
     let store = repository.repo().store();
-    let all = path_log::run(store, &[named.id], &[path], options, deadline)?;
+    let all =
+        path_log::run(store, &[named.id], &[path], &options, FollowRenames::Follow, deadline)?;
     Ok(page_of(all, page, ROWS)?)
 }
 
@@ -91,14 +93,14 @@ fn table(links: &Links, path: &[u8], steps: &[PathChange]) -> Markup {
             (columns("Commit"))
             tbody role="rowgroup" {
                 @for (step, (name, before)) in steps.iter().zip(&names) {
-                    (row(links, step, (name, before)))
+                    (row(links, step, name, before))
                 }
             }
         }
     }
 }
 
-fn row(links: &Links, step: &PathChange, (name, before): (&[u8], &[u8])) -> Markup {
+fn row(links: &Links, step: &PathChange, name: &[u8], before: &[u8]) -> Markup {
     let rev = step.id.to_string();
     html! {
         tr role="row" {
@@ -107,7 +109,7 @@ fn row(links: &Links, step: &PathChange, (name, before): (&[u8], &[u8])) -> Mark
                 div.under {
                     code.quiet { (short(&step.id)) }
                     @if let Some(parent) = step.commit.parents.first() {
-                        a href=(changes(links, parent, &rev, (name, before))) { "changes" }
+                        a href=(changes(links, parent, &rev, name, before)) { "changes" }
                     }
                     @if name != before { span { "was " (show::name(before)) } }
                 }
@@ -118,7 +120,7 @@ fn row(links: &Links, step: &PathChange, (name, before): (&[u8], &[u8])) -> Mark
     }
 }
 
-fn changes(links: &Links, parent: &CommitId, rev: &str, (name, before): (&[u8], &[u8])) -> String {
+fn changes(links: &Links, parent: &CommitId, rev: &str, name: &[u8], before: &[u8]) -> String {
     match name == before {
         true => links.diff_of(&parent.to_string(), rev, name),
         // A diff that is limited to one of the names would not show the rename.

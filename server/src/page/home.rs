@@ -85,12 +85,12 @@ pub(super) async fn view(ask: PageRequest) -> Result<Markup, HttpProblem> {
         }
         let rows: Vec<RepositoryRow> =
             names.into_iter().skip((number - 1) * ROWS).take(ROWS).map(row).collect();
-        Ok(page(&ask, &rows, (all, number)))
+        Ok(page(&ask, &rows, all, number))
     })
     .await
 }
 
-fn page(ask: &PageRequest, rows: &[RepositoryRow], (all, number): (usize, usize)) -> Markup {
+fn page(ask: &PageRequest, rows: &[RepositoryRow], all: usize, number: usize) -> Markup {
     let to = |number: usize| format!("/?page={number}");
     PageLayout::plain("Repositories").page(
         ask.around(),
@@ -108,7 +108,7 @@ fn page(ask: &PageRequest, rows: &[RepositoryRow], (all, number): (usize, usize)
             (paging(
                 (number > 1).then(|| to(number - 1)),
                 (number * ROWS < all).then(|| to(number + 1)),
-                ("Earlier names", "Further names"),
+                "Earlier names", "Further names",
             ))
         },
     )

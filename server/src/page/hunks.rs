@@ -57,7 +57,8 @@ impl From<Markup> for RenderedDiff {
 /// Renders the differences of two contents until `room` is full. The element with the id `heading`
 /// labels them.
 pub(super) fn view(
-    (old, new): (&SideContent, &SideContent),
+    old: &SideContent,
+    new: &SideContent,
     heading: &str,
     room: &mut DiffBudget,
 ) -> RenderedDiff {
@@ -182,7 +183,7 @@ mod tests {
         let mut room = DiffBudget::default();
         let length = |text: String, room: &mut DiffBudget| {
             let RenderedDiff { html, is_whole } =
-                view((&SideContent::None, &SideContent::Bytes(text.into())), "name", room);
+                view(&SideContent::None, &SideContent::Bytes(text.into()), "name", room);
             assert!(!is_whole);
             html.0.len()
         };
@@ -201,9 +202,9 @@ mod tests {
             |lines: usize| (0..lines).map(|line| format!("line {line}\n")).collect::<String>();
         let new = SideContent::Bytes(text(12_000).into());
         let RenderedDiff { html, is_whole } =
-            view((&SideContent::None, &new), "name", &mut DiffBudget::default());
+            view(&SideContent::None, &new, "name", &mut DiffBudget::default());
         assert!(!is_whole && html.0.contains("line 9998") && !html.0.contains("line 9999"));
         let new = SideContent::Bytes(text(9_000).into());
-        assert!(view((&SideContent::None, &new), "name", &mut DiffBudget::default()).is_whole);
+        assert!(view(&SideContent::None, &new, "name", &mut DiffBudget::default()).is_whole);
     }
 }

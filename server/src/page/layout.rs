@@ -187,7 +187,7 @@ fn foot() -> Markup {
 
 /// Renders a path as breadcrumbs. Each folder is a link, and the last part is the
 /// heading.
-pub(super) fn trail(links: &Links, (rev, top): (&str, &str), path: &[u8]) -> Markup {
+pub(super) fn trail(links: &Links, rev: &str, top: &str, path: &[u8]) -> Markup {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect();
     let ends = parts.iter().scan(0, |end, part| {
         *end += part.len() + usize::from(*end > 0);
@@ -228,13 +228,18 @@ pub(super) fn columns(first: &str) -> Markup {
     }
 }
 
-/// Renders links to the previous and the next page.
-pub(super) fn paging(before: Option<String>, after: Option<String>, names: (&str, &str)) -> Markup {
+/// Renders links to the previous and the next page, with their labels.
+pub(super) fn paging(
+    before: Option<String>,
+    after: Option<String>,
+    before_label: &str,
+    after_label: &str,
+) -> Markup {
     html! {
         @if before.is_some() || after.is_some() {
             nav.paging aria-label="Paging" {
-                @if let Some(link) = before { a.button rel="prev" href=(link) { "← " (names.0) } }
-                @if let Some(link) = after { a.button.last rel="next" href=(link) { (names.1) " →" } }
+                @if let Some(link) = before { a.button rel="prev" href=(link) { "← " (before_label) } }
+                @if let Some(link) = after { a.button.last rel="next" href=(link) { (after_label) " →" } }
             }
         }
     }

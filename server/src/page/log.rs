@@ -64,7 +64,8 @@ pub(super) fn view(
     let paging = paging(
         (page > 1).then(|| to(page - 1)),
         (end == PageEnd::More).then(|| to(page + 1)),
-        ("Newer", "Older"),
+        "Newer",
+        "Older",
     );
     let body = html! {
         div.head {
@@ -79,7 +80,7 @@ pub(super) fn view(
                     a.button href=(links.entry(&named.rev, b"")) { "Browse files" }
                 }
             }
-            (table((&links, &names), &commits, grown.as_deref()))
+            (table(&links, &names, &commits, grown.as_deref()))
             @if end == PageEnd::Late { p.none { (TOO_LATE_TEXT) } }
         }
         (paging)
@@ -133,7 +134,8 @@ fn chooser(action: &str, names: &RefIndex, named: &NamedCommit) -> Markup {
 }
 
 fn table(
-    known: (&Links, &RefIndex),
+    links: &Links,
+    names: &RefIndex,
     commits: &[(CommitId, Commit)],
     grown: Option<&GrowthStats>,
 ) -> Markup {
@@ -152,15 +154,17 @@ fn table(
                 }
             }
             tbody role="rowgroup" {
-                @for (id, commit) in commits { (row(known, (id, commit), grown.and_then(|grown| grown.stored(id)))) }
+                @for (id, commit) in commits { (row(links, names, id, commit, grown.and_then(|grown| grown.stored(id)))) }
             }
         }
     }
 }
 
 fn row(
-    (links, names): (&Links, &RefIndex),
-    (id, commit): (&CommitId, &Commit),
+    links: &Links,
+    names: &RefIndex,
+    id: &CommitId,
+    commit: &Commit,
     stored: Option<u64>,
 ) -> Markup {
     let rev = id.to_string();

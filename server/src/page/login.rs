@@ -65,7 +65,7 @@ pub(super) async fn show(State(pages): State<Pages>, request: Request) -> Respon
     let access = pages.server().access();
     let is_encrypted = access.is_encrypted(request.headers(), request.extensions());
     match access.is_guarded() {
-        true => form((request.headers(), is_encrypted), "/", None),
+        true => form(request.headers(), is_encrypted, "/", None),
         false => go("/"),
     }
 }
@@ -83,7 +83,7 @@ pub(super) async fn enter(
         return Ok(go("/"));
     }
     let is_encrypted = access.is_encrypted(&parts.headers, &parts.extensions);
-    let rejected = |why| Ok(form((&parts.headers, is_encrypted), &to, Some(why)));
+    let rejected = |why| Ok(form(&parts.headers, is_encrypted, &to, Some(why)));
     let own = Cookie::Form.of(&parts.headers, is_encrypted);
     if !own.is_some_and(|own| is_ours(own, &fields.text("form"))) {
         return rejected("The form has expired, or cookies are disabled. Try again.");
@@ -131,8 +131,8 @@ pub(super) async fn leave(
 
 /// Builds a login form for a browser whose cookie is no longer valid. Deletes the
 /// cookie.
-pub(super) fn expired_login((headers, is_encrypted): (&HeaderMap, bool), to: &str) -> Response {
-    let mut response = form((headers, is_encrypted), to, None);
+pub(super) fn expired_login(headers: &HeaderMap, is_encrypted: bool, to: &str) -> Response {
+    let mut response = form(headers, is_encrypted, to, None);
     if Cookie::Token.of(headers, is_encrypted).is_some() {
         take_back(&mut response, is_encrypted);
     }
@@ -140,7 +140,7 @@ pub(super) fn expired_login((headers, is_encrypted): (&HeaderMap, bool), to: &st
 }
 
 /// Builds the login form and sets the cookie that it belongs to.
-fn form((headers, is_encrypted): (&HeaderMap, bool), to: &str, wrong: Option<&str>) -> Response {
+fn form(headers: &HeaderMap, is_encrypted: bool, to: &str, wrong: Option<&str>) -> Response {
     let own = Cookie::Form.of(headers, is_encrypted);
     let own = own.filter(|own| own.len() == 32 && is_plain(own));
     let own = own.map_or_else(fresh, |own| Some(own.to_owned()));

@@ -60,12 +60,12 @@ pub(super) fn view(
             @if rows.iter().any(|(name, ..)| name.kind() == kind) {
                 section.sheet {
                     div.toolbar { h2 { (title) } }
-                    (table((&links, &names), rows.iter().filter(|(name, ..)| name.kind() == kind), default))
+                    (table(&links, &names, rows.iter().filter(|(name, ..)| name.kind() == kind), default))
                 }
             }
         }
         @if end == PageEnd::Late { section.sheet { p.none { "Loading more of them took too long. snap branch lists them all." } } }
-        (paging((page > 1).then(|| to(page - 1)), (page * ROWS < all).then(|| to(page + 1)), ("Before", "Further")))
+        (paging((page > 1).then(|| to(page - 1)), (page * ROWS < all).then(|| to(page + 1)), "Before", "Further"))
     };
     Ok(PageLayout::of(&repo, Tab::Refs, None, format!("Branches and tags · {repo}"))
         .page(ask.around(), body))
@@ -101,7 +101,8 @@ fn read<'n>(
 }
 
 fn table<'r>(
-    (links, names): (&Links, &RefIndex),
+    links: &Links,
+    names: &RefIndex,
     rows: impl Iterator<Item = &'r Row<'r>>,
     default: Option<&RefName>,
 ) -> Markup {

@@ -83,7 +83,7 @@ async fn with_error_page<A: Future<Output = Response>>(
         return with_headers(response, is_file);
     };
     let page = match problem.code {
-        Code::Unauthorized => login::expired_login((&headers, is_encrypted), &wanted),
+        Code::Unauthorized => login::expired_login(&headers, is_encrypted, &wanted),
         _ => {
             let away = response.extensions().get::<UpstreamOutage>().copied();
             let may_enter = access.is_guarded();

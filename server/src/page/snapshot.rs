@@ -43,13 +43,13 @@ pub(super) fn view(
     let body = match &found {
         ResolvedPath::Root(tree) => html! {
             (card(ask, repository, &named)?)
-            (folder::view(ask, store, (&named, &path, *tree), observer)?)
+            (folder::view(ask, store, &named, &path, *tree, observer)?)
         },
         ResolvedPath::Entry(entry) => html! {
             (place(ask, &named, &path))
             @match &entry.kind {
-                EntryKind::Folder { id } => { (folder::view(ask, store, (&named, &path, *id), observer)?) }
-                _ => { (file::view(ask, store, (&named, &path, entry), observer)?) }
+                EntryKind::Folder { id } => { (folder::view(ask, store, &named, &path, *id, observer)?) }
+                _ => { (file::view(ask, store, &named, &path, entry, observer)?) }
             }
         },
     };
@@ -69,7 +69,7 @@ fn place(ask: &PageRequest, named: &NamedCommit, path: &[u8]) -> Markup {
     let links = ask.links();
     html! {
         div.head {
-            (trail(&links, (&named.rev, &ask.repo()), path))
+            (trail(&links, &named.rev, &ask.repo(), path))
             p.quiet {
                 "in " a href=(links.entry(&named.rev, b"")) { code { (named.shown()) } }
                 ", " (moment::ago(named.commit.time))

@@ -111,9 +111,9 @@ impl BundleLayout {
         copy: &CopyPack<'_>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let mut at = write_part((0, &self.head), range, out)?;
+        let mut at = write_part(0, &self.head, range, out)?;
         for (path, bytes) in &self.packs {
-            at = write_part((at, &bytes.to_le_bytes()), range, out)?;
+            at = write_part(at, &bytes.to_le_bytes(), range, out)?;
             let end = at + bytes;
             let (from, to) = (range.start.max(at), range.end.min(end));
             if from < to {
@@ -121,17 +121,13 @@ impl BundleLayout {
             }
             at = end;
         }
-        write_part((at, &[0; LENGTH_BYTES]), range, out).map(drop)
+        write_part(at, &[0; LENGTH_BYTES], range, out).map(drop)
     }
 }
 
 /// Writes those of the `bytes` that lie in `range`. The `bytes` begin at the position `at` of the
 /// bundle. Returns the position of their end.
-fn write_part(
-    (at, bytes): (u64, &[u8]),
-    range: &Range<u64>,
-    out: &mut dyn Write,
-) -> io::Result<u64> {
+fn write_part(at: u64, bytes: &[u8], range: &Range<u64>, out: &mut dyn Write) -> io::Result<u64> {
     let end = at + bytes.len() as u64;
     let (from, to) = (range.start.max(at), range.end.min(end));
     if from < to {
@@ -210,7 +206,7 @@ impl Repository {
         match (&self.upstream, id.filter(|id| self.repo.store().packs().contains(id))) {
             (Some(_), Some(id)) => {
                 let (source, _) = self.pack(&id).map_err(io::Error::other)?;
-                self.copy_pack((&id, &source), range, out)
+                self.copy_pack(&id, &source, range, out)
             }
             _ => copy_range(fs_err::File::open(path)?.file(), range, out),
         }
@@ -231,10 +227,10 @@ impl Repository {
         if let Some(upstream) = &self.upstream {
             // Fail before the upload if the upstream cannot be reached.
             upstream.refresh_packs()?;
-            return self.unpack_kept(pieces, (most, &*watch));
+            return self.unpack_kept(pieces, most, &*watch);
         }
         let mut input = BodyReader { pieces, rest: bytes::Bytes::new(), problem: None };
-        let taken = self.unpack(&mut input, (most, &*watch));
+        let taken = self.unpack(&mut input, most, &*watch);
         match (input.problem, taken) {
             (Some(problem), Err(_)) => Err(problem),
             (_, taken) => taken,
@@ -246,7 +242,8 @@ impl Repository {
     fn unpack_kept(
         &self,
         pieces: BodyPieces,
-        check: (u64, &dyn Observer),
+        most_bytes: u64,
+        observer: &dyn Observer,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         let scratch = Scratch::create(&self.repo.store().dir().join("tmp"))?;
         let path = scratch.path().join("bundle");
@@ -255,24 +252,27 @@ impl Repository {
         for piece in pieces {
             file.write_all(&piece?).map_err(failed())?;
         }
-        self.unpack_file(&path, check)
+        self.unpack_file(&path, most_bytes, observer)
     }
 
     /// Unpacks a bundle from a file.
     pub(super) fn unpack_file(
         &self,
         path: &Path,
-        check: (u64, &dyn Observer),
+        most_bytes: u64,
+        observer: &dyn Observer,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
-        self.unpack(&mut BufReader::with_capacity(READ_BYTES, file), check)
+        let mut input = BufReader::with_capacity(READ_BYTES, file);
+        self.unpack(&mut input, most_bytes, observer)
     }
 
     /// Unpacks a bundle. On a relay, the caller must have stored all of the bundle on disk.
     fn unpack(
         &self,
         input: &mut dyn Read,
-        (most_bytes, observer): (u64, &dyn Observer),
+        most_bytes: u64,
+        observer: &dyn Observer,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         if let Some(upstream) = &self.upstream {
             // The bundle may refer to packs that were sent through another relay.

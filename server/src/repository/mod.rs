@@ -532,7 +532,7 @@ impl Repository {
                 RefCondition::Damaged(damage) => refs::ExpectedRef::Damaged(damage),
                 expected => refs::ExpectedRef::At(expected.commit()),
             };
-            upstream.swap(name, (there, new), who)?;
+            upstream.swap(name, there, new, who)?;
             return Ok(RefText::without_nonce(new));
         }
         // Damaged settings may be those of a newer version of snap, so no ref is moved.
@@ -638,7 +638,8 @@ impl Repository {
     /// The errors of `out`, and an error when the pack cannot be read.
     pub fn copy_pack(
         &self,
-        (id, source): (&PackId, &PackContent),
+        id: &PackId,
+        source: &PackContent,
         range: Range<u64>,
         out: &mut dyn Write,
     ) -> io::Result<()> {

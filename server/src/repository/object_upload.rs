@@ -89,7 +89,7 @@ impl Repository {
             Some(_) => self.refs()?.iter().map(|(_, id)| *id).collect(),
             None => staging_area::tips(&self.repo)?,
         };
-        let prepared = accept::prepare(store, &packs, (&tips, u64::MAX), &Silent)?;
+        let prepared = accept::prepare(store, &packs, &tips, u64::MAX, &Silent)?;
         let _one_at_a_time = self.staged.publishing()?;
         self.refresh()?;
         self.announce(|| Ok(prepared.adopt(&Silent)?))?;

@@ -199,7 +199,7 @@ impl Repository {
             return Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added });
         };
         let (target, mut lock) = (Relay { repository: self, upstream }, None);
-        let new = self.staged.publish_to(&target, (ids, most), observer, &mut lock)?;
+        let new = self.staged.publish_to(&target, ids, most, observer, &mut lock)?;
         let _one_at_a_time = lock.map_or_else(|| self.staged.publishing(), Ok)?;
         upstream.publish()?;
         Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added })

@@ -56,8 +56,9 @@ pub struct FoundFile {
 /// The position of an object inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InFrame {
-    /// The pack and the number of the frame in it.
-    pub frame: (PackId, u32),
+    pub pack: PackId,
+    /// The number of the frame in the pack.
+    pub number: u32,
     /// The first byte of the object in the expanded frame.
     pub offset: u32,
     /// The length of the object in bytes.
@@ -148,7 +149,7 @@ impl Repository {
         let place = match store.locate_file(&FileContent { id, bytes: size })? {
             Some(ContentPlace::Whole(place)) => store.pack_id(place.pack).map(|pack| {
                 let (offset, bytes) = (place.offset, place.bytes);
-                InFrame { frame: (pack, place.frame), offset, bytes }
+                InFrame { pack, number: place.frame, offset, bytes }
             }),
             Some(ContentPlace::Cut(_)) | None => None,
         };
@@ -160,7 +161,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`Code::NotFound`] when the pack was merged into another one meanwhile.
-    pub fn frame(&self, (pack, number): (PackId, u32)) -> Result<Bytes, HttpProblem> {
+    pub fn frame(&self, pack: PackId, number: u32) -> Result<Bytes, HttpProblem> {
         let file = self.repo.store().open_pack(&pack)?;
         Ok(Bytes::from(file.raw(file.frame(number)?)?))
     }

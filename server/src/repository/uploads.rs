@@ -153,7 +153,7 @@ fn locked() -> HttpProblem {
 }
 
 /// Checks that a request continues at the stored offset, with the same declared length.
-fn check_place(coming: &UploadPosition, (offset, length): (u64, u64)) -> Result<(), HttpProblem> {
+fn check_place(coming: &UploadPosition, offset: u64, length: u64) -> Result<(), HttpProblem> {
     let why = match (length == coming.length, offset == coming.offset) {
         (true, true) => return Ok(()),
         (true, false) => format!("the server has {offset} bytes of this upload"),
@@ -283,7 +283,7 @@ impl Uploads {
     ) -> Result<UploadGuard<'_>, HttpProblem> {
         let mut writing = self.writing.lock();
         if let Some(part) = writing.get(&coming.hash) {
-            let writer = part.take_over(|offset| check_place(coming, (offset, part.length)))?;
+            let writer = part.take_over(|offset| check_place(coming, offset, part.length))?;
             return Ok(UploadGuard {
                 uploads: self,
                 hash: coming.hash,
@@ -293,9 +293,9 @@ impl Uploads {
         }
         let parts = list_parts(staged);
         match parts.iter().find(|part| part.hash == coming.hash) {
-            Some(part) => check_place(coming, (part.offset, part.length))?,
+            Some(part) => check_place(coming, part.offset, part.length)?,
             None => {
-                check_place(coming, (0, coming.length))?;
+                check_place(coming, 0, coming.length)?;
                 make_room(parts, &writing, coming.length, bounds)?;
             }
         }
@@ -351,7 +351,7 @@ impl OpenPart {
             return Err(locked());
         }
         let meta = file.file().metadata().map_err(PathError::when("stat", &path))?;
-        check_place(coming, (meta.len(), coming.length))?;
+        check_place(coming, meta.len(), coming.length)?;
         let (offset, moved) = (coming.offset, clock.now());
         let state = Mutex::new(PartState { writer: 0, offset, moved, is_ending: false });
         Ok(Self { file: Mutex::new(file), path, length: coming.length, state, clock })
@@ -479,7 +479,7 @@ impl Repository {
             if hash != coming.hash {
                 return Err(HttpProblem::new(Code::Rejected, "the bytes do not hash to the name"));
             }
-            let taken = self.unpack_file(path, (most, &*watch))?;
+            let taken = self.unpack_file(path, most, &*watch)?;
             // Nothing else removes the file before the daily sweep.
             let _ = fs_err::remove_file(path);
             Ok(taken)

@@ -145,7 +145,7 @@ pub(super) async fn read(
     // Even for a full commit id the bytes may change when packs are merged, so the response must
     // not be `immutable`.
     ready.is_id = false;
-    match requested_range((&method, &headers), (&ready.tag, ready.bytes))? {
+    match requested_range(&method, &headers, &ready.tag, ready.bytes)? {
         None => Ok(not_modified(ready.commit, false, &ready.tag)),
         Some(wanted) => ready.answer(&wanted, method == Method::HEAD),
     }
@@ -209,7 +209,7 @@ pub(super) async fn take(
 ) -> Result<Response, HttpProblem> {
     let limits = &server.settings().limits;
     let (most, content_bytes) = (limits.bundle_bytes, limits.content_bytes);
-    let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
+    let taken = server.take(repo, &headers, body, most, move |repository, pieces| {
         repository.take_bundle(pieces, content_bytes)
     });
     taken.await.map(|taken| unpacked_response(&taken).into_response())

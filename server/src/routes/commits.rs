@@ -104,7 +104,7 @@ pub(super) async fn tree(
                 }
                 found => {
                     let tree = found.tree().unwrap_or(revision.commit.tree);
-                    write_entries(&repository, (tree, &path), depth, out)?;
+                    write_entries(&repository, tree, &path, depth, out)?;
                 }
             }
             out.write_all(b"]}\n")
@@ -116,7 +116,8 @@ pub(super) async fn tree(
 
 fn write_entries(
     repository: &Repository,
-    folder: (TreeId, &[u8]),
+    tree: TreeId,
+    prefix: &[u8],
     depth: ListDepth,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
@@ -129,7 +130,7 @@ fn write_entries(
         serde_json::to_writer(&mut line, &EntryRecord::new(path, entry))?;
         out.write_all(&line)
     };
-    match list::run(repository.repo().store(), folder, depth, &Silent, &mut each) {
+    match list::run(repository.repo().store(), tree, prefix, depth, &Silent, &mut each) {
         Ok(_) => Ok(()),
         Err(ListError::Output(error)) => Err(error),
         Err(error) => {
@@ -154,7 +155,7 @@ pub(super) async fn tar(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    archive(ArchiveFormat::Tar, (server, target, query), method, headers).await
+    archive(ArchiveFormat::Tar, server, target, query, method, headers).await
 }
 
 /// `GET …/commits/{commit}/archive.tar.zst`.
@@ -165,7 +166,7 @@ pub(super) async fn tar_zst(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    archive(ArchiveFormat::TarZst, (server, target, query), method, headers).await
+    archive(ArchiveFormat::TarZst, server, target, query, method, headers).await
 }
 
 /// `GET …/commits/{commit}/archive.zip`.
@@ -176,7 +177,7 @@ pub(super) async fn zip(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    archive(ArchiveFormat::Zip, (server, target, query), method, headers).await
+    archive(ArchiveFormat::Zip, server, target, query, method, headers).await
 }
 
 /// Returns the file extension and the content type of an archive.
@@ -212,11 +213,9 @@ fn check_zip(commit: &Commit, what: &RestoreSource, most_bytes: u64) -> Result<(
 
 async fn archive(
     format: ArchiveFormat,
-    (State(server), target, QueryParams(query)): (
-        State<Server>,
-        CommitPath,
-        QueryParams<AskedArchive>,
-    ),
+    State(server): State<Server>,
+    target: CommitPath,
+    QueryParams(query): QueryParams<AskedArchive>,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {

@@ -102,8 +102,10 @@ fn range_holds(headers: &HeaderMap, etag: &HeaderValue) -> bool {
 /// # Errors
 /// [`Code::Range`] when no byte of the range exists.
 pub(super) fn requested_range(
-    (method, headers): (&Method, &HeaderMap),
-    (etag, length): (&HeaderValue, u64),
+    method: &Method,
+    headers: &HeaderMap,
+    etag: &HeaderValue,
+    length: u64,
 ) -> Result<Option<RequestedRange>, HttpProblem> {
     if is_not_modified(headers, etag) {
         return Ok(None);
@@ -171,8 +173,7 @@ mod tests {
         let tag = HeaderValue::from_static("\"a\"");
         let mut headers = HeaderMap::new();
         headers.insert(header::RANGE, HeaderValue::from_static("bytes=2-5"));
-        let of =
-            |method: Method, headers: &HeaderMap| requested_range((&method, headers), (&tag, 10));
+        let of = |method: Method, headers: &HeaderMap| requested_range(&method, headers, &tag, 10);
         assert_eq!(of(Method::GET, &headers).unwrap(), Some(RequestedRange::Part(2..6)));
         assert_eq!(of(Method::HEAD, &headers).unwrap(), Some(RequestedRange::All));
         for (condition, range) in [

@@ -105,25 +105,23 @@ impl FileCache {
     ) -> Option<(Arc<CachedFile>, Option<Bytes>)> {
         let file = self.paths.get(&(number, commit, path.into()))?;
         let bytes = file.place.and_then(|place| {
-            let (pack, frame) = place.frame;
-            place.slice(&self.frames.get(&(number, pack, frame))?)
+            place.slice(&self.frames.get(&(number, place.pack, place.number))?)
         });
         Some((file, bytes))
     }
 
     /// Returns a frame from the cache, or reads it. May block.
     fn frame(&self, repository: &Repository, place: &InFrame) -> Result<Bytes, HttpProblem> {
-        let (pack, frame) = place.frame;
-        let key = (repository.number(), pack, frame);
+        let key = (repository.number(), place.pack, place.number);
         if let Some(frame) = self.frames.get(&key) {
             return Ok(frame);
         }
-        let _lane = self.lanes[frame as usize % LANES].lock();
+        let _lane = self.lanes[place.number as usize % LANES].lock();
         // Another thread may have read the frame while this one waited for the lock.
         if let Some(frame) = self.frames.get(&key) {
             return Ok(frame);
         }
-        let frame = repository.frame(place.frame)?;
+        let frame = repository.frame(place.pack, place.number)?;
         self.frames.insert(key, frame.clone(), frame.len());
         Ok(frame)
     }
@@ -178,7 +176,7 @@ pub(super) async fn read(
         && (bytes.is_some() || file.place.is_none())
     {
         server.metrics().count_lookup("files", Lookup::Hit);
-        return answer.respond((id, true), &file, bytes, repository).await;
+        return answer.respond(id, true, &file, bytes, repository).await;
     }
     server.metrics().count_lookup("files", Lookup::Miss);
     let shared = server.clone();
@@ -188,7 +186,7 @@ pub(super) async fn read(
         Ok((found.revision, file, bytes, Arc::clone(repository)))
     });
     let (revision, file, bytes, repository) = read.await?;
-    answer.respond((revision.id, revision.is_id), &file, bytes, &repository).await
+    answer.respond(revision.id, revision.is_id, &file, bytes, &repository).await
 }
 
 /// The properties of a request that decide the response.
@@ -202,12 +200,13 @@ struct FileRequest {
 impl FileRequest {
     async fn respond(
         &self,
-        (commit, is_id): (CommitId, bool),
+        commit: CommitId,
+        is_id: bool,
         file: &CachedFile,
         bytes: Option<Bytes>,
         repository: &Arc<Repository>,
     ) -> Result<Response, HttpProblem> {
-        let wanted = requested_range((&self.method, &self.headers), (&file.etag, file.size))?;
+        let wanted = requested_range(&self.method, &self.headers, &file.etag, file.size)?;
         let Some(wanted) = wanted else {
             return Ok(not_modified(commit, is_id, &file.etag));
         };

@@ -132,9 +132,10 @@ pub(super) async fn log(
                 all.collect::<Result<_, _>>()?
             }
             Some(path) => {
-                let how = (&options, FollowRenames::Ignore);
+                let renames = FollowRenames::Ignore;
                 let paths = [path.as_bytes()];
-                let mut all = path_log::run(store, &cursor.commits, &paths, how, observer)?;
+                let mut all =
+                    path_log::run(store, &cursor.commits, &paths, &options, renames, observer)?;
                 skip_ok(&mut all, skip)?;
                 all.map(|step| step.map(|step| (step.id, step.commit))).collect::<Result<_, _>>()?
             }
@@ -200,7 +201,7 @@ pub(super) async fn diff(
             Ok(())
         };
         let options = diff::DiffOptions::default();
-        let done = diff::run(store, (Some(old), &new), &options, observer, &mut each);
+        let done = diff::run(store, Some(old), &new, &options, observer, &mut each);
         match done {
             Err(DiffError::Interrupted) if is_full => {}
             done => drop(done?),

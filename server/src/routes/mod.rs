@@ -195,7 +195,8 @@ impl Server {
     async fn take<T: Send + 'static>(
         &self,
         name: String,
-        (headers, body): (&HeaderMap, Body),
+        headers: &HeaderMap,
+        body: Body,
         most_bytes: u64,
         work: impl FnOnce(&Arc<Repository>, BodyPieces) -> Result<T, HttpProblem> + Send + 'static,
     ) -> Result<T, HttpProblem> {
@@ -207,7 +208,7 @@ impl Server {
             }
             Ok((most_bytes, quotas.reserve(repository, length, most_bytes)?))
         };
-        self.take_after(name, (headers, body), prepare, work).await
+        self.take_after(name, headers, body, prepare, work).await
     }
 
     /// Receives a body with `work`. `prepare` returns the size limit and the reserved quota. If the
@@ -219,7 +220,8 @@ impl Server {
     async fn take_after<T: Send + 'static>(
         &self,
         name: String,
-        (headers, body): (&HeaderMap, Body),
+        headers: &HeaderMap,
+        body: Body,
         prepare: impl FnOnce(
             &Quotas,
             &Repository,

@@ -71,7 +71,7 @@ pub(super) async fn read(
         _ => etag(id)?,
     };
     let length = bytes.len() as u64;
-    let mut response = match requested_range((&method, &headers), (&tag, length))? {
+    let mut response = match requested_range(&method, &headers, &tag, length)? {
         None => StatusCode::NOT_MODIFIED.into_response(),
         Some(wanted) => {
             let range = wanted.range(length);
@@ -105,7 +105,7 @@ pub(super) async fn write(
     let kind = kinds.into_iter().find(|known| Some(known.noun()) == kind);
     let kind = kind
         .ok_or_else(|| HttpProblem::new(Code::Invalid, "snap-kind must be blob, tree or commit"))?;
-    let taken = server.take(repo, (&headers, body), OBJECT_BYTES, move |repository, pieces| {
+    let taken = server.take(repo, &headers, body, OBJECT_BYTES, move |repository, pieces| {
         repository.take_object(&id, kind, &pieces.gather()?)
     });
     taken.await.map(status)

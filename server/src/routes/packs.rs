@@ -69,7 +69,7 @@ pub(super) async fn read(
     });
     let (repository, source, length) = found.await?;
     let tag = etag(id)?;
-    let wanted = requested_range((&method, &headers), (&tag, length))?;
+    let wanted = requested_range(&method, &headers, &tag, length)?;
     let mut response = Response::new(Body::empty());
     match wanted {
         None => *response.status_mut() = StatusCode::NOT_MODIFIED,
@@ -80,7 +80,7 @@ pub(super) async fn read(
             if method != Method::HEAD {
                 let range = wanted.range(length);
                 let copy =
-                    move |out: &mut dyn Write| repository.copy_pack((&id, &source), range, out);
+                    move |out: &mut dyn Write| repository.copy_pack(&id, &source, range, out);
                 *response.body_mut() = server.send(copy).await?;
             }
         }
@@ -101,9 +101,8 @@ pub(super) async fn write(
 ) -> Result<StatusCode, HttpProblem> {
     let id = pack_id(&id)?;
     let most = server.settings().limits.upload_bytes;
-    let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
-        repository.receive(id, pieces)
-    });
+    let taken = server
+        .take(repo, &headers, body, most, move |repository, pieces| repository.receive(id, pieces));
     taken.await.map(status)
 }
 
@@ -138,7 +137,7 @@ pub(super) async fn publish(
     pack_id(plain).map_err(|_| HttpProblem::new(Code::Invalid, "not the name of an index file"))?;
     let most = limits::REMOTE_INDEX_BYTES;
     let content_bytes = server.settings().limits.content_bytes;
-    let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
+    let taken = server.take(repo, &headers, body, most, move |repository, pieces| {
         let request = PublishRequest { by: pieces.observer(), content_bytes };
         repository.publish(&name, &pieces.gather()?, &request)
     });

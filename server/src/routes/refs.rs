@@ -182,7 +182,7 @@ pub(super) async fn write(
         if let Some(old) = expected.commit()
             && forward_only
         {
-            check_forward(repository, &wanted, (old, commit), observer)?;
+            check_forward(repository, &wanted, old, commit, observer)?;
         }
         Ok(expected)
     });
@@ -234,7 +234,8 @@ fn check_count(repository: &Repository, most: usize) -> Result<(), HttpProblem> 
 fn check_forward(
     repository: &Repository,
     name: &RefName,
-    (old, new): (CommitId, CommitId),
+    old: CommitId,
+    new: CommitId,
     observer: &dyn Observer,
 ) -> Result<(), HttpProblem> {
     if name.kind() != RefKind::Branch {

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(10);
 
 /// Builds the response headers that describe the state of an upload.
-fn upload_headers((offset, length): (u64, u64), is_whole: bool) -> [(HeaderName, HeaderValue); 4] {
+fn upload_headers(offset: u64, length: u64, is_whole: bool) -> [(HeaderName, HeaderValue); 4] {
     let is_whole = HeaderValue::from_static(if is_whole { "?1" } else { "?0" });
     [
         (UPLOAD_OFFSET, offset.into()),
@@ -70,11 +70,11 @@ pub(super) async fn upload_status(
             UploadState::Part { is_moving: true, .. }
                 if server.clock().elapsed(began) < PATIENCE => {}
             UploadState::Part { offset, length, .. } => {
-                let far = upload_headers((offset, length), false);
+                let far = upload_headers(offset, length, false);
                 return Ok((StatusCode::NO_CONTENT, far).into_response());
             }
             UploadState::Whole(length) => {
-                return Ok((StatusCode::OK, upload_headers((length, length), true)).into_response());
+                return Ok((StatusCode::OK, upload_headers(length, length, true)).into_response());
             }
         }
         let _ = server.clock().timeout(STEP, writers.changed()).await;
@@ -89,7 +89,7 @@ pub(super) async fn resume(
     body: Body,
 ) -> Result<Response, HttpProblem> {
     let most = server.settings().limits.upload_bytes;
-    let taken = server.resume((repo, id), (&headers, body), most, Repository::resume);
+    let taken = server.resume(repo, id, &headers, body, most, Repository::resume);
     taken.await.map(|(far, taken)| match taken {
         Some(sent) => (status(sent), far).into_response(),
         None => (StatusCode::NO_CONTENT, far).into_response(),
@@ -104,7 +104,7 @@ pub(super) async fn resume_bundle(
     body: Body,
 ) -> Result<Response, HttpProblem> {
     let most = server.settings().limits.bundle_bytes;
-    let taken = server.resume((repo, id), (&headers, body), most, Repository::resume_bundle);
+    let taken = server.resume(repo, id, &headers, body, most, Repository::resume_bundle);
     taken.await.map(|(far, taken)| match taken {
         Some(outcome) => (far, bundles::unpacked_response(&outcome)).into_response(),
         None => (StatusCode::NO_CONTENT, far).into_response(),
@@ -120,8 +120,10 @@ impl Server {
     /// those of the quota, and those of `resume`.
     async fn resume<T: Send + 'static>(
         &self,
-        (repo, id): (String, String),
-        (headers, body): (&HeaderMap, Body),
+        repo: String,
+        id: String,
+        headers: &HeaderMap,
+        body: Body,
         most: u64,
         resume: impl FnOnce(
             &Repository,
@@ -146,14 +148,14 @@ impl Server {
             // already has.
             Ok((left, quotas.reserve_for_resume(repository, &coming.hash, coming.length)?))
         };
-        let taken = self.take_after(repo, (headers, body), prepare, move |repository, pieces| {
+        let taken = self.take_after(repo, headers, body, prepare, move |repository, pieces| {
             resume(repository, &coming, bounds, pieces)
         });
         Ok(match taken.await? {
             UploadOutcome::Whole(taken) => {
-                (upload_headers((coming.length, coming.length), true), Some(taken))
+                (upload_headers(coming.length, coming.length, true), Some(taken))
             }
-            UploadOutcome::Part(offset) => (upload_headers((offset, coming.length), false), None),
+            UploadOutcome::Part(offset) => (upload_headers(offset, coming.length, false), None),
         })
     }
 }

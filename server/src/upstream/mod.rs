@@ -88,7 +88,7 @@ impl UpstreamAddress {
 
 /// Creates a client for the repository `name`; for the location itself if the name is
 /// empty.
-fn client((origin, name): (&UpstreamAddress, &str), runtime: &Handle) -> Result<Client, OpenError> {
+fn client(origin: &UpstreamAddress, name: &str, runtime: &Handle) -> Result<Client, OpenError> {
     let _inside = runtime.enter();
     let traffic: Arc<Traffic> = Arc::default();
     let location = origin.at(name);
@@ -153,7 +153,7 @@ impl Upstream {
             (Scheme::Http | Scheme::Https, false) => Some(UpstreamLayout::Store),
             _ => None,
         };
-        let root = client((&origin, ""), &runtime)?;
+        let root = client(&origin, "", &runtime)?;
         let clock = cache.clock().clone();
         Ok(Self {
             origin,
@@ -191,7 +191,7 @@ impl Upstream {
     }
 
     fn client(&self, name: &str) -> Result<Client, HttpProblem> {
-        client((&self.origin, self.below(name)), &self.runtime).map_err(|error| {
+        client(&self.origin, self.below(name), &self.runtime).map_err(|error| {
             tracing::error!(%error, "cannot use the upstream");
             HttpProblem::new(Code::Unavailable, "the upstream cannot be used")
         })

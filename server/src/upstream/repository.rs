@@ -632,7 +632,8 @@ impl UpstreamRepository {
     pub fn swap(
         &self,
         name: &RefName,
-        (expected, new): (refs::ExpectedRef<'_>, Option<CommitId>),
+        expected: refs::ExpectedRef<'_>,
+        new: Option<CommitId>,
         who: &str,
     ) -> Result<(), HttpProblem> {
         if self.upstream.contact.is_backing_off() {
@@ -690,7 +691,7 @@ impl UpstreamRepository {
                 tracing::warn!(%problem, %name, "the first branch is not the default branch upstream");
             }
         }
-        match self.follow_swap((name, new), who) {
+        match self.follow_swap(name, new, who) {
             Ok(()) => {}
             // The local store is made anew from upstream.
             Err(RefError::Damaged { .. }) => self.discard(),
@@ -755,7 +756,8 @@ impl UpstreamRepository {
     /// Moves a cached ref after it was moved upstream.
     fn follow_swap(
         &self,
-        (name, new): (&RefName, Option<CommitId>),
+        name: &RefName,
+        new: Option<CommitId>,
         who: &str,
     ) -> Result<(), RefError> {
         let change = RefLogMessage { time: Time::now(), who, reason: ref_log::PUSH };

@@ -153,7 +153,7 @@ fn data_damaged_in_transit_is_sent_again() {
     proxy.add(Rule::new(Fault::FlipRequest).kind(Kind::UploadPart).times(1));
     let client = Client::new(service, hasty(), Arc::clone(&traffic));
     let progress = UploadProgress::default();
-    here.runtime.block_on(client.write_file("objects/x", (&path, length), &progress)).unwrap();
+    here.runtime.block_on(client.write_file("objects/x", &path, length, &progress)).unwrap();
     assert_eq!(proxy.counts().faults, 5);
     let found = server.get("some/prefix/objects/x").unwrap();
     assert!(found.len() as u64 == length && found.iter().all(|byte| *byte == 7));

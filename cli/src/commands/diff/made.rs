@@ -37,7 +37,7 @@ pub(crate) fn write_made_changes(
     let mut printer = Printer::new(cx, progress, reader, (form, differences), out);
     let options = DiffOptions { limit: Limit::to(paths), ..DiffOptions::default() };
     let outcome = collect(&mut |change| printer.take(change), |each| {
-        diff::run(store, (old, &new), &options, progress, each)
+        diff::run(store, old, &new, &options, progress, each)
     })?;
     printer.finish(&outcome)
 }

@@ -186,7 +186,7 @@ fn compare(
             let options = DiffOptions { prefix, limit, detail, renames, ..DiffOptions::default() };
             let mut each = |change| printer.take(change);
             collect(&mut each, |each| {
-                diff::run(repo.store(), (old, &new), &options, &progress, each)
+                diff::run(repo.store(), old, &new, &options, &progress, each)
             })?
         }
     };

@@ -59,10 +59,10 @@ pub(super) fn warn_leftovers(
         renames: diff::RenameDetection::Ignore,
         ..diff::DiffOptions::default()
     };
-    let sides = (Some(old.tree), &diff::New::Tree(Some(snapshot.commit.tree)));
+    let new = diff::New::Tree(Some(snapshot.commit.tree));
     // The restore has already reported trees that cannot be read.
     if let Err(error @ DiffError::Interrupted) =
-        diff::run(repo.store(), sides, &options, &cx.progress(), &mut each)
+        diff::run(repo.store(), Some(old.tree), &new, &options, &cx.progress(), &mut each)
     {
         return Err(error.into());
     }

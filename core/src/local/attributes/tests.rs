@@ -104,7 +104,7 @@ fn twelve_mode_bits_survive_a_change_of_owner() {
     let root = TargetRoot::open(dir.path()).unwrap();
     let top = root.folder(&FolderPath::top()).unwrap();
     let attributes = Attributes {
-        owner: Some((meta.uid(), meta.gid())),
+        owner: Some(OwnerIds { uid: meta.uid(), gid: meta.gid() }),
         mode: Some(0o6755),
         mtime: Some(Time { secs: -1, nanos: 999_999_999 }),
         ..nothing()
@@ -171,7 +171,7 @@ fn a_file_that_replaced_the_entry_keeps_owner_and_mode() {
     let root = TargetRoot::open(dir.path()).unwrap();
     let top = root.folder(&FolderPath::top()).unwrap();
     let f = name("f");
-    let owner = Some((before.uid(), before.gid()));
+    let owner = Some(OwnerIds { uid: before.uid(), gid: before.gid() });
     let attributes = Attributes { owner, mode: Some(0o777), ..nothing() };
     let other = ExpectedFile { inode: Some(before.ino() + 1), ..expected(FileType::RegularFile) };
     for target in [
@@ -214,7 +214,7 @@ fn capabilities_are_dropped_if_the_owner_cannot_be_set() {
     apply_all(file, &wanted);
     let mut told = Vec::new();
     let replaced = AttributeTarget::Entry(&top, &f, expected(FileType::Fifo));
-    let owned = Attributes { owner: Some((0, 0)), ..wanted };
+    let owned = Attributes { owner: Some(OwnerIds { uid: 0, gid: 0 }), ..wanted };
     apply(replaced, &owned, &mut |what, _| told.push(what));
     assert_eq!(told, ["owner", "file capability"]);
     assert_eq!(read_xattrs(XattrTarget::Path(&path)).unwrap(), xattrs[1..]);

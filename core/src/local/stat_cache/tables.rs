@@ -154,7 +154,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         let tombstones =
             if replace || old.len() == present { Tombstones::Drop } else { Tombstones::Keep };
         tables.extend(old);
-        publish(dir, disk, (self.shape, self.ending), &tables, tombstones)?;
+        publish(dir, disk, self.shape, self.ending, &tables, tombstones)?;
         replaced.iter().try_for_each(|path| Ok(disk.remove(path)?))
     }
 }
@@ -186,7 +186,8 @@ fn is_tombstone(record: &[u8]) -> bool {
 fn publish(
     dir: &Path,
     disk: &Disk,
-    (shape, ending): (Shape, &str),
+    shape: Shape,
+    ending: &str,
     tables: &[Table],
     tombstones: Tombstones,
 ) -> Result<(), TableError> {

@@ -31,11 +31,12 @@ pub struct ArchiveOutcome {
 pub fn run(
     source: CommitSource<'_>,
     options: &commit::CommitOptions,
-    (config, scratch): (&Config, &Path),
+    config: &Config,
+    scratch: &Path,
     out: impl Write,
     observer: &dyn Observer,
 ) -> Result<ArchiveOutcome, Error> {
-    let (_scratch, repo) = temporary_store((config, scratch), observer)?;
+    let (_scratch, repo) = temporary_store(config, scratch, observer)?;
     let made = commit::run(&repo, source, options, observer)?;
     let id = made.id.ok_or(CommitError::Interrupted)?;
     let store = repo.store();

@@ -114,7 +114,8 @@ impl From<ReachError> for Error {
 
 /// Creates an empty store in a temporary folder in `scratch`. The folder is deleted on drop.
 fn temporary_store(
-    (config, scratch): (&Config, &Path),
+    config: &Config,
+    scratch: &Path,
     observer: &dyn Observer,
 ) -> Result<(Scratch, Repo), Error> {
     let scratch = Scratch::create(scratch)?;

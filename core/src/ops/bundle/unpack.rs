@@ -92,16 +92,18 @@ pub fn prepare<'s>(
 ) -> Result<VerifiedBundle<'s>, Error> {
     let opened = BundleReader::new(input);
     observer.check(Error::Interrupted)?;
-    prepare_opened(store, opened?, options, observer)
+    let (reader, head) = opened?;
+    prepare_opened(store, reader, head, options, observer)
 }
 
-/// Checks a bundle as [`prepare`] does. The caller has read its head.
+/// Checks a bundle as [`prepare`] does. The caller has read its `head`; `reader` has the rest.
 ///
 /// # Errors
 /// As [`run`].
 pub fn prepare_opened<'s>(
     store: &'s Store,
-    (mut reader, head): (BundleReader<impl Read>, BundleHead),
+    mut reader: BundleReader<impl Read>,
+    head: BundleHead,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<VerifiedBundle<'s>, Error> {
@@ -165,12 +167,13 @@ pub fn verify(
 /// # Errors
 /// As [`run`].
 pub fn verify_alone(
-    (config, scratch): (&Config, &Path),
+    config: &Config,
+    scratch: &Path,
     input: impl Read,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<BundleHead, Error> {
-    let (_scratch, repo) = temporary_store((config, scratch), observer)?;
+    let (_scratch, repo) = temporary_store(config, scratch, observer)?;
     verify(repo.store(), input, options, observer)
 }
 

@@ -412,8 +412,8 @@ fn has_files_of(
             false => Err(DiffError::Interrupted),
         }
     };
-    let sides = (Some(tip.tree), &diff::New::Folder(folder));
-    diff::run(repo.store(), sides, &wanted, observer, &mut stop_at_change)
+    let new = diff::New::Folder(folder);
+    diff::run(repo.store(), Some(tip.tree), &new, &wanted, observer, &mut stop_at_change)
         .is_ok_and(|compared| compared.skipped == 0)
 }
 
@@ -464,8 +464,9 @@ fn changes_of(
 ) -> Result<(), DiffError> {
     let parent = commit.parents.first().map(|id| repo.store().commit(id)).transpose();
     let Ok(parent) = parent else { return Err(DiffError::Interrupted) };
-    let sides = (parent.map(|parent| parent.tree), &diff::New::Tree(Some(commit.tree)));
-    diff::run(repo.store(), sides, options, observer, &mut |change| each(change)).map(drop)
+    let old = parent.map(|parent| parent.tree);
+    let new = diff::New::Tree(Some(commit.tree));
+    diff::run(repo.store(), old, &new, options, observer, &mut |change| each(change)).map(drop)
 }
 
 /// Returns the error for a parent commit that cannot be read.
@@ -541,8 +542,8 @@ impl BehindBranch {
                 changes_of(repo, commit, &options, observer, &mut each)
             }),
             _ => {
-                let sides = (from, &diff::New::Tree(Some(to)));
-                diff::run(repo.store(), sides, &options, observer, &mut each).map(drop)
+                let new = diff::New::Tree(Some(to));
+                diff::run(repo.store(), from, &new, &options, observer, &mut each).map(drop)
             }
         };
         paths.sort_unstable();

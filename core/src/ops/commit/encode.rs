@@ -203,5 +203,5 @@ pub(super) fn metadata(
     xattrs: Vec<Xattr>,
     sparse: bool,
 ) -> Metadata {
-    describe::metadata(stat, &job.owners, job.tree_options(), (xattrs, sparse))
+    describe::metadata(stat, &job.owners, job.tree_options(), xattrs, sparse)
 }

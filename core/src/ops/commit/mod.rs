@@ -329,7 +329,7 @@ fn attempt(
 
     let job =
         CommitJob::new(&writer, &cache, &rules, repo.config().chunk, options.content, observer);
-    let read = total::count_beside((repo, &job), (source, options), estimate, |source| {
+    let read = total::count_beside(repo, &job, source, options, estimate, |source| {
         pool.install(|| read(repo, &job, source, &commit_base, options))
     });
     job.check()?;

@@ -59,8 +59,8 @@ impl FileChanges {
                     changes.count(&change);
                     Ok(())
                 };
-                let sides = (Some(previous), &New::Tree(Some(now.id)));
-                if diff::run(store, sides, &options, observer, &mut count).is_err() {
+                let new = New::Tree(Some(now.id));
+                if diff::run(store, Some(previous), &new, &options, observer, &mut count).is_err() {
                     return all_added;
                 }
                 changes.unmodified = files.saturating_sub(changes.added + changes.modified);

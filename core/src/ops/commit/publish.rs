@@ -165,9 +165,9 @@ impl Publication<'_> {
         // If there are more new packs than were written here, another process may have stored
         // the same objects. Then nothing counts as lost.
         if new.len() as u64 <= added.packs
-            && let Some(tip) = commit_base.parent()
+            && let Some((id, commit)) = commit_base.parent()
         {
-            outcome.stored_again = self.count_in(&new, tip)?;
+            outcome.stored_again = self.count_in(&new, id, commit)?;
         }
         add(&mut outcome.added, added);
         Ok(())
@@ -179,7 +179,8 @@ impl Publication<'_> {
     fn count_in(
         &self,
         packs: &[PackId],
-        (id, commit): &(CommitId, Commit),
+        id: &CommitId,
+        commit: &Commit,
     ) -> Result<u64, CommitError> {
         let store = self.repo.store();
         let marks = Marks::new(store);

@@ -39,8 +39,10 @@ struct CountedRoot {
 /// Calls `read`, which reads `input`. Meanwhile, counts the bytes of `input` if the observer of
 /// `job` shows progress and `estimate` is not known.
 pub(super) fn count_beside<T>(
-    (repo, job): (&Repo, &CommitJob<'_>),
-    (input, options): (&mut CommitSource<'_>, &CommitOptions),
+    repo: &Repo,
+    job: &CommitJob<'_>,
+    input: &mut CommitSource<'_>,
+    options: &CommitOptions,
     estimate: Option<u64>,
     read: impl FnOnce(&mut CommitSource<'_>) -> T,
 ) -> T {

@@ -88,9 +88,16 @@ impl WalkedTree {
     }
 }
 
+/// The place of a folder in the folder that contains it.
+struct ParentSlot {
+    folder: Arc<WalkedFolder>,
+    /// The index of the entry.
+    slot: usize,
+}
+
 /// A folder in progress.
 pub(super) struct WalkedFolder {
-    above: Option<(Arc<WalkedFolder>, usize)>,
+    above: Option<ParentSlot>,
     pub(super) fd: OwnedFd,
     /// The path in the snapshot; empty for its root.
     path: Vec<u8>,
@@ -199,7 +206,8 @@ impl<'w> CommitWalk<'w> {
             false => open_folder(above.fd.as_fd(), OsStr::from_bytes(name)),
         };
         let entered = entered.and_then(|fd| {
-            self.enter(tasks, fd, path.clone(), scope, Some((Arc::clone(&above), slot)))
+            let parent = ParentSlot { folder: Arc::clone(&above), slot };
+            self.enter(tasks, fd, path.clone(), scope, Some(parent))
         });
         if let Err(error) = entered {
             self.skip(&path, &error);
@@ -217,7 +225,7 @@ impl<'w> CommitWalk<'w> {
         fd: OwnedFd,
         path: Vec<u8>,
         scope: &IgnoreScope,
-        above: Option<(Arc<WalkedFolder>, usize)>,
+        above: Option<ParentSlot>,
     ) -> io::Result<()>
     where
         'w: 's,
@@ -249,7 +257,10 @@ impl<'w> CommitWalk<'w> {
                 stat.kind == FileKind::Folder && job.rules.descends(stat, self.device)
             })
             .collect();
-        let depth = if let Some((above, _)) = &above { above.depth + 1 } else { self.root.depth() };
+        let depth = match &above {
+            Some(parent) => parent.folder.depth + 1,
+            None => self.root.depth(),
+        };
         let slots = listing.entries.iter().map(|_| EntryResult::Listed).collect();
         let node = Arc::new(WalkedFolder {
             above,
@@ -380,10 +391,10 @@ impl<'w> CommitWalk<'w> {
                     *self.result.lock() = Some(walked);
                     return;
                 }
-                Some((above, slot)) => {
-                    above.put(*slot, EntryResult::Folder(Box::new(walked)));
-                    let above = Arc::clone(above);
-                    node = above;
+                Some(ParentSlot { folder, slot }) => {
+                    folder.put(*slot, EntryResult::Folder(Box::new(walked)));
+                    let folder = Arc::clone(folder);
+                    node = folder;
                 }
             }
         }
@@ -437,16 +448,16 @@ impl<'w> CommitWalk<'w> {
         let mut at = node;
         while at.previous.get().is_none() {
             line.push(at);
-            let Some((above, _)) = &at.above else { break };
-            at = above;
+            let Some(parent) = &at.above else { break };
+            at = &parent.folder;
         }
         for node in line.into_iter().rev() {
             node.previous.get_or_init(|| {
                 let tree = match &node.above {
                     None => self.root.previous,
-                    Some((above, slot)) => {
-                        let name = above.listing.name(&above.listing.entries[*slot]);
-                        above.previous.get()?.as_ref()?.folder(name)
+                    Some(ParentSlot { folder, slot }) => {
+                        let name = folder.listing.name(&folder.listing.entries[*slot]);
+                        folder.previous.get()?.as_ref()?.folder(name)
                     }
                 }?;
                 Previous::read(self.job.writer, tree)

@@ -423,22 +423,20 @@ impl<'a> FolderComparison<'a> {
             FileKind::File => self.file(name, path, old, &listed.stat),
             FileKind::Folder => {
                 let xattrs = self.xattrs(name)?;
-                Ok((ComparedKind::Folder { id: None }, listed.stat, (xattrs, false)))
+                let kind = ComparedKind::Folder { id: None };
+                Ok(DescribedEntry { kind, stat: listed.stat, xattrs, sparse: false })
             }
             _ => self.special(name, &listed.stat).and_then(|kind| {
                 let xattrs = self.xattrs(name)?;
-                Ok((
-                    kind.map_or(ComparedKind::Socket, ComparedKind::from),
-                    listed.stat,
-                    (xattrs, false),
-                ))
+                let kind = kind.map_or(ComparedKind::Socket, ComparedKind::from);
+                Ok(DescribedEntry { kind, stat: listed.stat, xattrs, sparse: false })
             }),
         };
         match made {
-            Ok((what, stat, rest)) => {
-                let metadata =
-                    describe::metadata(&stat, &self.side.owners, self.side.tree_options, rest);
-                Ok(Some(ChangeSide { what, metadata }))
+            Ok(DescribedEntry { kind, stat, xattrs, sparse }) => {
+                let FolderSide { owners, tree_options, .. } = self.side;
+                let metadata = describe::metadata(&stat, owners, *tree_options, xattrs, sparse);
+                Ok(Some(ChangeSide { what: kind, metadata }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -461,7 +459,7 @@ impl<'a> FolderComparison<'a> {
         path: &[u8],
         old: Option<&Entry>,
         stat: &FileStat,
-    ) -> io::Result<Described> {
+    ) -> io::Result<DescribedEntry> {
         let side = self.side;
         let size = stat.size;
         let (folder, disk_name) = self.open.on_disk(name)?;
@@ -472,15 +470,16 @@ impl<'a> FolderComparison<'a> {
         let place = NameHash::new(&folder_stat, disk_name.as_bytes());
         if let Some(known) = side.cache.file_at(stat, place) {
             let xattrs = if known.xattrs { self.xattrs(name)? } else { Vec::new() };
-            let what = ComparedKind::File { size, id: Some(known.id) };
-            return Ok((what, *stat, (xattrs, known.sparse)));
+            let kind = ComparedKind::File { size, id: Some(known.id) };
+            return Ok(DescribedEntry { kind, stat: *stat, xattrs, sparse: known.sparse });
         }
         // A file of another length is modified in any case, so do not read it. A length of 0 proves
         // nothing: files of the kernel report it but have a content.
         let may_be_same = size == 0
             || matches!(old, Some(Entry { kind: EntryKind::File { size: old, .. }, .. }) if *old == size);
         if !may_be_same {
-            return Ok((ComparedKind::File { size, id: None }, *stat, (self.xattrs(name)?, false)));
+            let (kind, xattrs) = (ComparedKind::File { size, id: None }, self.xattrs(name)?);
+            return Ok(DescribedEntry { kind, stat: *stat, xattrs, sparse: false });
         }
         let stop = || side.job.observer.cancelled();
         let hashed = hash_file(folder.as_fd(), &disk_name, stat, &stop);
@@ -495,9 +494,16 @@ impl<'a> FolderComparison<'a> {
         } else if !steady {
             side.job.observer.note(Note::Changing { path: &side.shown(path) });
         }
-        Ok((ComparedKind::File { size: after.size, id: Some(id) }, after, (xattrs, sparse)))
+        let kind = ComparedKind::File { size: after.size, id: Some(id) };
+        Ok(DescribedEntry { kind, stat: after, xattrs, sparse })
     }
 }
 
-/// Kind and content, stat, extended attributes, and true if the file has holes.
-type Described = (ComparedKind, FileStat, (Vec<Xattr>, bool));
+/// An entry of the folder, in as much detail as the comparison needs.
+struct DescribedEntry {
+    kind: ComparedKind,
+    stat: FileStat,
+    xattrs: Vec<Xattr>,
+    /// True if the file has holes.
+    sparse: bool,
+}

@@ -198,7 +198,8 @@ pub type OnChange<'a> = &'a mut dyn FnMut(Change) -> Result<(), DiffError>;
 /// that cannot be read is not an error: it is reported to `observer` and counted.
 pub fn run(
     store: &Store,
-    (old, new): (Option<TreeId>, &New),
+    old: Option<TreeId>,
+    new: &New,
     options: &DiffOptions,
     observer: &dyn Observer,
     each: OnChange<'_>,

@@ -90,7 +90,7 @@ impl Producer<'_> {
                         io::ErrorKind::Other.into()
                     })
                 };
-                let listed = list::run(store, (*tree, b""), ListDepth::All, observer, &mut each);
+                let listed = list::run(store, *tree, b"", ListDepth::All, observer, &mut each);
                 match (stopped, listed) {
                     (Some(stop), _) => return Err(stop),
                     (None, Err(ListError::Interrupted)) => {

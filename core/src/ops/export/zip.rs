@@ -16,6 +16,7 @@ use rayon::prelude::*;
 
 use crate::{
     format::tree::EntryKind,
+    local::owners::OwnerIds,
     ops::export::{
         Archive, ExportError, ExportJob,
         batch::{ArchiveEntry, EntryData},
@@ -119,7 +120,11 @@ impl Archive for Zip<'_> {
             name: &item.path,
             method: Method::Stored,
             mtime: item.metadata.mtime.unwrap_or_default(),
-            owner: item.metadata.owner.as_ref().map(|owner| (owner.uid, owner.gid)),
+            owner: item
+                .metadata
+                .owner
+                .as_ref()
+                .map(|owner| OwnerIds { uid: owner.uid, gid: owner.gid }),
             mode: FILE | mode,
             crc: 0,
             packed_bytes: 0,

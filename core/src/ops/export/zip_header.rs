@@ -7,6 +7,7 @@
 
 use crate::{
     base::time::{Civil, Time},
+    local::owners::OwnerIds,
     ops::export::deflate::Method,
 };
 
@@ -40,8 +41,7 @@ pub(super) struct ZipHeader<'h> {
     pub(super) name: &'h [u8],
     pub(super) method: Method,
     pub(super) mtime: Time,
-    /// The uid and gid.
-    pub(super) owner: Option<(u32, u32)>,
+    pub(super) owner: Option<OwnerIds>,
     /// Unix file type and mode bits.
     pub(super) mode: u32,
     pub(super) crc: u32,
@@ -87,11 +87,11 @@ impl ZipHeader<'_> {
             extra.extend(*b"UT\x05\0\x01");
             extra.extend(secs.to_le_bytes());
         }
-        if let Some((user, group)) = self.owner {
+        if let Some(OwnerIds { uid, gid }) = self.owner {
             extra.extend(*b"ux\x0b\0\x01\x04");
-            extra.extend(user.to_le_bytes());
+            extra.extend(uid.to_le_bytes());
             extra.push(4);
-            extra.extend(group.to_le_bytes());
+            extra.extend(gid.to_le_bytes());
         }
         extra
     }

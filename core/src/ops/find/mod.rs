@@ -170,8 +170,8 @@ pub fn run<E: From<PastError>>(
     let mut is_first = true;
     loop {
         let mut lines = FirstParentLines::new(store, starts);
-        while let Some((id, commit, place)) = lines.next()? {
-            outcome.trees += present.advance((id, &commit), place)?;
+        while let Some(LineStep { id, commit, place }) = lines.next()? {
+            outcome.trees += present.advance(id, &commit, place)?;
             if is_first {
                 outcome.commits += 1;
                 observer.advance(1, 0);
@@ -210,13 +210,20 @@ struct FirstParentLines<'a> {
     starts: Vec<CommitId>,
 }
 
+/// A commit and its place in a line of history.
+struct LineStep {
+    id: CommitId,
+    commit: Commit,
+    place: LinePosition,
+}
+
 impl<'a> FirstParentLines<'a> {
     fn new(store: &'a Store, starts: &[CommitId]) -> Self {
         let starts = starts.iter().rev().copied().collect();
         Self { store, visited: Marks::new(store), next: None, starts }
     }
 
-    fn next(&mut self) -> Result<Option<(CommitId, Commit, LinePosition)>, PastError> {
+    fn next(&mut self) -> Result<Option<LineStep>, PastError> {
         loop {
             let further = self.next.take().map(|id| (id, LinePosition::Further));
             let next = further.or_else(|| self.starts.pop().map(|id| (id, LinePosition::Start)));
@@ -228,7 +235,7 @@ impl<'a> FirstParentLines<'a> {
             let mut parents = commit.parents.iter().copied();
             self.next = parents.next();
             self.starts.extend(parents.rev());
-            return Ok(Some((id, commit, place)));
+            return Ok(Some(LineStep { id, commit, place }));
         }
     }
 }

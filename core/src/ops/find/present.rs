@@ -62,6 +62,15 @@ struct MatchFolder {
     seen: u64,
 }
 
+/// What a folder had in the previous commit.
+struct FormerMatches {
+    /// Paths and folders, each with the index of its leaf.
+    live: Vec<(usize, usize)>,
+    inside: Vec<(usize, usize)>,
+    /// The leaves that did not change.
+    kept: HashSet<TreeId>,
+}
+
 impl MatchFolder {
     fn is_bare(&self) -> bool {
         self.live.is_empty() && self.inside.is_empty()
@@ -94,6 +103,14 @@ impl UpdateTask {
 enum OutputItem {
     Path(usize),
     Inside(usize),
+}
+
+/// An item of the output that waits on the stack.
+struct WaitingItem<'n> {
+    shown: OutputItem,
+    name: &'n EntryName,
+    /// Length in bytes of the path of the folder that contains the item.
+    above_bytes: usize,
 }
 
 /// The matches of the present commit and of all earlier ones.
@@ -159,7 +176,8 @@ impl<'a> LiveMatches<'a> {
     /// Moves to the next commit. Returns the number of tree nodes that were read.
     pub(super) fn advance(
         &mut self,
-        (id, commit): (CommitId, &Commit),
+        id: CommitId,
+        commit: &Commit,
         place: LinePosition,
     ) -> Result<u64, PastError> {
         self.matches.go_to(CommitStamp { id, time: commit.time }, place);
@@ -186,7 +204,7 @@ impl<'a> LiveMatches<'a> {
         let mut path = Vec::new();
         let mut waiting = Vec::new();
         self.put_inside(TOP, 0, &mut waiting);
-        while let Some((shown, name, above_bytes)) = waiting.pop() {
+        while let Some(WaitingItem { shown, name, above_bytes }) = waiting.pop() {
             path.truncate(above_bytes);
             push_name(&mut path, name.as_bytes());
             match shown {
@@ -203,14 +221,15 @@ impl<'a> LiveMatches<'a> {
         &'s self,
         folder: usize,
         above_bytes: usize,
-        waiting: &mut Vec<(OutputItem, &'s EntryName, usize)>,
+        waiting: &mut Vec<WaitingItem<'s>>,
     ) {
         let folder = &self.folders[folder];
         let from = waiting.len();
         let paths = folder.paths.iter().map(|(name, found)| (OutputItem::Path(*found), name));
         let inside = folder.folders.iter().map(|(name, below)| (OutputItem::Inside(*below), name));
-        waiting.extend(paths.chain(inside).map(|(shown, name)| (shown, name, above_bytes)));
-        waiting[from..].sort_unstable_by_key(|(shown, name, _)| std::cmp::Reverse((*name, *shown)));
+        let items = paths.chain(inside);
+        waiting.extend(items.map(|(shown, name)| WaitingItem { shown, name, above_bytes }));
+        waiting[from..].sort_unstable_by_key(|item| std::cmp::Reverse((item.name, item.shown)));
     }
 
     /// Drops the last paths if matches and folders take more memory than the limit.
@@ -222,7 +241,7 @@ impl<'a> LiveMatches<'a> {
         let (mut kept, mut kept_bytes, mut end) = (0_u64, 0, None);
         let (mut key, mut waiting) = (Vec::new(), Vec::new());
         self.put_inside(TOP, 0, &mut waiting);
-        while let Some((shown, name, above_bytes)) = waiting.pop() {
+        while let Some(WaitingItem { shown, name, above_bytes }) = waiting.pop() {
             key.truncate(above_bytes);
             key.extend_from_slice(name.as_bytes());
             let bytes = match shown {
@@ -312,10 +331,11 @@ impl<'a> LiveMatches<'a> {
         let listing = listing.map_err(|error| PastError::at(&self.path(number), commit)(error))?;
         self.trees += listing.nodes().len() as u64;
         let leaves: Vec<TreeId> = listing.leaves().iter().map(|leaf| leaf.id()).collect();
-        let (old_live, old_inside, kept) = self.keep(number, &leaves);
+        let FormerMatches { live: old_live, inside: old_inside, kept } = self.keep(number, &leaves);
         let key = self.key(number);
         for (at, leaf) in listing.into_leaves().into_iter().enumerate() {
-            if kept.contains(&leaf.id()) || !self.window.has_leaf(&key, leaf.bounds()) {
+            let (first, end) = leaf.bounds();
+            if kept.contains(&leaf.id()) || !self.window.has_leaf(&key, first, end) {
                 continue;
             }
             self.trees += 1;
@@ -349,17 +369,8 @@ impl<'a> LiveMatches<'a> {
         Ok(())
     }
 
-    /// Keeps the matches in leaves that did not change. Returns the matches and
-    /// subfolders that the folder had before, and the unchanged leaves.
-    #[expect(
-        clippy::type_complexity,
-        reason = "two lists and a set, which the caller destructures"
-    )]
-    fn keep(
-        &mut self,
-        number: usize,
-        leaves: &[TreeId],
-    ) -> (Vec<(usize, usize)>, Vec<(usize, usize)>, HashSet<TreeId>) {
+    /// Keeps the matches in leaves that did not change. Returns what the folder had before.
+    fn keep(&mut self, number: usize, leaves: &[TreeId]) -> FormerMatches {
         let folder = &mut self.folders[number];
         let (live, inside) = (std::mem::take(&mut folder.live), std::mem::take(&mut folder.inside));
         let before = std::mem::take(&mut folder.leaves);
@@ -368,7 +379,7 @@ impl<'a> LiveMatches<'a> {
         let kept: HashSet<TreeId> =
             before.iter().filter(|id| new.contains_key(id)).copied().collect();
         if kept.is_empty() {
-            return (live, inside, kept);
+            return FormerMatches { live, inside, kept };
         }
         let moved = |(what, leaf): &(usize, usize)| Some((*what, *new.get(before.get(*leaf)?)?));
         let (still, within): (Vec<_>, Vec<_>) =
@@ -377,7 +388,7 @@ impl<'a> LiveMatches<'a> {
         within.iter().for_each(|(inside, _)| self.folders[*inside].seen = self.matches.now());
         let folder = &mut self.folders[number];
         (folder.live, folder.inside) = (still, within);
-        (live, inside, kept)
+        FormerMatches { live, inside, kept }
     }
 
     /// Records an entry of the folder `number` if it matches, and schedules a folder that may

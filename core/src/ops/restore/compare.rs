@@ -18,7 +18,7 @@ use crate::{
     },
     ops::restore::{
         Existing,
-        job::{OwnerRights, RestoreJob},
+        job::{OwnerRights, RestoreJob, owner_of},
         visit::FileProof,
     },
 };
@@ -172,7 +172,7 @@ impl RestoreJob<'_> {
                 existing.retain(|xattr| is_settable(&xattr.name));
             }
         }
-        owner.is_none_or(|owner| owner == (stat.st_uid, stat.st_gid))
+        owner.is_none_or(|owner| owner == owner_of(stat))
             && (kind == FileType::Symlink || stat.st_mode & 0o7777 == u32::from(mode))
             && xattrs_agree(&wanted, existing)
     }

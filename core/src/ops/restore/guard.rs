@@ -39,6 +39,14 @@ use crate::{
     store::{ContentReader, Store, StoreError},
 };
 
+/// A folder that exists in the target.
+#[derive(Clone, Copy)]
+pub(super) struct ExistingFolder<'f> {
+    pub(super) folder: &'f OpenFolder,
+    /// The names in the folder.
+    pub(super) names: &'f FolderNames,
+}
+
 /// Files with patterns for their folder, the one with the lowest precedence first.
 const FILES: [&str; 2] = [GITIGNORE, SNAPIGNORE];
 
@@ -133,7 +141,7 @@ impl<'j> Guard<'j> {
         store: &'j Store,
         protection: &'j ExtraProtection,
     ) -> Result<Self, RestoreError> {
-        let rules = protection.rules.iter().map(|options| IgnoreRules::new(options.clone(), None));
+        let rules = protection.rules.iter().map(|options| IgnoreRules::new(options.clone()));
         let rules: Vec<IgnoreRules> =
             rules.collect::<Result<_, _>>().map_err(RestoreError::Rules)?;
         let names: BTreeSet<EntryName> = rules
@@ -146,11 +154,7 @@ impl<'j> Guard<'j> {
     }
 
     /// Enters the target, whose tree is `tree`.
-    pub(super) fn enter_top(
-        &mut self,
-        tree: Option<TreeId>,
-        existing: Option<(&OpenFolder, &FolderNames)>,
-    ) {
+    pub(super) fn enter_top(&mut self, tree: Option<TreeId>, existing: Option<ExistingFolder<'_>>) {
         let protection = self.protection;
         let parts: Vec<&[u8]> = components(&protection.place).collect();
         let disk = protection.above.as_ref().map(|above| TargetRoot::open(above).ok());
@@ -198,20 +202,14 @@ impl<'j> Guard<'j> {
         &mut self,
         name: &EntryName,
         tree: Option<TreeId>,
-        existing: Option<(&OpenFolder, &FolderNames)>,
+        existing: Option<ExistingFolder<'_>>,
     ) {
         let path = self.path_of(name);
         self.push(path, tree, existing);
     }
 
-    fn push(
-        &mut self,
-        path: Vec<u8>,
-        tree: Option<TreeId>,
-        existing: Option<(&OpenFolder, &FolderNames)>,
-    ) {
-        let before =
-            existing.map(|(folder, listing)| texts_on_disk(folder, listing, &self.markers));
+    fn push(&mut self, path: Vec<u8>, tree: Option<TreeId>, existing: Option<ExistingFolder<'_>>) {
+        let before = existing.map(|there| texts_on_disk(there.folder, there.names, &self.markers));
         let before = before.unwrap_or_default();
         self.levels.push(GuardLevel { path, tree, is_tree_lost: false, before, views: None });
     }

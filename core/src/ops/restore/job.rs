@@ -27,7 +27,7 @@ use crate::{
     local::{
         attributes::{Attributes, Extra, FileCapability, Refused},
         contain::{FolderCache, FolderPath, OpenFolder, TargetRoot},
-        owners::Owners,
+        owners::{OwnerIds, Owners},
         store_folder::{STORE_FOLDER, holds_store, is_store_name, store_above},
         unfinished::is_unfinished,
         write::{Inherited, is_temporary, sweep},
@@ -42,11 +42,15 @@ use crate::{
     store::Store,
 };
 
-/// Device and inode of a file or folder.
-pub(super) type Identity = (u64, u64);
+/// The identity of a file or folder.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
 
 pub(super) fn identity(stat: &Stat) -> Identity {
-    (stat.st_dev, stat.st_ino)
+    Identity { device: stat.st_dev, inode: stat.st_ino }
 }
 
 /// Returns the store's folder and its subfolders, as far as they can be read.
@@ -61,7 +65,7 @@ fn store_folders(store: &Path) -> HashSet<Identity> {
 /// The owner and the rights that an entry gets.
 pub(super) struct OwnerRights {
     /// The owner to set, if any.
-    pub(super) owner: Option<(u32, u32)>,
+    pub(super) owner: Option<OwnerIds>,
     pub(super) mode: u16,
     pub(super) capability: FileCapability,
 }
@@ -298,15 +302,14 @@ impl<'a> RestoreJob<'a> {
         let Some(owner) = &metadata.owner else {
             return if is_folder { as_recorded(None) } else { reduced };
         };
-        let numbers = self.owners.resolve(owner);
-        if numbers.0 == u32::MAX || numbers.1 == u32::MAX {
+        let ids = self.owners.resolve(owner);
+        if ids.uid == u32::MAX || ids.gid == u32::MAX {
             return reduced;
         }
         match self.options.ownership {
-            Ownership::Apply => as_recorded(Some(numbers)),
+            Ownership::Apply => as_recorded(Some(ids)),
             Ownership::Leave
-                if numbers == own_numbers()
-                    && present.is_none_or(|stat| owner_of(stat) == numbers) =>
+                if ids == own_ids() && present.is_none_or(|stat| owner_of(stat) == ids) =>
             {
                 as_recorded(None)
             }
@@ -336,9 +339,9 @@ impl<'a> RestoreJob<'a> {
 
     /// Returns true if this user may give an entry that belongs to `uid` the recorded
     /// owner. Otherwise a different owner does not count as a difference.
-    pub(super) fn may_own(&self, uid: u32, owner: (u32, u32)) -> bool {
-        let own = own_numbers().0;
-        own == 0 || (uid == own && owner.0 == own)
+    pub(super) fn may_own(&self, uid: u32, owner: OwnerIds) -> bool {
+        let own = own_ids().uid;
+        own == 0 || (uid == own && owner.uid == own)
     }
 
     /// Returns a receiver of refused attributes for an entry.
@@ -524,10 +527,11 @@ fn may_create(target: &Path) -> Result<(), RestoreError> {
     Ok(may.map_err(PathError::when("create folder", target))?)
 }
 
-fn owner_of(stat: &Stat) -> (u32, u32) {
-    (stat.st_uid, stat.st_gid)
+pub(super) fn owner_of(stat: &Stat) -> OwnerIds {
+    OwnerIds { uid: stat.st_uid, gid: stat.st_gid }
 }
 
-fn own_numbers() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+fn own_ids() -> OwnerIds {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    OwnerIds { uid: uid.as_raw(), gid: gid.as_raw() }
 }

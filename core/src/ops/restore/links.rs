@@ -39,45 +39,45 @@ impl FirstLink {
     }
 }
 
-/// The first names of files with several names. A restore remembers nothing else about entries that
-/// it has passed.
+/// A file with several names.
 ///
 /// Entries with the same link number differ in their attributes if a commit of named paths
 /// stored only some of the names again. Each set of attributes is a file of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct LinkedFile {
+    /// The link number, which the names of a file share.
+    pub(super) link: u64,
+    pub(super) attributes: AttributesHash,
+}
+
+/// The first names of files with several names. A restore remembers nothing else about entries that
+/// it has passed.
 #[derive(Default)]
 pub(super) struct FirstNames {
-    names: HashMap<(u64, AttributesHash), Arc<FirstLink>>,
+    names: HashMap<LinkedFile, Arc<FirstLink>>,
     /// The inodes of these names in the target, and the files to which they belong.
-    inodes: HashMap<Identity, (u64, AttributesHash)>,
+    inodes: HashMap<Identity, LinkedFile>,
 }
 
 impl FirstNames {
     /// Returns the first name of a file, if it has this kind and content.
-    pub(super) fn of(
-        &self,
-        file: (u64, AttributesHash),
-        kind: &EntryKind,
-    ) -> Option<Arc<FirstLink>> {
+    pub(super) fn of(&self, file: LinkedFile, kind: &EntryKind) -> Option<Arc<FirstLink>> {
         self.names.get(&file).filter(|first| first.kind == *kind).cloned()
     }
 
     /// Returns true if `stat` is of an inode that belongs to another file of the snapshot.
-    pub(super) fn is_of_other_file(
-        &self,
-        stat: Option<&Stat>,
-        file: (u64, AttributesHash),
-    ) -> bool {
+    pub(super) fn is_of_other_file(&self, stat: Option<&Stat>, file: LinkedFile) -> bool {
         let owner = stat.and_then(|stat| self.inodes.get(&identity(stat)));
         owner.is_some_and(|owner| *owner != file)
     }
 
     pub(super) fn insert(&mut self, link: u64, first: FirstLink) {
-        let file = (link, first.attributes);
+        let file = LinkedFile { link, attributes: first.attributes };
         self.inodes.extend(first.there.map(|inode| (inode, file)));
         self.names.insert(file, Arc::new(first));
     }
 
-    pub(super) fn remove(&mut self, file: (u64, AttributesHash)) {
+    pub(super) fn remove(&mut self, file: LinkedFile) {
         self.names.remove(&file);
     }
 }
@@ -263,7 +263,7 @@ impl RestoreJob<'_> {
         inherited: Option<Inherited>,
     ) {
         let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
-        let gets = inherited.map(|inherited| (inherited.uid, inherited.gid));
+        let gets = inherited.map(|inherited| inherited.owner);
         let all = self.attributes(&entry.metadata, false, None);
         let attributes = Attributes {
             owner: all.owner.filter(|owner| gets != Some(*owner)),

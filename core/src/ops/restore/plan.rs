@@ -37,7 +37,7 @@ use crate::{
     ops::restore::{
         ContentLoss, Losses, RestoreAction, RestoreError,
         filter::Choice,
-        guard::{DamagedRules, Guard, Protected},
+        guard::{DamagedRules, ExistingFolder, Guard, Protected},
         job::RestoreJob,
     },
 };
@@ -435,7 +435,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             return Ok(self.keep(below.to_path(), KeepReason::Store));
         }
         if let Some(guard) = &mut self.guard {
-            guard.enter(name, None, Some((folder, &listing)));
+            guard.enter(name, None, Some(ExistingFolder { folder, names: &listing }));
         }
         let wanted = choice == Choice::Wanted;
         let slot = self.add(at, name, Removed::Folder);

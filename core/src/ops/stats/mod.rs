@@ -201,7 +201,7 @@ impl StatsWalk<'_> {
         for parent in &commit.parents {
             others.push(self.store.commit(parent)?.tree);
         }
-        let mut changed = Changed::new(self.store, (id, commit.tree), &others, self.observer);
+        let mut changed = Changed::new(self.store, id, commit.tree, &others, self.observer);
         while let Some(met) = changed.step()? {
             let counted = match met {
                 ChangedItem::Nodes(nodes) => nodes.into_iter().try_for_each(|node| {

@@ -87,7 +87,7 @@ impl Refs {
         self.disk.create_folders(path.parent().unwrap_or(&self.store))?;
         let (text, old) = (self.new_text(Some(id))?.encode(), self.lost(name)?);
         let log = name.log_file(&self.store);
-        let log = ref_log::append_unsynced(&self.disk, &log, (&old, &Some(id).into()), change)?;
+        let log = ref_log::append_unsynced(&self.disk, &log, &old, &Some(id).into(), change)?;
         let file = self.disk.write_temporary(&self.store.join("tmp"), text.as_bytes())?;
         Ok(NewRef { path, file, log })
     }

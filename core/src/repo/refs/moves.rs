@@ -64,7 +64,8 @@ impl Refs {
     pub fn retarget(
         &self,
         pointer: &Pointer,
-        (from, to): (&RefValue, &RefValue),
+        from: &RefValue,
+        to: &RefValue,
         change: &RefLogMessage<'_>,
     ) -> Result<(), RefError> {
         match pointer {

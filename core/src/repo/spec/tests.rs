@@ -292,12 +292,12 @@ fn paths_are_found_in_split_folders() {
         paths.push(String::from_utf8(path.to_vec()).unwrap());
         Ok(())
     };
-    let all = list::run(store, (root, b""), list::ListDepth::All, &Silent, &mut each).unwrap();
+    let all = list::run(store, root, b"", list::ListDepth::All, &Silent, &mut each).unwrap();
     assert_eq!(all.entries, 40_003);
     assert_eq!((&*paths[0], &*paths[1], &*paths[2]), ("a", "large", "large/00000"));
     assert_eq!((&*paths[40_001], &*paths[40_002]), ("large/39999", "link"));
     let folder =
-        list::run(store, (large, b"large"), list::ListDepth::Folder, &Silent, &mut |path, _| {
+        list::run(store, large, b"large", list::ListDepth::Folder, &Silent, &mut |path, _| {
             assert!(path.starts_with(b"large/"));
             Ok(())
         });
@@ -321,7 +321,7 @@ fn a_tree_nested_too_deep_is_refused() {
     fixture.repo.store().refresh().unwrap();
     let mut each = |_: &[u8], _: &Entry| Ok(());
     let error =
-        list::run(fixture.repo.store(), (tree, b""), list::ListDepth::All, &Silent, &mut each);
+        list::run(fixture.repo.store(), tree, b"", list::ListDepth::All, &Silent, &mut each);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged);
 }
 

@@ -227,7 +227,7 @@ fn a_ref_that_moved_since_the_plan_is_not_moved() {
     (1..=2).for_each(|to| fixture.set(&main, Some(to)));
     let plan = plan_refs(&fixture.refs, None, Direction::Undo).unwrap();
     fixture.set(&main, Some(3));
-    let moved = fixture.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change("undo: set"));
+    let moved = fixture.refs.retarget(&plan.pointer, &plan.from, &plan.to, &change("undo: set"));
     assert!(matches!(moved, Err(RefError::Moved { .. })));
 }
 

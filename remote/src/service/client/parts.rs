@@ -34,8 +34,10 @@ impl Client {
 
     pub(super) async fn write_parts(
         &self,
-        (key, upload): (&str, &Mutex<Box<dyn MultipartUpload>>),
-        (path, length): (&Path, u64),
+        key: &str,
+        upload: &Mutex<Box<dyn MultipartUpload>>,
+        path: &Path,
+        length: u64,
         progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
         let tries = self.policy.attempts + PART_ATTEMPTS;
@@ -48,14 +50,14 @@ impl Client {
             // A part may have to wait for earlier parts, so its timeout covers eight parts.
             let patience = (end - at).saturating_mul(8);
             let part = || async { upload.lock().await.send_part(bytes.clone()).await };
-            self.retry_until_stopped(tries, ("write", key), patience, part).await?;
+            self.retry_until_stopped(tries, "write", key, patience, part).await?;
             progress.advance(end - at);
             at = end;
         }
         // Check the hash before the object becomes visible.
         check_hash(key, hasher.finalize()).map_err(|error| self.at_location(error))?;
         let finish = || async { upload.lock().await.finish().await };
-        match self.retry_until_stopped(tries, ("write", key), PART_BYTES * 8, finish).await {
+        match self.retry_until_stopped(tries, "write", key, PART_BYTES * 8, finish).await {
             // `NotFound` may follow a lost reply: the completed upload no longer exists.
             Err(error) if error.reason == FailureReason::NotFound => {
                 match self.length(key).await? {

@@ -21,8 +21,10 @@ impl Client {
     /// error.
     pub(super) async fn write_resumed(
         &self,
-        (resume, key): (&dyn ResumableUpload, &str),
-        (path, length): (&Path, u64),
+        resume: &dyn ResumableUpload,
+        key: &str,
+        path: &Path,
+        length: u64,
         progress: &UploadProgress,
     ) -> Result<bool, ServiceError> {
         let _room = self.held.acquire_many(STREAM_PAGES).await.expect("never closed");
@@ -41,9 +43,8 @@ impl Client {
         let mut busy = RetryAfterLimit::new(self.policy.busy);
         let mut is_known = false;
         loop {
-            let rest =
-                || asking_first(busy.is_refused(), resume.write_rest(key, (path, length), at));
-            let Err(error) = self.retry_until_stopped(1, ("write", key), length - at, rest).await
+            let rest = || asking_first(busy.is_refused(), resume.write_rest(key, path, length, at));
+            let Err(error) = self.retry_until_stopped(1, "write", key, length - at, rest).await
             else {
                 break;
             };

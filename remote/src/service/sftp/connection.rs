@@ -54,8 +54,18 @@ const PIECE_BYTES: u64 = 255 << 10;
 /// Timeout for `ssh` to exit and to report the reason after its pipe has closed.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// The kind of an error, and its message.
-pub(super) type SftpFailure = (FailureReason, String);
+/// Why a connection could not be opened, or a request failed.
+#[derive(Debug)]
+pub(super) struct SftpFailure {
+    pub(super) reason: FailureReason,
+    pub(super) message: String,
+}
+
+impl SftpFailure {
+    fn new(reason: FailureReason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
 
 /// Connections to one host.
 #[derive(Debug)]
@@ -188,7 +198,7 @@ impl SftpConnection {
                 io::ErrorKind::NotFound => "the program `ssh` is not installed".to_owned(),
                 _ => format!("cannot start `ssh`: {error}"),
             };
-            (FailureReason::Other, why)
+            SftpFailure::new(FailureReason::Other, why)
         };
         let mut child = host.command().spawn().map_err(|error| failed(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -219,29 +229,29 @@ impl SftpConnection {
         if is_garbled.load(Relaxed) {
             // Usually a line printed by the profile of a shell, or a menu.
             let why = "the server did not reply with SFTP; its shell profile may print text";
-            return Err((FailureReason::Unsupported, why.to_owned()));
+            return Err(SftpFailure::new(FailureReason::Unsupported, why));
         }
         let status = timeout(ENDING, child.wait()).await;
         let _closed = timeout(ENDING, listening).await;
         let output = stderr_tail.last_lines();
         Err(match (error, status) {
             (error @ Error::UnsupportedSftpProtocol { .. }, _) => {
-                (FailureReason::Unsupported, error.to_string())
+                SftpFailure::new(FailureReason::Unsupported, error.to_string())
             }
             _ if !output.is_empty() => match reason_of_message(&output) {
-                FailureReason::Unreachable => (
+                FailureReason::Unreachable => SftpFailure::new(
                     FailureReason::Unreachable,
                     format!("cannot connect to {}: {output}", host.name),
                 ),
-                reason => (reason, output),
+                reason => SftpFailure::new(reason, output),
             },
             (_, Ok(Ok(status))) if status.code() != Some(255) => {
                 // `ssh` reports its own failures as 255. A server that refuses the program ends
                 // with another status.
-                (FailureReason::Other, ended(status))
+                SftpFailure::new(FailureReason::Other, ended(status))
             }
-            (_, Ok(Ok(status))) => (FailureReason::Temporary, ended(status)),
-            (error, _) => (FailureReason::Temporary, error.to_string()),
+            (_, Ok(Ok(status))) => SftpFailure::new(FailureReason::Temporary, ended(status)),
+            (error, _) => SftpFailure::new(FailureReason::Temporary, error.to_string()),
         })
     }
 
@@ -269,7 +279,7 @@ impl SftpConnection {
         let text: String = text.collect();
         // For these two reasons the message says no more than the code.
         let is_told = matches!(what, FailureReason::NotFound | FailureReason::Denied);
-        (what, if is_told { String::new() } else { text })
+        SftpFailure::new(what, if is_told { String::new() } else { text })
     }
 
     async fn lost(&self, error: &Error) -> SftpFailure {
@@ -295,7 +305,7 @@ impl SftpConnection {
             Some(status) => ended(status),
             None => error.to_string(),
         };
-        (FailureReason::Temporary, format!("the connection broke: {why}"))
+        SftpFailure::new(FailureReason::Temporary, format!("the connection broke: {why}"))
     }
 
     /// Returns the number of bytes of one request.
@@ -323,7 +333,8 @@ impl SftpConnection {
     pub(super) async fn read_piece(
         &self,
         mut file: File,
-        (at, length): (u64, usize),
+        at: u64,
+        length: usize,
         mut buffer: BytesMut,
     ) -> Result<BytesMut, Error> {
         let _room = self.room(length).await;

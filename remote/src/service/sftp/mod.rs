@@ -114,24 +114,26 @@ impl SftpService {
 
     async fn lease(
         &self,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         bytes: u64,
     ) -> Result<Lease, ServiceError> {
         let leased = self.connections.lease(bytes).await;
-        leased.map_err(|failure| service_error((operation, key), failure))
+        leased.map_err(|failure| service_error(operation, key, failure))
     }
 
     /// Adds the message of the connection to an error.
     async fn with_ssh_message(
         &self,
-        (operation, key): (&'static str, &str),
+        operation: &'static str,
+        key: &str,
         lease: &Lease,
         problem: SftpError,
     ) -> ServiceError {
         match problem {
             SftpError::Service(error) => error,
             SftpError::Failed(error) => {
-                service_error((operation, key), lease.request_error(error).await)
+                service_error(operation, key, lease.request_error(error).await)
             }
         }
     }
@@ -157,7 +159,7 @@ impl SftpService {
         let pieces = stream::iter(pieces).map(|(at, length, buffer)| {
             let (file, pace) = (file.clone(), pace.clone());
             async move {
-                let bytes = lease.read_piece(file, (at, length), buffer).await?;
+                let bytes = lease.read_piece(file, at, length, buffer).await?;
                 self.traffic.received(bytes.len() as u64);
                 if let Some(pace) = pace {
                     pace.down.take(bytes.len() as u64).await;
@@ -179,7 +181,7 @@ impl SftpService {
 
     async fn read_now(&self, key: &str, range: Range<u64>) -> Result<Bytes, ServiceError> {
         self.traffic.request(RequestKind::Get);
-        let lease = self.lease(("read", key), range.end - range.start).await?;
+        let lease = self.lease("read", key, range.end - range.start).await?;
         let read = async {
             let file = lease.sftp().open(self.path(key)).await?;
             self.read_range(&lease, &file, range.clone()).await
@@ -187,7 +189,7 @@ impl SftpService {
         let bytes = match read.await {
             Ok(bytes) => bytes,
             Err(error) => {
-                return Err(self.with_ssh_message(("read", key), &lease, error.into()).await);
+                return Err(self.with_ssh_message("read", key, &lease, error.into()).await);
             }
         };
         let missing = (range.end - range.start) - bytes.len() as u64;
@@ -292,7 +294,8 @@ impl SftpService {
     async fn send(
         &self,
         lease: &Lease,
-        (file, key): (&File, &str),
+        file: &File,
+        key: &str,
         body: &WriteBody,
     ) -> Result<blake3::Hash, SftpError> {
         let pace = &BandwidthLimits::now();
@@ -336,7 +339,7 @@ impl SftpService {
         body: &WriteBody,
     ) -> Result<blake3::Hash, SftpError> {
         let mut file = self.create(lease, key).await?;
-        let hash = self.send(lease, (&file, key), body).await?;
+        let hash = self.send(lease, &file, key, body).await?;
         // A claim is worthless after a power cut, so do not sync it.
         if !temporary_key::is_claim(key) {
             self.sync(lease, &mut file).await?;
@@ -401,12 +404,12 @@ impl SftpService {
     async fn write_now(&self, key: &str, body: WriteBody) -> Result<(), ServiceError> {
         self.traffic.request(RequestKind::Put);
         let length = body.length();
-        let lease = self.lease(("write", key), length).await?;
+        let lease = self.lease("write", key, length).await?;
         let Some(aside) = temporary_key::of(key) else {
             let written = self.put(&lease, key, &body).await;
             return match written {
                 Ok(_) => Ok(()),
-                Err(problem) => Err(self.with_ssh_message(("write", key), &lease, problem).await),
+                Err(problem) => Err(self.with_ssh_message("write", key, &lease, problem).await),
             };
         };
         let write = async {
@@ -417,7 +420,7 @@ impl SftpService {
             self.rename(&lease, &aside, key).await
         };
         let Err(problem) = write.await else { return Ok(()) };
-        let error = self.with_ssh_message(("write", key), &lease, problem).await;
+        let error = self.with_ssh_message("write", key, &lease, problem).await;
         let error = ServiceError { key: key.to_owned(), ..error };
         let _removed = timeout(CLEARING, self.clear(&aside)).await;
         // Not every server replaces on rename. An existing object under the name of its hash is as
@@ -549,12 +552,12 @@ impl Service for SftpService {
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Get);
-            let lease = self.lease(("read", key), 0).await?;
+            let lease = self.lease("read", key, 0).await?;
             let bytes = match self.read_small(&lease, key, most).await {
                 Ok(Ok(bytes)) => bytes.freeze(),
                 Ok(Err(length)) => self.read_now(key, 0..length).await?,
                 Err(problem) => {
-                    return Err(self.with_ssh_message(("read", key), &lease, problem).await);
+                    return Err(self.with_ssh_message("read", key, &lease, problem).await);
                 }
             };
             Ok(StoredObject { bytes, version: None })
@@ -591,7 +594,7 @@ impl Service for SftpService {
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::List);
-            let lease = self.lease(("list", prefix), 0).await?;
+            let lease = self.lease("list", prefix, 0).await?;
             match self.list_now(&lease, prefix).await {
                 Ok(Some(listed)) => Ok(listed),
                 Ok(None) => {
@@ -599,7 +602,7 @@ impl Service for SftpService {
                     Err(ServiceError::new("list", prefix, FailureReason::TooLong, message))
                 }
                 Err(error) => {
-                    Err(self.with_ssh_message(("list", prefix), &lease, error.into()).await)
+                    Err(self.with_ssh_message("list", prefix, &lease, error.into()).await)
                 }
             }
         })
@@ -612,14 +615,14 @@ impl Service for SftpService {
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::List);
-            let lease = self.lease(("list", prefix), 0).await?;
+            let lease = self.lease("list", prefix, 0).await?;
             let shown = |(key, metadata): (String, MetaData)| {
                 if is_folder(&metadata) { format!("{key}/") } else { key }
             };
             match self.list_folder(&lease, prefix, most).await {
                 Ok(found) => Ok(found.into_iter().map(shown).collect()),
                 Err(error) => {
-                    Err(self.with_ssh_message(("list", prefix), &lease, error.into()).await)
+                    Err(self.with_ssh_message("list", prefix, &lease, error.into()).await)
                 }
             }
         })
@@ -628,12 +631,12 @@ impl Service for SftpService {
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Head);
-            let lease = self.lease(("stat", key), 0).await?;
+            let lease = self.lease("stat", key, 0).await?;
             match lease.sftp().fs().metadata(self.path(key)).await {
                 Ok(metadata) if is_file(&metadata) => Ok(Some(metadata.len().unwrap_or(0))),
                 Ok(_) => Ok(None),
                 Err(error) if is_missing(&error) => Ok(None),
-                Err(error) => Err(self.with_ssh_message(("stat", key), &lease, error.into()).await),
+                Err(error) => Err(self.with_ssh_message("stat", key, &lease, error.into()).await),
             }
         })
     }
@@ -641,10 +644,10 @@ impl Service for SftpService {
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Delete);
-            let lease = self.lease(("remove", key), 0).await?;
+            let lease = self.lease("remove", key, 0).await?;
             match lease.sftp().fs().remove_file(self.path(key)).await {
                 Err(error) if !is_missing(&error) => {
-                    Err(self.with_ssh_message(("remove", key), &lease, error.into()).await)
+                    Err(self.with_ssh_message("remove", key, &lease, error.into()).await)
                 }
                 _ => Ok(()),
             }
@@ -654,12 +657,12 @@ impl Service for SftpService {
     fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::List);
-            let lease = self.lease(("open the store", ""), 0).await?;
+            let lease = self.lease("open the store", "", 0).await?;
             match self.sweep(&lease).await {
                 // A folder that cannot be listed may still be writable.
                 Ok(()) | Err(Error::SftpError(..)) => Ok(()),
                 Err(error) => {
-                    Err(self.with_ssh_message(("open the store", ""), &lease, error.into()).await)
+                    Err(self.with_ssh_message("open the store", "", &lease, error.into()).await)
                 }
             }
         })
@@ -686,11 +689,8 @@ impl Service for SftpService {
     }
 }
 
-fn service_error(
-    (operation, key): (&'static str, &str),
-    (what, message): SftpFailure,
-) -> ServiceError {
-    ServiceError::new(operation, key, what, message)
+fn service_error(operation: &'static str, key: &str, failure: SftpFailure) -> ServiceError {
+    ServiceError::new(operation, key, failure.reason, failure.message)
 }
 
 fn is_missing(error: &Error) -> bool {

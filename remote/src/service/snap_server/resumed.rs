@@ -22,11 +22,11 @@ struct ServerInfoBody {
 impl ResumableUpload for SnapServer {
     fn is_known(&self) -> BoxFuture<'_, Result<bool, ServiceError>> {
         let ask = async || {
-            let asked = ("read", "");
             let end = self.base.rfind(REPOSITORIES).unwrap_or(self.base.len());
             let request = Request::builder().method(Method::GET).uri(&self.base[..end]);
-            let request = (self.with_token(request), Bytes::new());
-            let response = self.send(request, limits::REPLY_BYTES, asked).await?;
+            let request = self.with_token(request);
+            let response =
+                self.send(request, Bytes::new(), limits::REPLY_BYTES, "read", "").await?;
             // A server that does not list the capability does not have it.
             let response: ServerInfoBody =
                 serde_json::from_slice(&response.bytes).unwrap_or_default();
@@ -43,7 +43,7 @@ impl ResumableUpload for SnapServer {
         Box::pin(async move {
             let ask = |method| {
                 let request = self.request(method, &upload(key));
-                self.send((request, Bytes::new()), limits::REPLY_BYTES, ("stat", key))
+                self.send(request, Bytes::new(), limits::REPLY_BYTES, "stat", key)
             };
             let headers = match ask(Method::HEAD).await {
                 Ok(answer) => answer.headers,
@@ -74,14 +74,15 @@ impl ResumableUpload for SnapServer {
     fn write_rest<'a>(
         &'a self,
         key: &'a str,
-        (path, length): (&'a Path, u64),
+        path: &'a Path,
+        length: u64,
         at: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             let request = self.request(Method::PATCH, &upload(key));
             let request = request.header("upload-offset", at).header("upload-length", length);
-            let ask = self.send((request, Bytes::new()), limits::REPLY_BYTES, ("write", key));
-            let answer = with_file((path.to_owned(), at..length), ask).await?;
+            let ask = self.send(request, Bytes::new(), limits::REPLY_BYTES, "write", key);
+            let answer = with_file(path.to_owned(), at..length, ask).await?;
             let is_whole =
                 answer.headers.get("upload-complete").is_some_and(|header| header == "?1");
             let short = || "only a part of it was received".to_owned();

@@ -74,7 +74,8 @@ pub(super) struct FirstAnswers {
 pub(super) async fn send_first_requests(
     remote: &RemoteStore,
     names: &[&RefName],
-    (question, leftovers): (FirstRequests, UnpublishedPacks),
+    question: FirstRequests,
+    leftovers: UnpublishedPacks,
 ) -> Result<FirstAnswers, RemoteError> {
     let found = async {
         match question {

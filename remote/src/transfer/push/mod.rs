@@ -113,7 +113,8 @@ pub fn run(
     repo: &Repo,
     remote: &mut RemoteStore,
     options: &PushOptions<'_>,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<PushOutcome, RemoteError> {
     remote.must_be_another(repo.dir())?;
     runtime.block_on(remote.client().begin_push())?;
@@ -154,7 +155,7 @@ pub fn run(
         };
         push.send(remote, found, sending, &mut outcome)?;
         let sent: Vec<PackId> = selection.packs().into_iter().map(|(_, id)| id).collect();
-        verify_replaced(remote, &sent, (runtime, observer))?;
+        verify_replaced(remote, &sent, runtime, observer)?;
         let publication = remote.index_update(selection.packs())?;
         runtime.block_on(remote.write_index_update(publication))?;
         // A server may have kept its own copy, so leave the check to the next verification.
@@ -168,7 +169,7 @@ pub fn run(
         return Err(RemoteError::Interrupted);
     }
     if !remote.client().maintains_index() {
-        let relisted = relist(remote, (runtime, observer))?;
+        let relisted = relist(remote, runtime, observer)?;
         let mended = runtime.block_on(remote.repair_index())?;
         // The relisted file may have the name of the damaged one.
         outcome.mended.extend(relisted.filter(|key| !mended.contains(key)));
@@ -192,8 +193,10 @@ pub fn run(
 /// [`RemoteError`]; either all packs or none are visible then.
 pub fn send_packs(
     remote: &mut RemoteStore,
-    (store, packs): (&Store, &[PackId]),
-    (runtime, observer): (&Handle, &dyn Observer),
+    store: &Store,
+    packs: &[PackId],
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<u64, RemoteError> {
     runtime.block_on(remote.client().begin_push())?;
     // Skip damaged index files. Their packs are unknown, so a new file cannot list them.
@@ -202,7 +205,7 @@ pub fn send_packs(
     let packs_to_send = upload::packs_at(paths)?;
     let sending = PackUploads::begin(remote, packs_to_send, &nothing, runtime);
     let (_, bytes) = runtime.block_on(sending.finish(observer))?;
-    verify_replaced(remote, packs, (runtime, observer))?;
+    verify_replaced(remote, packs, runtime, observer)?;
     let publication = remote.index_update(packs.iter().map(|id| (store, *id)).collect())?;
     runtime.block_on(remote.write_index_update(publication))?;
     // A server may have kept its own copy, so leave the check to the next verification.
@@ -216,13 +219,14 @@ pub fn send_packs(
 /// Returns the key of the new file.
 fn relist(
     remote: &RemoteStore,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<Option<String>, RemoteError> {
     if !remote.has_unknown_damaged_index() {
         return Ok(None);
     }
     let waiting = BlockingContext::without_stop(runtime);
-    let unlisted = UnlistedPacks::find(remote, &[], (&waiting, observer))?;
+    let unlisted = UnlistedPacks::find(remote, &[], &waiting, observer)?;
     match unlisted.len() {
         0 => Ok(None),
         _ => runtime.block_on(unlisted.list(remote)),
@@ -238,7 +242,8 @@ fn relist(
 fn verify_replaced(
     remote: &RemoteStore,
     packs: &[PackId],
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<(), RemoteError> {
     let mirror = remote.mirror().store();
     // A snap server verifies each pack that it receives.
@@ -539,9 +544,7 @@ impl<'a> PushRun<'a> {
         thread::scope(|scope| {
             let ask = || {
                 self.runtime.block_on(first_requests::send_first_requests(
-                    remote,
-                    &names,
-                    (question, leftovers),
+                    remote, &names, question, leftovers,
                 ))
             };
             let asking = scope.spawn(ask);
@@ -804,8 +807,8 @@ impl<'a> PushRun<'a> {
         mut slot: RefSlot,
     ) -> Result<RefDecision, RemoteError> {
         for _ in 0..RACES {
-            let new = (Some(update.commit), self.observer);
-            match remote.swap_observed(&update.name, &slot, new).await {
+            let new = Some(update.commit);
+            match remote.swap_observed(&update.name, &slot, new, self.observer).await {
                 Ok(()) => return Ok(RefDecision::Moved(slot.commit)),
                 Err(RemoteError::Raced { .. }) => {}
                 Err(error) if slot.commit.is_none() => {

@@ -55,7 +55,8 @@ pub fn plan(
     repo: &Repo,
     remote: &mut RemoteStore,
     options: &PushOptions<'_>,
-    (runtime, observer): (&Handle, &dyn Observer),
+    runtime: &Handle,
+    observer: &dyn Observer,
 ) -> Result<PushPlan, RemoteError> {
     remote.must_be_another(repo.dir())?;
     let _hold = repo.store().pin_packs()?;
@@ -72,8 +73,8 @@ pub fn plan(
     let mut plan = PushPlan::default();
     let going = fates.iter().filter(|fate| matches!(fate, RefDecision::Move)).count();
     let refs_there = slots.iter().filter(|slot| slot.exists()).count();
-    let reads = (refs_there, going, &arrived);
-    add_reads(&mut plan, push.first_requests(remote)?, remote, options.refs.len(), reads);
+    let (question, refs) = (push.first_requests(remote)?, options.refs.len());
+    add_reads(&mut plan, question, remote, refs, refs_there, going, &arrived);
     plan.add(RequestKind::Put, usize::from(!has_settings));
     plan.add(RequestKind::Get, usize::from(found == StoreLookup::Store && push.repairs(remote)));
     if found == StoreLookup::Missing && going > 0 {
@@ -110,7 +111,9 @@ fn add_reads(
     question: FirstRequests,
     remote: &RemoteStore,
     refs: usize,
-    (refs_there, going, arrived): (usize, usize, &HashMap<String, u64>),
+    refs_there: usize,
+    going: usize,
+    arrived: &HashMap<String, u64>,
 ) {
     match refs > FEW_REFS {
         true => {

@@ -102,8 +102,7 @@ impl PackUploads {
             sending.total += pack.bytes;
             let (client, progress) = (remote.client().clone(), Arc::clone(&sending.progress));
             let send = async move {
-                let file = (&*pack.path, pack.bytes);
-                match client.write_file(&pack.key(), file, &progress).await {
+                match client.write_file(&pack.key(), &pack.path, pack.bytes, &progress).await {
                     Ok(()) => Ok(pack.bytes),
                     Err(error) => Err(upload_error(pack, error).await),
                 }

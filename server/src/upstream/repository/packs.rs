@@ -84,7 +84,7 @@ impl UpstreamRepository {
         }
         let length = fs_err::metadata(path).map_err(PathError::when("stat", path))?.len();
         let (key, progress) = (format!("{OBJECTS}{id}"), UploadProgress::default());
-        self.wait(self.ref_reader.client().write_file(&key, (path, length), &progress))?;
+        self.wait(self.ref_reader.client().write_file(&key, path, length, &progress))?;
         self.sent.lock().insert(*id);
         Ok(())
     }

@@ -8,11 +8,21 @@ use crate::{
     ops::find::{CommitStamp, FoundPath, LinePosition, PathVersion, Range, is_same},
 };
 
-/// Consecutive commits: number and stamp of the newest and of the oldest one.
+/// A commit with its position in the search.
+#[derive(Clone, Copy, Debug)]
+struct NumberedCommit {
+    /// The number of the commit, counted from 1 at the newest.
+    number: u64,
+    stamp: CommitStamp,
+}
+
+/// Consecutive commits.
 #[derive(Clone, Copy, Debug)]
 struct CommitSpan {
-    start: (u64, CommitStamp),
-    end: (u64, CommitStamp),
+    /// The newest commit.
+    start: NumberedCommit,
+    /// The oldest commit.
+    end: NumberedCommit,
 }
 
 #[derive(Debug)]
@@ -27,7 +37,7 @@ struct FoundVersion {
 struct PathFound {
     versions: Vec<FoundVersion>,
     /// The version in the present commit, and the commit in which it appeared first.
-    live: Option<(usize, (u64, CommitStamp))>,
+    live: Option<(usize, NumberedCommit)>,
     /// Number of the last commit that contains the path.
     seen: u64,
 }
@@ -63,22 +73,22 @@ pub(super) struct Matches {
     bytes: usize,
     /// Lines of history, each along first parents.
     lines: Vec<CommitSpan>,
-    /// Number and stamp of the present commit.
-    now: Option<(u64, CommitStamp)>,
-    /// Number and stamp of the previous commit.
-    before: Option<(u64, CommitStamp)>,
+    /// The present commit.
+    now: Option<NumberedCommit>,
+    /// The previous commit.
+    before: Option<NumberedCommit>,
 }
 
 impl Matches {
     /// Returns the number of the present commit, counted from 1.
     pub(super) fn now(&self) -> u64 {
-        self.now.map_or(0, |(number, _)| number)
+        self.now.map_or(0, |commit| commit.number)
     }
 
     /// Moves to the next commit.
     pub(super) fn go_to(&mut self, stamp: CommitStamp, place: LinePosition) {
         self.before = self.now;
-        let now = (self.now() + 1, stamp);
+        let now = NumberedCommit { number: self.now() + 1, stamp };
         self.now = Some(now);
         match self.lines.last_mut() {
             Some(line) if place == LinePosition::Further => line.end = now,
@@ -121,7 +131,7 @@ impl Matches {
     /// this is the first call for the path in this commit.
     pub(super) fn meet(&mut self, found: usize, entry: &Entry) -> bool {
         let Some(now) = self.now else { return false };
-        if std::mem::replace(&mut self.paths[found].seen, now.0) == now.0 {
+        if std::mem::replace(&mut self.paths[found].seen, now.number) == now.number {
             return false;
         }
         let live = self.paths[found].live.map(|(at, _)| at);
@@ -156,7 +166,7 @@ impl Matches {
     pub(super) fn close(&mut self, found: usize) {
         let path = &mut self.paths[found];
         if let (Some((at, start)), Some(end)) = (path.live.take(), self.before)
-            && start.0 <= end.0
+            && start.number <= end.number
         {
             path.versions[at].runs.push(CommitSpan { start, end });
             self.bytes += RUN_BYTES;
@@ -184,12 +194,14 @@ impl Matches {
 
     /// Splits a run at the ends of lines: returns one range for each line.
     fn ranges<'s>(&'s self, run: &'s CommitSpan) -> impl Iterator<Item = Range> + 's {
-        let from = self.lines.partition_point(|line| line.end.0 < run.start.0);
-        let lines = self.lines[from..].iter().take_while(|line| line.start.0 <= run.end.0);
+        let from = self.lines.partition_point(|line| line.end.number < run.start.number);
+        let lines = self.lines[from..].iter();
+        let lines = lines.take_while(|line| line.start.number <= run.end.number);
         lines.map(|line| {
-            let last = if run.start.0 > line.start.0 { run.start } else { line.start };
-            let first = if run.end.0 < line.end.0 { run.end } else { line.end };
-            Range { first: first.1, last: last.1, commits: first.0 - last.0 + 1 }
+            let last = if run.start.number > line.start.number { run.start } else { line.start };
+            let first = if run.end.number < line.end.number { run.end } else { line.end };
+            let commits = first.number - last.number + 1;
+            Range { first: first.stamp, last: last.stamp, commits }
         })
     }
 }

@@ -70,7 +70,8 @@ impl KeyWindow {
     pub(super) fn has_leaf(
         &self,
         folder: &[u8],
-        (first, end): (Option<&EntryName>, Option<&EntryName>),
+        first: Option<&EntryName>,
+        end: Option<&EntryName>,
     ) -> bool {
         let key = |name: &EntryName| [folder, name.as_bytes()].concat();
         self.is_all()
@@ -101,8 +102,8 @@ mod tests {
         assert_eq!(window.has(b"b\0", &name("m")), (true, true));
         assert!(window.has_inside(b"b\0") && !window.has_all_inside(b"b\0"));
         assert!(window.has_all_inside(b"c\0"));
-        assert!(!window.has_leaf(b"b\0", (None, Some(&name("m")))));
-        assert!(window.has_leaf(b"b\0", (Some(&name("l")), Some(&name("n")))));
+        assert!(!window.has_leaf(b"b\0", None, Some(&name("m"))));
+        assert!(window.has_leaf(b"b\0", Some(&name("l")), Some(&name("n"))));
         assert!(!window.next());
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         ContentLoss, Existing, Extras, Mode, RestoreAction, RestoreError,
         compare::ComparedState,
         job::identity,
-        links::{FirstLink, LinkTask},
+        links::{FirstLink, LinkTask, LinkedFile},
         remove::stayed,
         visit::{FolderVisit, VisitMode},
         window::FileTask,
@@ -34,7 +34,10 @@ impl FolderVisit<'_, '_> {
         if self.mode == VisitMode::Plan {
             return Ok(());
         }
-        let file = entry.metadata.link.map(|link| (link, entry.metadata.attributes_hash()));
+        let file = entry.metadata.link.map(|link| {
+            let attributes = entry.metadata.attributes_hash();
+            LinkedFile { link, attributes }
+        });
         // On disk, this name shares an inode with a name that the snapshot gives other
         // attributes. It becomes a file of its own.
         let shares_wrong_inode =
@@ -52,7 +55,7 @@ impl FolderVisit<'_, '_> {
         if let Some(leader) = file.and_then(|file| self.first_names.of(file, &entry.kind)) {
             return self.act_link(entry, stat, verdict, leader);
         }
-        if let Some((link, attributes)) = file {
+        if let Some(LinkedFile { link, attributes }) = file {
             let there = stat.as_ref().filter(|_| verdict.has_content()).map(identity);
             let folder = Arc::clone(&self.level().folder);
             let (kind, name) = (entry.kind.clone(), entry.name.clone());

@@ -12,6 +12,7 @@ use crate::{
     local::{contain::FolderPath, mount::Mount, write::is_temporary},
     ops::restore::{
         Extras, Mode, RestoreError,
+        guard::ExistingFolder,
         plan::{KeepReason, PlannedFolder},
         visit::{FolderState, FolderVisit, VisitLevel, VisitMode},
     },
@@ -28,7 +29,7 @@ impl FolderVisit<'_, '_> {
         let Some(guard) = &mut self.planner.guard else { return Ok(()) };
         let there = match (state, &mut self.cursor) {
             (FolderState::There { listing, .. }, Some(cursor)) => {
-                Some((cursor.folder(at)?, listing))
+                Some(ExistingFolder { folder: cursor.folder(at)?, names: listing })
             }
             _ => None,
         };
