@@ -119,8 +119,8 @@ fn walks_read_each_metadata_frame_once_and_no_data() {
     type Walk = fn(&Repo, CommitId);
     let walks: [(&str, Walk); 4] = [
         ("list", |repo, id| {
-            let top = (tree(repo.store(), id), &b""[..]);
-            list::run(repo.store(), top, Listed::All, &Silent, &mut |_, _| Ok(())).unwrap();
+            let root = tree(repo.store(), id);
+            list::run(repo.store(), root, b"", Listed::All, &Silent, &mut |_, _| Ok(())).unwrap();
         }),
         ("find", |repo, id| {
             let options = find::FindOptions::new(b"*e*");

@@ -81,7 +81,7 @@ async fn the_rate_limit_applies_within_each_attempt() {
         let service = bucket(&proxy.endpoint(), &server, &Arc::default());
         Client::new(service, RequestPolicy { limits, ..hasty() }, Arc::default())
     };
-    let client = limited((Some(400_000), None));
+    let client = limited(TransferLimits { upload: Some(400_000), download: None });
     proxy.add(Rule::new(Fault::status(500)).kind(Kind::Put).times(1));
     let began = Instant::now();
     client.write("objects/x", vec![7; 100_000].into(), WriteCondition::Always).await.unwrap();
@@ -97,7 +97,7 @@ async fn the_rate_limit_applies_within_each_attempt() {
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 
     server.put("some/prefix/z", vec![9; 1_000_000]);
-    let client = limited((None, Some(2_000_000)));
+    let client = limited(TransferLimits { upload: None, download: Some(2_000_000) });
     let began = Instant::now();
     assert_eq!(client.read_whole("z", 1_000_000).await.unwrap().bytes, vec![9; 1_000_000]);
     assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());

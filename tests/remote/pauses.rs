@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use snap_remote::service::{
     CancellationToken, ConditionalWrites, FailureReason, ListedObject, MultipartUpload,
     ObjectVersion, Service, ServiceError, StoredObject, UploadNote, UploadProgress, WriteCondition,
-    client::{Client, RequestPolicy, WHOLE_BYTES},
+    client::{Client, RequestPolicy, TransferLimits, WHOLE_BYTES},
 };
 use tokio::time::{Instant, sleep};
 
@@ -143,7 +143,7 @@ async fn cancellation_ends_a_retry_pause() {
 #[tokio::test(start_paused = true)]
 async fn cancellation_ends_a_rate_limit_delay() {
     let began = Instant::now();
-    let limits = (Some(10), Some(10));
+    let limits = TransferLimits { upload: Some(10), download: Some(10) };
     let client =
         client(0, SECOND, SECOND * 50, RequestPolicy { limits, ..RequestPolicy::default() });
     let error = loop {
