@@ -257,34 +257,6 @@ async fn a_pack_damaged_in_the_cache_is_fetched_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damage_of_the_cache_is_a_reason_to_retry_for_every_reader() {
-    let (pushed, place) = pushed().await;
-    let bundle = format!("commits/{}/bundle", pushed.tip);
-    let mut retried = 0;
-    for path in ["log", "log?path=f0", "diff?to=main", "find?pattern=f*", "stats", &bundle] {
-        let copy = tempfile::tempdir().unwrap();
-        let mut copying = std::process::Command::new("cp");
-        copying.args(["-a", "--no-target-directory"]).arg(place.cache.path()).arg(copy.path());
-        assert!(copying.status().unwrap().success());
-        make_writable(copy.path());
-        let is_pack = |path: &PathBuf| path.file_name().is_some_and(|name| name.len() == 64);
-        for pack in files(copy.path()).into_iter().filter(is_pack) {
-            // The last bytes of a pack say where its objects lie.
-            let mut bytes = fs_err::read(&pack).unwrap();
-            bytes.iter_mut().rev().take(20).for_each(|byte| *byte ^= 1);
-            fs_err::write(&pack, bytes).unwrap();
-        }
-        let relay = relay(&place.proxy.endpoint(), copy.path());
-        if let Err(failed) = bytes(&relay, path).await {
-            assert!(failed.contains("503"), "{failed}");
-            retried += 1;
-            bytes(&relay, path).await.unwrap();
-        }
-    }
-    assert!(retried > 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn any_cache_damage_fails_at_most_one_request() {
     let seed = std::env::var("SNAP_DAMAGE_SEED").ok().and_then(|seed| seed.parse().ok());
     let rounds = std::env::var("SNAP_DAMAGE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
