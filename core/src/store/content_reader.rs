@@ -11,7 +11,6 @@
 //! and scratch stores.
 
 use std::{
-    cell::Cell,
     ops::Range,
     sync::{
         Arc,
@@ -20,6 +19,7 @@ use std::{
     thread::{self, Builder},
 };
 
+use parking_lot::Mutex;
 use rayon::prelude::*;
 
 use crate::{
@@ -424,10 +424,24 @@ struct FrameGroup<'b> {
     goes_to_cache: bool,
 }
 
-thread_local! {
-    /// The buffer for decompressed frames, reused for one frame after the other. A nested job of
-    /// the same thread finds it empty.
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+/// Memory for decompressed frames, which the threads of a batch use for one frame after the other.
+#[derive(Default)]
+struct FrameBuffers(Mutex<Vec<Vec<u8>>>);
+
+impl FrameBuffers {
+    fn take(&self) -> Vec<u8> {
+        self.0.lock().pop().unwrap_or_default()
+    }
+
+    /// Keeps the memory of a frame for the next frame, unless the frame is shared or exceptionally
+    /// large.
+    fn give_back(&self, frame: Arc<Vec<u8>>) {
+        if let Ok(raw) = Arc::try_unwrap(frame)
+            && raw.capacity() <= limits::LARGE_FRAME_BYTES
+        {
+            self.0.lock().push(raw);
+        }
+    }
 }
 
 impl ContentReader<'_> {
@@ -448,7 +462,8 @@ impl ContentReader<'_> {
         begin: &(impl Fn() -> Option<S> + Sync),
         visit: &(impl Fn(&mut S, usize, Result<&[u8], Arc<StoreError>>) -> R + Sync),
     ) -> BatchOutcome<R> {
-        let locate = |content| self.store.locate_file(content);
+        // An error in an `Arc` is small, and a batch may have many places.
+        let locate = |content| self.store.locate_file(content).map_err(Arc::new);
         let places: Vec<_> = batch.par_iter().with_min_len(256).map(locate).collect();
         let (mut small, mut chunked) = (Vec::with_capacity(batch.len()), Vec::new());
         let (mut visited, mut state) = (Vec::new(), begin());
@@ -458,19 +473,19 @@ impl ContentReader<'_> {
                 Ok(Some(ContentPlace::Whole(place))) => small.push((Some(place), index)),
                 Ok(None) => small.push((None, index)),
                 Err(error) => {
-                    let result =
-                        state.as_mut().map(|state| visit(state, index, Err(Arc::new(error))));
+                    let result = state.as_mut().map(|state| visit(state, index, Err(error)));
                     visited.extend(result.map(|result| (index, result)));
                 }
             }
         }
         small.sort_unstable();
         chunked.sort_unstable();
+        let buffers = FrameBuffers::default();
         let visit_group = |group: &FrameGroup<'_>| {
             if begin().is_none() {
                 return Vec::new();
             }
-            let frame = self.frame(group);
+            let frame = self.frame(group, &buffers);
             let visit_run = |members: &[BatchMember]| {
                 let mut state = begin();
                 let mut visited = Vec::with_capacity(members.len());
@@ -483,7 +498,7 @@ impl ContentReader<'_> {
             let runs = group.members.par_chunks(CONTENTS_AT_ONCE);
             let visited = runs.flat_map_iter(visit_run).collect();
             if let Ok(Some(frame)) = frame {
-                reuse(frame);
+                buffers.give_back(frame);
             }
             visited
         };
@@ -497,7 +512,7 @@ impl ContentReader<'_> {
     ///
     /// # Errors
     /// The error of a frame that cannot be fetched, if no other copies are known.
-    fn frame(&self, group: &FrameGroup<'_>) -> GroupFrame {
+    fn frame(&self, group: &FrameGroup<'_>, buffers: &FrameBuffers) -> GroupFrame {
         let Some((Some(first), _)) = group.members.first() else { return Ok(None) };
         if let Some(frame) = self.store.frame_in_cache(first) {
             return Ok(Some(frame));
@@ -507,7 +522,7 @@ impl ContentReader<'_> {
         } else {
             let end =
                 group.members.iter().map(|(place, _)| place.map_or(0, |p| p.range().end)).max();
-            let mut raw = BUFFER.take();
+            let mut raw = buffers.take();
             let read = self.store.read_frame_start(first, end.unwrap_or_default(), &mut raw);
             read.map(|()| Arc::new(raw))
         };
@@ -566,16 +581,6 @@ type VisitContent<'v> = dyn FnMut(usize, Result<&[u8], Arc<StoreError>>) + 'v;
 
 /// A frame in memory, or `None` to read each content by itself, or the error for all contents.
 type GroupFrame = Result<Option<Arc<Vec<u8>>>, Arc<StoreError>>;
-
-/// Keeps the memory of a frame for the next frame, unless the frame is shared or exceptionally
-/// large.
-fn reuse(frame: Arc<Vec<u8>>) {
-    if let Ok(raw) = Arc::try_unwrap(frame)
-        && raw.capacity() <= limits::LARGE_FRAME_BYTES
-    {
-        BUFFER.set(raw);
-    }
-}
 
 /// Groups contents, which are sorted by location, by their frames.
 fn group_by_frame(small: &[BatchMember], carry_over: usize) -> Vec<FrameGroup<'_>> {
