@@ -656,6 +656,24 @@ fn is_unproven(original: &Store, id: &ObjectId, known: &BTreeSet<ObjectId>) -> b
     walked.is_ok() && lacks_any
 }
 
+#[test]
+fn a_pack_is_kept_beside_any_number_of_older_copies() {
+    let scratch = Scratch::new();
+    scratch.write("file", "content");
+    scratch.commit();
+    let repo = scratch.repo();
+    let id = repo.store().packs()[0];
+    let kept = |number: usize| match number {
+        1 => scratch.store().join(format!("quarantine/{id}")),
+        number => scratch.store().join(format!("quarantine/{id}.{number}")),
+    };
+    fs_err::create_dir_all(scratch.store().join("quarantine")).unwrap();
+    (1..=1000).for_each(|number| fs_err::write(kept(number), "older").unwrap());
+    assert!(repo.store().keep_in_quarantine(&id).unwrap());
+    let pack = fs_err::read(repo.store().pack_path(&id)).unwrap();
+    assert_eq!(fs_err::read(kept(1001)).unwrap(), pack);
+}
+
 /// Returns all objects that the refs reach, according to an undamaged copy.
 fn reached(repo: &Repo) -> BTreeSet<ObjectId> {
     let tips: Vec<CommitId> = refs(repo).into_iter().map(|(_, id)| id).collect();

@@ -15,7 +15,7 @@ use crate::base::kind::ErrorKind;
 ///
 /// Returns false if other paths would fail as well, or if going on would do harm. Examples are a
 /// full disk or quota, a failing, removed or read-only disk, and a process without memory or file
-/// descriptors. Of the errors that no system call returned, only `AlreadyExists` concerns one path.
+/// descriptors. If no system call returned the error, only `AlreadyExists` concerns one path.
 ///
 /// A read-only mount below a writable target also fails with `EROFS`. A caller that can inspect the
 /// target must handle that case itself.

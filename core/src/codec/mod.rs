@@ -196,10 +196,11 @@ impl StartDecoder {
     }
 
     /// Decompresses at least the first `bytes` bytes of the zstd frame `stored` into `raw`.
-    /// `raw_bytes` is the size of the whole frame; `raw` gets this capacity.
+    /// `raw_bytes` is the size of the whole frame; `raw` gets at least this capacity, which limits
+    /// what is written.
     ///
     /// # Errors
-    /// [`CodecError`] when the frame is invalid, shorter than `bytes`, or longer than `raw_bytes`.
+    /// [`CodecError`] when the frame is invalid, shorter than `bytes`, or longer than the capacity.
     pub fn decode(
         &mut self,
         stored: &[u8],

@@ -167,7 +167,7 @@ impl StoreRoot {
         Ok(())
     }
 
-    /// Checks that `objects` is no forbidden link, and leads to the same folder as before.
+    /// Checks that `objects` is not a forbidden link, and leads to the same folder as before.
     fn check_objects(&self, objects: &Path) -> Result<(), PathError> {
         let is_known = || match self.objects {
             Some(before) => identity(objects).is_ok_and(|now| now == before),

@@ -53,7 +53,7 @@ pub struct IgnoreOptions {
     pub patterns: Vec<String>,
     /// Further patterns, which ignore the case of ASCII letters.
     pub ignore_case_patterns: Vec<String>,
-    /// Of a folder with any of these markers, a snapshot contains only the markers.
+    /// Entries that mark a folder. A snapshot contains only the markers of such a folder.
     pub markers: Vec<FolderMarker>,
     /// True to apply `.gitignore` files, too.
     pub gitignore: bool,

@@ -2,7 +2,7 @@
 //!
 //! Patterns have the full gitignore syntax and git's meaning; the `ignore` crate matches them.
 //! There are two sources. Patterns from the caller act like an ignore file at the root, but take
-//! precedence over all files. Of the ignore files in folders, the nearest one decides. The walk
+//! precedence over all files. If several ignore files apply, the nearest one decides. The walk
 //! does not enter an excluded folder, so a `!` pattern cannot include anything in it again, as in
 //! git.
 

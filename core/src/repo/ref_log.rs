@@ -188,7 +188,8 @@ pub(super) fn take_back_last(disk: &Disk, file: &Path) {
     let Ok(bytes) = read_end(file, limits::REF_LOG_BYTES) else { return };
     let Some(end) = bytes.strip_suffix(b"\n") else { return };
     let last = end.iter().rev().take_while(|byte| **byte != b'\n').count() as u64 + 1;
-    match fs_err::symlink_metadata(file).map_or(0, |meta| meta.len().saturating_sub(last)) {
+    let Ok(meta) = fs_err::symlink_metadata(file) else { return };
+    match meta.len().saturating_sub(last) {
         0 => drop(disk.remove(file)),
         left => {
             if let Ok(log) = disk.append(file)

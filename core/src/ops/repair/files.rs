@@ -41,7 +41,7 @@ pub(super) struct LostObjects<'a> {
 }
 
 /// Stores the wanted objects that the file at a path of the snapshot contains, and returns them. If
-/// the file cannot be read to its end, returns the objects found so far.
+/// the file cannot be read to its end, returns the objects of the part before the error.
 pub(super) fn take(
     writer: &ObjectWriter<'_>,
     disk_paths: &DiskPaths,

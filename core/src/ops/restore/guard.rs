@@ -1,7 +1,7 @@
 //! Keeps extras that no commit could have contained.
 //!
 //! An entry that the exclude rules of commits leave out is missing in the snapshot on purpose, so
-//! it is no extra. The present rules and those that the commit records are applied one after the
+//! it does not count as an extra. The present rules and those that the commit records are applied one after the
 //! other. Each set of rules is applied twice: with the ignore files of the target before the
 //! restore, and with those of the snapshot, which the target has afterwards. Paths that the commit
 //! could not read are kept, too.
