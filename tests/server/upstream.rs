@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use futures::future::join_all;
-use reqwest::{RequestBuilder, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use snap_core::{
     base::id::{CommitId, PackId},
     repo::Config,
@@ -122,12 +122,14 @@ pub(crate) fn set(
 
 pub(crate) async fn stands(serving: &Serving, branch: &str) -> Option<CommitId> {
     let response = serving.get(&format!("refs/heads/{branch}")).send().await.unwrap();
-    let Some(tag) = response.headers().get("etag") else {
-        let status = response.status();
-        assert!(status == 404, "{status} {}", response.text().await.unwrap());
-        return None;
-    };
-    let tag = tag.to_str().unwrap();
+    let status = response.status();
+    assert!(matches!(status.as_u16(), 200 | 404), "{status} {}", response.text().await.unwrap());
+    commit_of(&response)
+}
+
+/// The commit in the `ETag` of an answer to a request for a ref.
+pub(crate) fn commit_of(response: &Response) -> Option<CommitId> {
+    let tag = response.headers().get("etag")?.to_str().unwrap();
     // The ETag of a server with its own store has more parts than the commit.
     let commit = tag.trim_matches('"').split('-').next().unwrap();
     Some(commit.parse().unwrap())

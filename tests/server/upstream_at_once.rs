@@ -14,7 +14,7 @@ use snap_server::clock::Clock;
 
 use crate::{
     place::{Place, Serving, json, within_guard},
-    upstream::{Bucket, create, set, stands},
+    upstream::{Bucket, commit_of, create, set, stands},
 };
 
 const PUSHERS: usize = 6;
@@ -40,6 +40,18 @@ async fn send(serving: &Serving, place: &Place) {
     }
 }
 
+/// Reads a branch until the server can answer.
+async fn read(serving: &Serving, branch: &str) -> Option<CommitId> {
+    loop {
+        let response = answer(serving.get(&format!("refs/heads/{branch}"))).await;
+        match response.status().as_u16() {
+            200 | 404 => return commit_of(&response),
+            503 => {}
+            other => panic!("{other}"),
+        }
+    }
+}
+
 /// Pushes `pushes` times, each step through either replica: to its own branch, and to
 /// `main` in competition with the others. Returns the tip of its branch and its moves
 /// of `main`.
@@ -55,13 +67,13 @@ async fn pusher(
         let serving = |step: usize| &replicas[(number + push + step) % 2];
         send(serving(0), &place).await;
         let branch = format!("branch{number}");
-        while stands(serving(1), &branch).await != Some(commit) {
+        while read(serving(1), &branch).await != Some(commit) {
             let moved = answer(set(serving(0), &branch, own, commit)).await.status();
             assert!(matches!(moved.as_u16(), 200 | 201 | 412 | 503), "{moved}");
         }
         own = Some(commit);
         loop {
-            let before = stands(serving(1), "main").await;
+            let before = read(serving(1), "main").await;
             if before == Some(commit) {
                 break;
             }
@@ -133,10 +145,12 @@ async fn concurrent_pushes_to_replicas_lose_no_ref() {
 async fn replicas_of_a_stalled_busy_bucket_lose_no_push() {
     const BURST: u64 = 60;
     let (bucket, replicas) = two_replicas().await;
-    // A move of a ref stalls until the client of the bucket gives up, and then the bucket is
-    // busy. `tests/soak/server` has more of both.
+    // A move of a ref stalls until the client of the bucket gives up, and the bucket is busy
+    // for a while. The pushes cannot end before it is not: each puts a pack and moves two
+    // refs, and fewer requests than that come before. `tests/soak/server` has more of both.
+    let before = 2 * PUSHERS as u64;
     bucket.proxy.add(Rule::new(Fault::Stall).kind(Kind::Put).path("/refs/").skip(4).times(1));
-    bucket.proxy.add(Rule::new(Fault::status(503)).skip(150).times(BURST));
+    bucket.proxy.add(Rule::new(Fault::status(503)).skip(before).times(BURST));
     let counts = bucket.proxy.take_counts();
     assert_eq!(counts.faults, 0, "faults before the first push");
     push_at_once(&bucket, replicas, 2).await;
