@@ -9,6 +9,7 @@
 //! | `ignore` | random patterns of ignore files, against git |
 //! | `storms` | `kill -9` by the clock, of commits and of a server |
 //! | `hostile` | thousands of hostile clients of a server |
+//! | `model` | every interleaving of the larger scenarios of garbage collection |
 //!
 //! The program ends with an error when it finds something.
 
@@ -34,12 +35,16 @@ use snap_explore::{
     program::Program,
     sequences,
 };
+use snap_model::{Guards, Outcome};
 
 /// Steps of each client of a remote in one run.
 const STEPS: usize = 10;
 
 /// Concurrent runs against remotes. A command waits for the network most of the time.
 const RUNS_AT_ONCE: usize = 3;
+
+/// States of a scenario of the model: about a gigabyte of memory.
+const MODEL_STATES: usize = 12_000_000;
 
 /// Different faults of sequences after which the run ends.
 const FAULTS: usize = 3;
@@ -58,10 +63,25 @@ fn main() -> ExitCode {
         ("ignore", _) => ignore::run(Program(program), until, seed),
         ("storms", _) => storms::run(Program(program), until, seed),
         ("hostile", _) => hostile::run(Program(program), until, seed),
+        ("model", _) => model(),
         _ => vec![format!("there is no kind `{kind}`")],
     };
     println!("{}", found.join("\n"));
     if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Explores all scenarios of the model of garbage collection, whatever the time.
+fn model() -> Vec<String> {
+    let mut found = Vec::new();
+    for scenario in snap_model::small().into_iter().chain(snap_model::large()) {
+        let name = scenario.name;
+        let outcome = snap_model::explore(scenario, Guards::default(), MODEL_STATES);
+        println!("{name}: {outcome}");
+        if !matches!(outcome, Outcome::Explored { .. }) {
+            found.push(format!("{name}: {outcome}"));
+        }
+    }
+    found
 }
 
 fn sequences(program: &str, until: Instant, seed: u64) -> Vec<String> {
