@@ -299,17 +299,21 @@ pub fn large() -> Vec<Scenario> {
             .writer(OTHER, W)
             .collector()
             .merger(),
-        history("a push, a forget and two collections")
-            .writer(OTHER, V)
-            .forget(F)
-            .collector()
-            .collector(),
-        history("a push, an undo and two collections")
+        history("a forget and two collections").forget(F).collector().collector(),
+        history("an undo of a forget and two collections")
             .forgotten(F)
-            .writer(OTHER, V)
             .undo(F)
             .collector()
             .collector(),
+        history("a push, a forget and a collection that repacks")
+            .writer(OTHER, V)
+            .forget(F)
+            .repacking_collector(),
+        history("a push, an undo and a collection that repacks")
+            .forgotten(F)
+            .writer(OTHER, V)
+            .undo(F)
+            .repacking_collector(),
         secret("a purge from its first step, a push and a collection")
             .writer(OTHER, LEAK)
             .purge()
