@@ -15,12 +15,12 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`world`] | what a store holds |
-//! | [`writer`] | a push |
-//! | [`collector`] | a collection, also with a purge |
-//! | [`actor`] | the other clients: merges of index files, forgets and their undo |
-//! | [`local`] | commits and collections in a local store |
-//! | [`scenarios`] | the stores and clients that are explored |
+//! | `world` | what a store holds |
+//! | `writer` | a push |
+//! | `collector` | a collection, also with a purge |
+//! | `actor` | the other clients: merges of index files, forgets and their undo |
+//! | `local` | commits and collections in a local store |
+//! | `scenarios` | the stores and clients that are explored |
 
 mod actor;
 mod collector;
