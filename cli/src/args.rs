@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "export",
         ],
     ),
-    ("Manage", &["branch", "tag", "verify", "repair", "config"]),
+    ("Manage", &["branch", "tag", "verify", "repair", "gc", "config"]),
     ("Help", &["help", "completions"]),
 ];
 
@@ -286,6 +286,7 @@ pub(crate) enum Command {
     Undo(commands::undo::UndoArgs),
     Verify(commands::verify::VerifyArgs),
     Repair(commands::repair::RepairArgs),
+    Gc(commands::gc::GcArgs),
     Config(commands::config::ConfigArgs),
     Completions(commands::completions::CompletionsArgs),
     #[command(hide = true)]

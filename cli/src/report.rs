@@ -16,8 +16,8 @@ use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, repair::RepairError, restore::RestoreError, update::UpdateError,
-        verify::VerifyError,
+        gc::GcError, list::ListError, repair::RepairError, restore::RestoreError,
+        update::UpdateError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -355,6 +355,8 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Repair(#[from] RepairError),
     #[error(transparent)]
+    Gc(#[from] GcError),
+    #[error(transparent)]
     Repo(#[from] RepoError),
     /// A server cannot be started, or its tokens cannot be managed.
     #[cfg(feature = "serve")]
@@ -510,6 +512,7 @@ impl CliError {
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
             Self::Repair(error) => error.kind(),
+            Self::Gc(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             #[cfg(feature = "serve")]
             Self::Serve(error) => error.kind(),

@@ -28,7 +28,9 @@ use snap_core::{
         scan::{FileKind, FileStat},
     },
     ops::find::{self, FindOptions, FoundPath},
-    repo::{Config, RefName, Repo, config::VERSION, past::PastError, ref_log, spec::Revisions},
+    repo::{
+        Config, RefName, Repo, config::REFS_VERSION, past::PastError, ref_log, spec::Revisions,
+    },
     store::BundleReader,
 };
 
@@ -278,7 +280,7 @@ pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(config) = Config::parse(text, Path::new("config.toml")) {
         let again = Config::parse(&config.to_text(), Path::new("config.toml"));
-        assert_eq!(again.unwrap(), Config { version: VERSION, ..config });
+        assert_eq!(again.unwrap(), Config { version: REFS_VERSION, ..config });
     }
 }
 

@@ -43,6 +43,8 @@ fn settings_are_listed_set_and_read() {
     commit.gitignore = false
     pull.update = false
     ui.color = "auto"
+    gc.undo = "7d"
+    gc.grace = "1d"
     price.currency = "USD"
     price.writes = 0.005
     price.reads = 0.0004
@@ -94,6 +96,8 @@ fn the_origin_of_each_value_is_told() {
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
     pull.update = false  # built-in
     ui.color = "always"  # --color
+    gc.undo = "7d"  # built-in
+    gc.grace = "1d"  # built-in
     price.currency = "USD"  # built-in
     price.writes = 0.005  # built-in
     price.reads = 0.0004  # built-in

@@ -117,6 +117,8 @@ fn every_record_is_as_its_schema_says() {
         (&["verify"], &["verify-summary"]),
         (&["verify", "--against-files"], &["change", "diff-summary"]),
         (&["repair", "--data"], &["repair-summary"]),
+        (&["gc", "--dry-run"], &["collected"]),
+        (&["gc", "--now"], &["collected"]),
         (&["config"], &["setting"]),
         (&["config", "list"], &["setting"]),
         (&["config", "get", "chunk.min"], &["setting"]),

@@ -20,6 +20,7 @@ mod export;
 mod faults;
 mod files_lock;
 mod fuzz_replay;
+mod gc;
 mod golden;
 mod golden_store;
 mod holes;

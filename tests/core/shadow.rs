@@ -2,17 +2,21 @@
 //! again, and no commit is acknowledged without them.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Once,
 };
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, PackId},
+        id::{BlobId, CommitId, ObjectId, PackId},
         observe::{Observer, Silent},
     },
     disk::{DiskStep, FaultDecision, FaultInjector},
-    format::shadow::Reason,
+    format::{
+        pack::{ObjectKind, PackedObject},
+        shadow::{Reason, ShadowedPart},
+    },
     ops::{
         commit::{self, CommitOutcome, CommitSource},
         tidy,
@@ -465,14 +469,15 @@ fn dead_objects_are_stored_again_and_stay_shadowed() {
     let small = BlobId::of(&Corpus::Text.make(3_000)).object();
     let repo = victim.repo();
     let first = victim.first;
-    repo.store()
-        .change_shadows(&|table| {
-            let ids = snap_core::format::shadow::ShadowedPart::Objects([small].into());
-            table.add(first, Reason::Dead, ids);
-        })
-        .unwrap();
+    // A garbage collection finds an object dead together with everything that refers to it.
+    let objects = repo.store().open_pack(&first).unwrap().objects().unwrap();
+    let is_dead = |object: &&PackedObject| object.id == small || object.kind != ObjectKind::Blob;
+    let dead: BTreeSet<ObjectId> = objects.iter().filter(is_dead).map(|object| object.id).collect();
+    let part = ShadowedPart::Objects(dead.clone());
+    repo.store().change_shadows(&|table| table.add(first, Reason::Dead, part.clone())).unwrap();
     let again = victim.commit_again("dead");
-    assert_eq!(again.added.objects, 1);
+    // All but the first commit and its root, which the tip does not need.
+    assert_eq!(again.added.objects, dead.len() as u64 - 2);
     assert_eq!(victim.verify(Data::All).shadowed.withdrawn, 0);
     let repo = open(&victim.store());
     assert!(repo.store().is_shadowed(&first) && !repo.store().is_damaged(&first));

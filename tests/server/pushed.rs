@@ -11,8 +11,11 @@ use snap_core::{
     base::{
         id::{BlobId, CommitId, PackId},
         observe::Silent,
+        time::Time,
     },
     disk::scratch::{self, Scratch, unique_name},
+    ops::gc::{self, GcOptions},
+    repo::{RefLogMessage, RefName},
 };
 use snap_nettest::{Fault, Proxy, Rule};
 use snap_remote::{
@@ -27,8 +30,8 @@ use snap_remote::{
 use snap_server::settings::{ServerLimits, ServerSettings};
 
 use crate::{
-    place::{Place, Serving, json, random},
-    upstream::relay,
+    place::{Place, Serving, json, random, refused},
+    upstream::{relay, set, stands},
     watched::{metrics, number},
 };
 
@@ -318,4 +321,37 @@ async fn a_refused_body_is_sent_whole_only_when_a_slot_is_free() {
     // The whole pack was sent at most twice: before the refusal, and when there was a
     // slot.
     assert!(counts.bytes_sent < 5 << 20, "{counts:?}");
+}
+
+/// A garbage collection runs in the store of a running server. The server then only reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_only_reads_a_store_after_a_garbage_collection() {
+    let (here, there) = (Place::new(), Place::new());
+    let kept = there.change("kept", "kept");
+    let dead = there.change("dead", random(7, 1000));
+    let main = RefName::branch("main").unwrap();
+    let change = RefLogMessage { time: Time::now(), who: "ann", reason: "undo" };
+    there.repo.refs().update(&main, Some(dead), Some(kept), &change).unwrap();
+    let serving = Serving::of(&there);
+    assert_eq!(stands(&serving, "main").await, Some(kept));
+    let options = GcOptions {
+        dry_run: false,
+        undo: Duration::ZERO,
+        grace: Duration::ZERO,
+        max_rewritten_bytes: None,
+        present: Time { secs: change.time.secs + 60, ..change.time },
+    };
+    let outcome = gc::run(&there.repo, &options, &Silent).unwrap();
+    assert!(outcome.deleted_packs > 0, "{outcome:?}");
+    let id = here.change("new", "new");
+    for pack in here.repo.store().packs() {
+        let sent = serving.put(&format!("packs/{pack}"), here.pack_bytes(&pack));
+        let why = refused(sent, 422, "rejected").await;
+        assert!(why["detail"].as_str().unwrap().contains("`snap gc`"), "{why}");
+    }
+    refused(set(&serving, "other", None, kept), 422, "rejected").await;
+    refused(set(&serving, "main", Some(kept), id), 422, "rejected").await;
+    assert_eq!(stands(&serving, "main").await, Some(kept));
+    let read = serving.get(&format!("commits/{kept}/files/kept")).send().await.unwrap();
+    assert_eq!(read.status(), StatusCode::OK);
 }

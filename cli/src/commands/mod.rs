@@ -14,6 +14,7 @@ pub(crate) mod docs;
 pub(crate) mod export;
 pub(crate) mod fetch;
 pub(crate) mod find;
+pub(crate) mod gc;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod ls;
@@ -78,6 +79,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
         Command::Undo(args) => undo::run(args, cx),
         Command::Verify(args) => verify::run(args, cx),
         Command::Repair(args) => repair::run(args, cx),
+        Command::Gc(args) => gc::run(args, cx),
         Command::Config(args) => config::run(args, cx),
         Command::Completions(args) => completions::run(args, cx),
         Command::Man(args) => man::run(args, cx),

@@ -1,6 +1,9 @@
 //! Settings of named remotes, of transfer limits and of prices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use snap_core::repo::config::{
     ConfigError,
@@ -13,6 +16,7 @@ use crate::{
     config::Settings,
     remote::rate,
     report::{CliError, SensitiveSetting},
+    ui::duration,
 };
 
 /// Settings of a remote that are not options of its location.
@@ -129,6 +133,19 @@ impl Settings {
             ConfigError::Value { origin, key, found: text.clone(), rule }
         };
         Ok(Some(rate::parse(&text).map_err(|_| wrong("a rate such as 500K or 2M".to_owned()))?))
+    }
+
+    /// Returns a setting that is a time, such as `7d`.
+    pub(crate) fn duration(&self, name: &'static str) -> Result<Duration, CliError> {
+        let path = KeyPath::new(name.split('.'));
+        let Some((Value::Text(text), origin)) = self.merged.get(&path) else {
+            return Ok(Duration::ZERO);
+        };
+        let wrong = |rule: &str| {
+            let (origin, key) = (Box::new(origin), path.to_string());
+            ConfigError::Value { origin, key, found: text.clone(), rule: rule.to_owned() }
+        };
+        Ok(duration::parse(&text).map_err(|_| wrong("a time such as 36h, 7d or 2w"))?)
     }
 
     /// Returns the prices of requests and bytes.

@@ -8,8 +8,8 @@ use std::error::Error;
 use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, reach::ReachError, repair::RepairError, restore::RestoreError,
-        verify::VerifyError,
+        gc::GcError, list::ListError, reach::ReachError, repair::RepairError,
+        restore::RestoreError, verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::{BundleError, RemoteFrameError, StoreError},
@@ -47,6 +47,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Export(inner) => Some(inner),
         CliError::Verify(inner) => Some(inner),
         CliError::Repair(inner) => Some(inner),
+        CliError::Gc(inner) => Some(inner),
         CliError::Repo(inner) => Some(inner),
         CliError::Config(inner) => Some(inner),
         CliError::Ref(inner) => Some(inner),
@@ -165,6 +166,11 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
     }
     if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
         return Some(inner);
+    }
+    match error.downcast_ref() {
+        Some(GcError::Store(inner)) => return Some(inner),
+        Some(GcError::Ref(inner)) => return Some(inner),
+        _ => {}
     }
     match error.downcast_ref() {
         Some(RepairError::Verify(inner)) => return Some(inner),

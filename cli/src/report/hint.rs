@@ -6,7 +6,8 @@ use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, suggestions::similar_names},
     disk::symlink_guard::LinkError,
     ops::{
-        bundle, commit::CommitError, export::ExportError, list::ListError, restore::RestoreError,
+        bundle, commit::CommitError, export::ExportError, gc::GcError, list::ListError,
+        restore::RestoreError,
     },
     repo::{
         PastError, Pointer, RefError, RefName, Repo, RepoError, SpecError, UndoError,
@@ -70,6 +71,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_restore))
         .or_else(|| error.downcast_ref().and_then(of_export))
         .or_else(|| error.downcast_ref().and_then(of_commit))
+        .or_else(|| error.downcast_ref().and_then(of_gc))
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
         .or_else(|| error.downcast_ref().and_then(of_store))
@@ -441,6 +443,16 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+fn of_gc(error: &GcError) -> Option<String> {
+    let hint = match error {
+        GcError::Partial => "`snap fetch` downloads the rest",
+        GcError::OtherOwner => "run `snap gc` as the owner of the store",
+        GcError::Contended => "run the command again later",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
 /// Returns the hint for an error of a ref or of another small file of a store.
 pub(crate) fn of_ref(error: &RefError) -> Option<String> {
     let hint = match error {
@@ -448,6 +460,7 @@ pub(crate) fn of_ref(error: &RefError) -> Option<String> {
         RefError::Moved { .. } | RefError::HeadMoved => "run the command again".to_owned(),
         RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
+        RefError::Collected { .. } => "`snap log --all` lists the commits that are left".to_owned(),
         RefError::Misnamed { .. } => "rename or remove the file".to_owned(),
         RefError::Lost { name, at } => of_lost_ref(name, at),
         RefError::Newer { .. } => {

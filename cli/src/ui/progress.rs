@@ -198,8 +198,7 @@ impl Observer for Progress<'_> {
                 super::text::line(project.as_os_str().as_bytes())
             )),
             Note::PacksHeld { store } => self.print_note(format_args!(
-                "waiting for another snap process that is reading the packs in {}; then damaged packs \
-                 move to quarantine/",
+                "waiting for another snap process that is reading the packs in {}",
                 super::text::line(store.as_os_str().as_bytes())
             )),
             Note::QuarantineDelayed { store } => self.print_note(format_args!(
@@ -303,6 +302,7 @@ fn title(phase: Phase) -> &'static str {
         Phase::Compare => "Comparing",
         Phase::Restore => "Restoring",
         Phase::Export => "Exporting",
+        Phase::Mark => "Marking what is in use",
         Phase::Structure => "Checking structure",
         Phase::Data => "Checking data",
         Phase::History => "Reading history",
@@ -313,7 +313,10 @@ fn title(phase: Phase) -> &'static str {
 }
 
 fn style(phase: Phase, knows_total: bool) -> ProgressStyle {
-    let counts = matches!(phase, Phase::Index | Phase::Compare | Phase::Structure | Phase::History);
+    let counts = matches!(
+        phase,
+        Phase::Index | Phase::Compare | Phase::Mark | Phase::Structure | Phase::History
+    );
     let template = match (counts, knows_total) {
         (false, true) => {
             "{prefix} {percent}% {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left {msg}"

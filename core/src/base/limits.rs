@@ -108,6 +108,10 @@ pub const PACK_OBJECTS: usize = 1 << 20;
 /// Beyond this, the store shadows the whole pack.
 pub const SHADOW_OBJECTS: usize = 1 << 12;
 
+/// Objects of packs newer than a writer that the writer remembers it relied on: 2 MiB of ids. Beyond
+/// this, it begins again if a garbage collection runs meanwhile.
+pub const NEWER_OBJECTS: usize = 1 << 16;
+
 /// Length of a store's shadow table: room for more than 500 packs that each list
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;

@@ -25,6 +25,8 @@ pub enum Phase {
     Restore,
     /// Write an archive for other tools; counts bytes of contents.
     Export,
+    /// Mark what refs reach; counts trees.
+    Mark,
     /// Check the existence of all referenced objects; counts trees.
     Structure,
     /// Read and hash packs; counts bytes.

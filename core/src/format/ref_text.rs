@@ -13,11 +13,12 @@
 //! Decoders also accept the shorter refs of store version 1, whose epoch is 0. Such a local ref has
 //! only line 1, with or without its `\n`; such a ref of a remote has lines 1 and 2.
 //!
-//! Garbage collection increases the epoch and writes it into each ref before it deletes objects.
-//! This version has no garbage collection, so it does not know which objects are about to be
-//! deleted. It reads every ref, but does not [overwrite](RefText::is_writable) a ref whose epoch is
-//! not 0 or that has a line 4. The new value might refer to objects that are about to be deleted,
-//! and the former tips would be lost.
+//! Garbage collection of a remote will increase the epoch and write it into each ref before it
+//! deletes objects. This version collects only the garbage of [local stores](crate::ops::gc), whose
+//! refs keep the epoch 0. So it does not know which objects of a remote are about to be deleted. It
+//! reads every ref, but does not [overwrite](RefText::is_writable) a ref whose epoch is not 0 or
+//! that has a line 4. The new value might refer to objects that are about to be deleted, and the
+//! former tips would be lost.
 
 use std::{
     fmt,
@@ -30,7 +31,7 @@ use crate::{base::id::CommitId, format::wire::FormatError};
 /// The commit id in line 1 of a deleted ref.
 const DELETED: [u8; 32] = [0; 32];
 
-/// The epoch before any garbage collection.
+/// The epoch before any garbage collection of a remote.
 pub const FIRST_EPOCH: u64 = 0;
 
 /// A random number that distinguishes one write of a ref from all others.

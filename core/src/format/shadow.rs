@@ -114,6 +114,18 @@ impl ShadowTable {
         self.entries.contains_key(&(*pack, reason))
     }
 
+    /// Returns the entries with one reason, as a table.
+    #[must_use]
+    pub fn of_reason(&self, reason: Reason) -> Self {
+        let entries = self.entries.iter().filter(|((_, own), _)| *own == reason);
+        Self { entries: entries.map(|(key, part)| (*key, part.clone())).collect() }
+    }
+
+    /// Returns true if an object of a pack is shadowed as dead.
+    pub fn is_dead(&self, pack: &PackId, id: &ObjectId) -> bool {
+        self.entries.get(&(*pack, Reason::Dead)).is_some_and(|part| part.covers(id))
+    }
+
     fn of(&self, pack: &PackId) -> impl Iterator<Item = (Reason, &ShadowedPart)> {
         let range = (*pack, Reason::Dead)..=(*pack, Reason::Damaged);
         self.entries.range(range).map(|((_, reason), part)| (*reason, part))

@@ -152,6 +152,7 @@ pub fn check_commit(
     let mut complete = CompleteCommits { store, tips, all: None };
     let marks = Marks::new(store);
     let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+        store.check_alive(id, place.kind)?;
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
         Ok(!is_complete && place.kind != ObjectKind::Blob && marks.mark(id)?)
     };
@@ -211,6 +212,7 @@ fn check_complete(
         if incoming.own().locate(id)?.is_some() {
             return ours.mark(id);
         }
+        incoming.target().check_alive(id, place.kind)?;
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
         Ok(!is_complete && theirs.mark(id)? && incoming.should_descend(place)?)
     };

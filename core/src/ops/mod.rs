@@ -9,6 +9,7 @@ pub mod commit;
 pub mod diff;
 pub mod export;
 pub mod find;
+pub mod gc;
 pub mod list;
 pub mod log;
 pub mod missing_objects;

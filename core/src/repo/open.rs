@@ -31,7 +31,7 @@ pub const FIRST_BRANCH: &str = "main";
 /// An open store with its settings and refs.
 #[derive(Debug)]
 pub struct Repo {
-    store: Store,
+    store: Arc<Store>,
     config: Config,
     refs: Refs,
     dir: PathBuf,
@@ -171,8 +171,7 @@ impl Repo {
         let disk = disk.in_store(dir);
         let refs = Refs::new(dir, disk.clone());
         check(&refs)?;
-        let store = Store::open(dir, disk.clone(), observer)?;
-        Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
+        Ok(Self::of_parts(Store::open(dir, disk, observer)?, config, refs))
     }
 
     /// Returns an empty, read-only placeholder for a store that does not exist yet. A dry run of a
@@ -180,13 +179,15 @@ impl Repo {
     pub fn absent(dir: &Path, disk: Disk, config: Config) -> Self {
         let store = Store::empty(dir, disk.clone());
         let refs = Refs::new(dir, disk.clone());
-        Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: true }
+        Self { is_absent: true, ..Self::of_parts(store, config, refs) }
     }
 
-    /// Builds a repository from parts of different origin, to read a remote store without a local
-    /// copy.
+    /// Builds a repository from its parts. They may be of different origin, to read a remote store
+    /// without a local copy.
     pub fn of_parts(store: Store, config: Config, refs: Refs) -> Self {
         let (dir, disk) = (store.dir().to_owned(), store.disk().clone());
+        let store = Arc::new(store);
+        let refs = refs.with_objects(Arc::downgrade(&store));
         Self { store, config, refs, dir, disk, is_absent: false }
     }
 
@@ -205,13 +206,22 @@ impl Repo {
     /// Fetches frames that are missing locally from `remote`.
     #[must_use]
     pub fn with_remote_frames(self, remote: Arc<dyn RemoteFrames>) -> Self {
-        Self { store: self.store.with_remote_frames(remote), ..self }
+        self.with_store(|store| store.with_remote_frames(remote))
     }
 
     /// Limits the threads that verify chunk lists by a semaphore that repositories share.
     #[must_use]
     pub fn with_list_checks(self, list_checks: Arc<FifoSemaphore>) -> Self {
-        Self { store: self.store.with_list_checks(list_checks), ..self }
+        self.with_store(|store| store.with_list_checks(list_checks))
+    }
+
+    /// Replaces the store by a changed one.
+    fn with_store(self, change: impl FnOnce(Store) -> Store) -> Self {
+        let Self { store, config, refs, is_absent, .. } = self;
+        let Some(store) = Arc::into_inner(store) else {
+            unreachable!("only the repository and weak references have the store")
+        };
+        Self { is_absent, ..Self::of_parts(change(store), config, refs) }
     }
 
     /// Opens the store in `dir` for a quick look. Writes nothing, even if the index is missing or
@@ -223,8 +233,7 @@ impl Repo {
         let config = read_config(dir)?;
         let disk = Disk::default().in_store(dir);
         let refs = Refs::new(dir, disk.clone());
-        let store = Store::open_read_only(dir, disk.clone())?;
-        Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
+        Ok(Self::of_parts(Store::open_read_only(dir, disk)?, config, refs))
     }
 
     /// Returns the store folder that `start` belongs to: `.snap` in `start` or in the nearest

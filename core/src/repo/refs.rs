@@ -22,6 +22,7 @@ mod version;
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Weak,
 };
 
 use crate::{
@@ -39,9 +40,11 @@ use crate::{
     },
     format::ref_text::RefText,
     repo::{
+        config,
         ref_log::{self, RefValue},
         ref_name::{RefKind, RefName, RefNameError},
     },
+    store::{Epoch, Store, StoreError},
 };
 
 pub use create::REFS_AT_ONCE;
@@ -126,6 +129,12 @@ pub enum RefError {
     /// A ref name breaks a rule.
     #[error(transparent)]
     Name(#[from] RefNameError),
+    /// A garbage collection has found the commit dead.
+    #[error("commit {id:.12} was deleted by a garbage collection")]
+    Collected { id: CommitId },
+    /// The objects of the store cannot be read.
+    #[error(transparent)]
+    Objects(Box<StoreError>),
     /// Another process holds the lock.
     #[error("{} has been locked for {waited_secs} seconds", path.display())]
     Locked { path: PathBuf, waited_secs: u64 },
@@ -140,6 +149,29 @@ pub enum RefError {
     Io(#[from] PathError),
 }
 
+/// The refs of a store while none of them moves.
+pub struct HeldRefs<'r> {
+    refs: &'r Refs,
+    _lock: Lock,
+}
+
+impl HeldRefs<'_> {
+    /// Upgrades the store to the version of stores with garbage collection. Returns false if another
+    /// user owns the settings, so they stay.
+    ///
+    /// # Errors
+    /// [`RefError`] when the settings cannot be read or written.
+    pub fn upgrade_for_gc(&self) -> Result<bool, RefError> {
+        Ok(self.refs.upgrade(config::VERSION)? == version::Upgrade::Done)
+    }
+}
+
+impl From<StoreError> for RefError {
+    fn from(error: StoreError) -> Self {
+        Self::Objects(Box::new(error))
+    }
+}
+
 impl RefError {
     /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
@@ -150,7 +182,8 @@ impl RefError {
             | Self::Moved { .. }
             | Self::HeadMoved
             | Self::NameConflict { .. } => ErrorKind::Exists,
-            Self::Unknown { .. } => ErrorKind::NotFound,
+            Self::Unknown { .. } | Self::Collected { .. } => ErrorKind::NotFound,
+            Self::Objects(error) => error.kind(),
             Self::Name(_) => ErrorKind::Invalid,
             Self::Locked { .. } | Self::FilesBusy { .. } => ErrorKind::Locked,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -232,12 +265,39 @@ pub type UnreadableRefs = Vec<(RefName, RefError)>;
 pub struct Refs {
     store: PathBuf,
     disk: Disk,
+    /// The objects of the store, to check that a ref moves to a complete commit.
+    objects: Weak<Store>,
 }
 
 impl Refs {
     /// Gives access to the refs of the store at `store`; reads nothing yet.
     pub fn new(store: &Path, disk: Disk) -> Self {
-        Self { store: store.to_owned(), disk }
+        Self { store: store.to_owned(), disk, objects: Weak::new() }
+    }
+
+    /// Checks each new commit of a ref in these objects.
+    #[must_use]
+    pub(super) fn with_objects(self, objects: Weak<Store>) -> Self {
+        Self { objects, ..self }
+    }
+
+    /// Refuses a commit that a garbage collection found dead: objects that the commit refers to may
+    /// be deleted. The caller must hold the lock, so no collection begins meanwhile. Checks nothing
+    /// in a store without any collection.
+    fn check_alive(&self, id: &CommitId) -> Result<(), RefError> {
+        let Some(objects) = self.objects.upgrade() else { return Ok(()) };
+        if objects.epoch()? == Epoch::default() {
+            return Ok(());
+        }
+        objects.enter_epoch()?;
+        if !objects.is_alive(&id.object())? {
+            // Another process may have stored the commit.
+            objects.refresh()?;
+            if !objects.is_alive(&id.object())? {
+                return Err(RefError::Collected { id: *id });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the commit that a ref points at; `None` if the ref does not exist.
@@ -423,6 +483,9 @@ impl Refs {
         if found == new && !is_damaged {
             return Ok(text.unwrap_or_else(|| RefText::without_nonce(None)));
         }
+        if let Some(new) = &new {
+            self.check_alive(new)?;
+        }
         // All checks have passed. The log line comes before the ref file, see `ref_log`.
         let folder = path.parent().unwrap_or(&self.store);
         if new.is_some() {
@@ -489,6 +552,7 @@ impl Refs {
             Ok(None) => return Err(RefError::Unknown { name: name.clone() }),
             Ok(Some(at)) => return Err(RefError::Exists { name: name.clone(), at }),
         }
+        self.check_alive(&new)?;
         let change = &self.timed(&mut lock, change)?;
         let text = self.new_text(Some(new))?;
         let old = self.log(name)?.pop().map_or(RefValue::Nothing, |line| line.new);
@@ -497,6 +561,14 @@ impl Refs {
         self.change(&name.log_file(&self.store), &old, &new.into(), change, write, is_done)?;
         lock.set_done();
         Ok(())
+    }
+
+    /// Keeps all refs in place until the result is dropped.
+    ///
+    /// # Errors
+    /// [`RefError::Locked`], [`RefError::Io`].
+    pub fn hold(&self) -> Result<HeldRefs<'_>, RefError> {
+        Ok(HeldRefs { refs: self, _lock: self.lock()? })
     }
 
     /// Syncs the folders between `refs/` and the file of a ref.
@@ -528,6 +600,9 @@ impl Refs {
         }
         if expected == new {
             return Ok(());
+        }
+        if let Head::Detached(new) = new {
+            self.check_alive(new)?;
         }
         let change = &self.timed(&mut lock, change)?;
         let log = self.head_log_file();

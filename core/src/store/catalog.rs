@@ -43,6 +43,7 @@ use crate::{
         StoreError,
         bundle::PackSpan,
         damage,
+        epoch::Epoch,
         fetch::Fetcher,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
@@ -195,6 +196,8 @@ pub(super) struct Catalog {
     pub(super) has_partial: bool,
     /// Packs that are in `objects/` and still have a stub in `partial/`.
     pub(super) superseded: Vec<PackId>,
+    /// The epoch of the store, read before the shadows.
+    pub(super) epoch: Epoch,
     /// The shadowed objects, which must not be relied on.
     pub(super) shadows: Arc<Shadows>,
     /// Formerly damaged packs that this process has written again or verified. The shadow table on
@@ -231,6 +234,7 @@ impl Catalog {
         observer: &dyn Observer,
     ) -> Result<(Self, IndexRepair), StoreError> {
         let mut repair = IndexRepair::default();
+        let epoch = Epoch::read(&layout.dir)?;
         let shadows = Shadows::load(layout, before)?;
         for attempt in 0.. {
             // List packs before segments. A writer writes a segment after its pack, so each listed
@@ -252,7 +256,7 @@ impl Catalog {
                 let _ = replace_foreign(layout, disk, &foreign);
             }
             catalog.sort_segments();
-            catalog.shadows = shadows;
+            (catalog.epoch, catalog.shadows) = (epoch, shadows);
             return Ok((catalog, repair));
         }
         unreachable!("the loop above ends with a return")

@@ -16,8 +16,9 @@ use crate::{
         id::PackId,
         io::PathError,
         limits,
-        observe::{Observer, Phase},
+        observe::{Note, Observer, Phase},
     },
+    disk::lock_wait::{COMMAND_LOCK_TIMEOUTS, LockOutcome, wait_for_lock},
     store::{
         ObjectWriter, PackFile, Store, StoreError,
         copy::{FrameMode, copy_pack},
@@ -73,6 +74,8 @@ pub fn run(
                 outcome.merged += packs.len();
                 outcome.made += made;
             }
+            // A garbage collection has begun. The next merge looks at its shadows.
+            Err(StoreError::Collected) => break,
             Err(error) => match error.damaged_pack() {
                 Some(pack) if !damaged.contains(&pack) => {
                     // If the shadow cannot be written, the next merge tries again.
@@ -91,6 +94,12 @@ pub fn run(
 /// process that needs packs to stay in place takes the shared lock.
 pub(super) fn open_lock(store: &Store) -> Result<std::fs::File, PathError> {
     store.disk().lock_file(&store.dir().join("compact.lock"))
+}
+
+/// Keeps other processes from holding packs in place, until it is dropped.
+#[derive(Debug)]
+pub struct FreePacks {
+    _lock: std::fs::File,
 }
 
 /// Prevents merges and moves of packs until it is dropped.
@@ -140,7 +149,10 @@ fn merge(
         .map(|id| PackFile::open(&store.pack_path(id), *id))
         .collect::<Result<Vec<_>, _>>()?;
     observer.phase(Phase::Compact, Some(files.iter().map(PackFile::file_bytes).sum()));
-    let mut writer = ObjectWriter::new(store, level, 1)?;
+    let mut writer = ObjectWriter::new(store, level, 1)?.of_copies();
+    if packs.iter().any(|id| store.is_shadowed(id)) {
+        return Err(StoreError::Collected);
+    }
     if !packs.iter().all(|id| store.is_proven(id)) {
         writer = writer.without_proof();
     }
@@ -172,6 +184,22 @@ impl Store {
         // Another process may have merged packs before the lock was taken.
         self.refresh()?;
         Ok(PackPin { _lock: lock })
+    }
+
+    /// Waits until no process holds packs in place. Returns `None` if some do for longer than a
+    /// minute, or if the user asks to stop.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the lock fails.
+    pub fn free_packs(&self, observer: &dyn Observer) -> Result<Option<FreePacks>, StoreError> {
+        let (lock, store) = (open_lock(self)?, self.dir());
+        let notify = || observer.note(Note::PacksHeld { store });
+        let waited = wait_for_lock(&|| lock.try_lock(), COMMAND_LOCK_TIMEOUTS, &notify, observer);
+        match waited.map_err(PathError::when("lock", store))? {
+            // On a file system without locks, no process can hold packs.
+            LockOutcome::Locked | LockOutcome::Unsupported => Ok(Some(FreePacks { _lock: lock })),
+            LockOutcome::Interrupted | LockOutcome::Busy => Ok(None),
+        }
     }
 
     /// Merges index segments that are small compared to the others. Ignores failures: the next

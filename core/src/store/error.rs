@@ -87,6 +87,11 @@ pub enum StoreError {
     #[error("pack {pack:.12} no longer exists: it was merged or removed")]
     Gone { pack: PackId },
 
+    /// A garbage collection has found objects dead on which this process relied. A new attempt
+    /// stores them again.
+    #[error("a garbage collection has deleted objects that this command needs")]
+    Collected,
+
     /// The frame is on a remote, and the store has no source to fetch it from.
     #[error("pack {pack:.12} is incomplete: the frame at byte {offset_bytes} is not in this store")]
     Absent { pack: PackId, offset_bytes: u64 },
@@ -167,7 +172,7 @@ impl StoreError {
             Self::Object { source, .. }
             | Self::Format { source, .. }
             | Self::Shadow { source, .. } => source.kind(),
-            Self::Compress(_) | Self::Absent { .. } => ErrorKind::Unavailable,
+            Self::Compress(_) | Self::Absent { .. } | Self::Collected => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
             Self::Fetch { source, .. } => source.kind,
             Self::Index(error) => error.kind(),

@@ -49,9 +49,53 @@ impl Marks {
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn mark(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        let Some(number) = self.number(id)? else { return Ok(true) };
+        Ok(self.mark_indexed(id)?.unwrap_or(true))
+    }
+
+    /// Marks an object. Returns true if the object was not marked before, and `None` if the index
+    /// lacks it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn mark_indexed(&self, id: &ObjectId) -> Result<Option<bool>, StoreError> {
+        let Some(number) = self.number(id)? else { return Ok(None) };
         let bit = 1 << (number % 64);
-        Ok(self.bits[(number / 64) as usize].fetch_or(bit, Ordering::Relaxed) & bit == 0)
+        let before = self.bits[(number / 64) as usize].fetch_or(bit, Ordering::Relaxed);
+        Ok(Some(before & bit == 0))
+    }
+
+    /// Removes the mark of an object.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn unmark(&self, id: &ObjectId) -> Result<(), StoreError> {
+        if let Some(number) = self.number(id)? {
+            let word = &self.bits[(number / 64) as usize];
+            word.fetch_and(!(1 << (number % 64)), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns true if `is_wanted` accepts every marked object.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read, and the errors of `is_wanted`.
+    pub(super) fn all(
+        &self,
+        is_wanted: &dyn Fn(&ObjectId) -> Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
+        for (segment, base) in self.catalog.segments.iter().zip(&self.bases) {
+            for at in 0..segment.records() {
+                if self.bit(base + at) && !is_wanted(&segment.id(at)?)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn bit(&self, number: u64) -> bool {
+        self.bits[(number / 64) as usize].load(Ordering::Relaxed) & (1 << (number % 64)) != 0
     }
 
     /// Returns true if an object is marked.
@@ -60,6 +104,6 @@ impl Marks {
     /// [`StoreError`] when the index cannot be read.
     pub fn is_marked(&self, id: &ObjectId) -> Result<bool, StoreError> {
         let Some(number) = self.number(id)? else { return Ok(false) };
-        Ok(self.bits[(number / 64) as usize].load(Ordering::Relaxed) & (1 << (number % 64)) != 0)
+        Ok(self.bit(number))
     }
 }

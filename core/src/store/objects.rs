@@ -528,11 +528,10 @@ impl Store {
     }
 
     /// Reads an object at one location and checks the bytes against the id.
-    pub(super) fn object_at(
-        &self,
-        id: &ObjectId,
-        place: &ObjectLocation,
-    ) -> Result<Vec<u8>, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError`] when the pack cannot be read or the object is damaged.
+    pub fn object_at(&self, id: &ObjectId, place: &ObjectLocation) -> Result<Vec<u8>, StoreError> {
         let frame = self.cached_frame(place)?;
         let pack = self.pack_id(place.pack).expect("a place has a pack of this store");
         let bytes = place.slice(&frame).ok_or(StoreError::IndexMismatch { pack })?;

@@ -16,7 +16,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::{
     base::{id::PackId, io::PathError, limits},
-    disk::{Disk, NewFile, Renamed, scratch::create_locked},
+    disk::{Disk, NewFile, scratch::create_locked},
     format::pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, PackedObject},
     store::StoreError,
 };
@@ -156,13 +156,13 @@ impl PackWriter {
         Arc::clone(&self.file)
     }
 
-    /// Writes the metadata frames and the footer, syncs the file, and renames the pack into
-    /// `objects_dir`. Does **not** sync the folder: the caller does this once for all packs.
+    /// Writes the metadata frames and the footer, syncs the file, and calls `give_name` with its
+    /// path to rename it into `objects/`. Does **not** sync the folder: the caller does this once
+    /// for all packs.
     pub(super) fn seal(
         mut self,
-        disk: &Disk,
-        objects_dir: &Path,
         metadata: &[EncodedFrame],
+        give_name: &dyn Fn(&Path, &PackId) -> Result<(), StoreError>,
     ) -> Result<FinishedPack, StoreError> {
         for frame in metadata {
             let EncodedFrame { codec, stored, raw_bytes, objects } = frame;
@@ -179,22 +179,12 @@ impl PackWriter {
         }
         file.write_at(self.end, &footer)?;
         file.sync()?;
-        let path = objects_dir.join(id.to_string());
         let file_bytes = self.end + footer.len() as u64;
-        publish(disk, file.path(), &path)?;
+        give_name(file.path(), &id)?;
         file.keep();
         drop(file);
         Ok(FinishedPack { id, frames: self.frames, objects: self.objects, file_bytes })
     }
-}
-
-/// Renames a complete, synced pack into place. Replaces an existing file of that name: a sound file
-/// would have the same bytes, but this file may be damaged, since its objects were written again.
-pub(super) fn publish(disk: &Disk, from: &Path, to: &Path) -> Result<(), StoreError> {
-    if disk.rename_new(from, to)? == Renamed::Taken {
-        disk.replace(from, to)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

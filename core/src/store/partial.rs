@@ -27,8 +27,7 @@ use crate::{
     },
     store::{
         FrameObjects, ObjectLocation, PackFile, RemoteFrames, Store, StoreError,
-        catalog::StorePaths, pack_reader::Completeness, pack_writer::publish,
-        verify_lists::visit_named,
+        catalog::StorePaths, pack_reader::Completeness, verify_lists::visit_named,
     },
 };
 
@@ -282,7 +281,7 @@ impl Store {
             }
         }
         disk.sync_file(&from)?;
-        publish(disk, &from, &to)?;
+        self.name_pack_now(&from, pack, self.epoch()?)?;
         disk.sync_folder(&layout.objects)?;
         disk.sync_folder(&layout.partial)?;
         self.change_catalog(|catalog| {

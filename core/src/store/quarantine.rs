@@ -15,14 +15,9 @@ use crate::{
         io::PathError,
         observe::{Note, Observer},
     },
-    disk::{
-        NewFile, Renamed,
-        lock_wait::{COMMAND_LOCK_TIMEOUTS, LockOutcome, wait_for_lock},
-        regular::open_regular,
-        scratch::unique_name,
-    },
+    disk::{NewFile, Renamed, regular::open_regular, scratch::unique_name},
     format::shadow::Reason,
-    store::{Store, StoreError, compact, pack_reader::Completeness},
+    store::{Store, StoreError, pack_reader::Completeness},
 };
 
 /// Bytes copied at a time.
@@ -117,19 +112,13 @@ impl Store {
         if packs.is_empty() {
             return Ok(Some(moved));
         }
-        let lock = compact::open_lock(self)?;
-        let store = self.dir();
-        let notify = || observer.note(Note::PacksHeld { store });
-        let waited = wait_for_lock(&|| lock.try_lock(), COMMAND_LOCK_TIMEOUTS, &notify, observer);
-        match waited.map_err(PathError::when("lock", store))? {
-            // On a file system without locks, no process can hold packs.
-            LockOutcome::Locked | LockOutcome::Unsupported => {}
-            LockOutcome::Interrupted => return Ok(Some(moved)),
-            LockOutcome::Busy => {
-                observer.note(Note::QuarantineDelayed { store });
-                return Ok(None);
+        let Some(_free) = self.free_packs(observer)? else {
+            if observer.cancelled() {
+                return Ok(Some(moved));
             }
-        }
+            observer.note(Note::QuarantineDelayed { store: self.dir() });
+            return Ok(None);
+        };
         self.refresh()?;
         for id in packs {
             let is_there = self

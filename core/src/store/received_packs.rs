@@ -34,8 +34,9 @@ use crate::{
         bundle::BundleError,
         catalog::Catalog,
         copy::{FrameMode, copy_pack},
+        epoch::Epoch,
         pack_reader::{Completeness, FrameObjects, PackFile},
-        pack_writer::{FinishedPack, WRITEBACK_BYTES, publish},
+        pack_writer::{FinishedPack, WRITEBACK_BYTES},
         sweep,
         writer::WriteStats,
     },
@@ -61,6 +62,8 @@ pub struct ReceivedPacks<'s> {
     is_proven: bool,
     /// Packs that the target had once listed and that no longer existed when the reception began.
     gone: HashSet<PackId>,
+    /// The epoch of the target when the reception began.
+    epoch: Epoch,
     /// The lock on a file in the folder, which keeps other processes from sweeping the folder.
     _lock: File,
 }
@@ -114,6 +117,7 @@ impl<'s> ReceivedPacks<'s> {
             wrong_lists: HashMap::new(),
             is_proven: false,
             gone,
+            epoch: target.catalog().epoch,
             _lock: lock,
         })
     }
@@ -407,7 +411,7 @@ impl<'s> ReceivedPacks<'s> {
         let present = self.target.packs();
         let is_here = |id: &PackId| {
             let is_there = present.binary_search(id).is_ok();
-            is_there && !self.target.is_partial(id) && !self.target.is_damaged(id)
+            is_there && !self.target.is_partial(id) && !self.target.is_shadowed(id)
         };
         // Sync all packs first, to shorten the time between the first rename and the last one.
         if self.packs.len() > 1 {
@@ -433,7 +437,7 @@ impl<'s> ReceivedPacks<'s> {
         let (id, file_bytes) = (pack.id(), pack.file_bytes());
         let from = self.own.pack_path(&id);
         self.target.disk().sync_file(&from)?;
-        publish(self.target.disk(), &from, &self.target.layout().path(Completeness::Whole, &id))?;
+        self.target.name_pack_now(&from, &id, self.epoch)?;
         moved.objects += objects.len() as u64;
         moved.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
         moved.stored_bytes += file_bytes;

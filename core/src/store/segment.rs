@@ -235,6 +235,12 @@ impl Segment {
         Ok(None)
     }
 
+    /// Returns the id of a record; `at` is less than [`Segment::records`].
+    pub(super) fn id(&self, at: u64) -> Result<ObjectId, TableError> {
+        let record = self.record(at)?.and_then(|record| record.first_chunk::<32>());
+        Ok(ObjectId::from_bytes(*record.unwrap_or(&[0; 32])))
+    }
+
     /// Returns the number of an object's first record.
     pub(super) fn position(&self, id: &ObjectId) -> Result<Option<u64>, TableError> {
         let at = self.lower_bound(id.as_bytes())?;

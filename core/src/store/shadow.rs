@@ -28,6 +28,7 @@ use crate::{
     store::{
         Store, StoreError,
         catalog::{Catalog, StorePaths},
+        epoch::Epoch,
     },
 };
 
@@ -43,16 +44,17 @@ pub(super) struct Shadows {
     table: ShadowTable,
     /// True if the table is damaged. Then every pack counts as shadowed.
     is_unknown: bool,
-    /// XXH3-64 of the table file; 0 if there is no file.
-    checksum: u64,
+    /// XXH3-64 of the damaged part of the table; 0 if nothing is damaged.
+    damage: u64,
     /// True if the table file lacks a change that this process made in memory.
     is_unsaved: bool,
 }
 
-/// The version of the shadows at one moment, for comparison with a later version.
+/// The version of the damage in the table at one moment, for comparison with a later version. Dead
+/// objects do not count: a commit looks up each object on which it relies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowVersion {
-    pub(super) checksum: u64,
+    pub(super) damage: u64,
     pub(super) is_unsaved: bool,
 }
 
@@ -77,18 +79,20 @@ impl Shadows {
                 io::ErrorKind::NotFound => return Ok(Self::default()),
                 // snap never writes such a table, so the table is damaged.
                 io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
-                    return Ok(Self { is_unknown: true, checksum: 1, ..Self::default() });
+                    return Ok(Self { is_unknown: true, damage: 1, ..Self::default() });
                 }
                 _ => return Err(PathError::when("read", path)(error).into()),
             },
         };
-        let checksum = checksum(&bytes);
         match ShadowTable::decode(&bytes) {
-            Ok(table) => Ok(Self { table, is_unknown: false, checksum, is_unsaved: false }),
+            Ok(table) => {
+                let damage = damage_checksum(&table);
+                Ok(Self { table, damage, ..Self::default() })
+            }
             Err(source @ FormatError::Newer { .. }) => {
                 Err(StoreError::Shadow { path: path.to_owned(), source })
             }
-            Err(_) => Ok(Self { is_unknown: true, checksum, ..Self::default() }),
+            Err(_) => Ok(Self { is_unknown: true, damage: checksum(&bytes), ..Self::default() }),
         }
     }
 
@@ -109,12 +113,27 @@ impl Shadows {
 
     /// Returns the current version.
     pub(super) fn version(&self) -> ShadowVersion {
-        ShadowVersion { checksum: self.checksum, is_unsaved: self.is_unsaved }
+        ShadowVersion { damage: self.damage, is_unsaved: self.is_unsaved }
     }
 
     /// Returns true if any object of a pack is damaged.
     pub(super) fn is_damaged(&self, pack: &PackId) -> bool {
         self.is_unknown || self.table.has(pack, Reason::Damaged)
+    }
+
+    /// Returns true if this object is shadowed as dead in this pack.
+    pub(super) fn is_dead(&self, pack: &PackId, id: &ObjectId) -> bool {
+        self.is_unknown || self.table.is_dead(pack, id)
+    }
+
+    /// Returns true if anything is shadowed as dead.
+    pub(super) fn has_any_dead(&self) -> bool {
+        self.table.entries().any(|(_, reason, _)| reason == Reason::Dead)
+    }
+
+    /// Returns true if any object of a pack is shadowed as dead.
+    pub(super) fn has_dead(&self, pack: &PackId) -> bool {
+        self.table.has(pack, Reason::Dead)
     }
 
     /// Returns the shadows without the damage of one pack.
@@ -123,6 +142,12 @@ impl Shadows {
         table.remove(pack, Reason::Damaged);
         Self { table, ..*self }
     }
+}
+
+fn damage_checksum(table: &ShadowTable) -> u64 {
+    let damage = table.of_reason(Reason::Damaged);
+    let bytes = if damage.is_empty() { None } else { damage.encode().ok() };
+    bytes.map_or(0, |bytes| checksum(&bytes))
 }
 
 /// Returns the pack that an error reports as damaged, and the damaged part of it.
@@ -146,6 +171,11 @@ impl Store {
     /// Returns the shadow table that this open store knows.
     pub fn shadow_table(&self) -> ShadowTable {
         self.catalog().shadows.table.clone()
+    }
+
+    /// Reads the present shadow table, which another process may have changed.
+    pub(super) fn read_shadow_table(&self) -> Result<ShadowTable, StoreError> {
+        Ok(Shadows::read(&self.layout().shadow)?.known_table(&self.catalog()))
     }
 
     /// Returns true if any object of a pack is shadowed. Such a pack is neither sent nor merged as
@@ -288,12 +318,17 @@ impl Store {
 }
 
 impl Shadows {
-    /// Returns the table, or a table that shadows every existing pack if the table is damaged.
+    /// Returns the table, or a table that shadows every existing pack if the table is damaged. After
+    /// a garbage collection, the packs may have had dead objects, so they count as dead until the
+    /// next collection.
     fn known_table(&self, catalog: &Catalog) -> ShadowTable {
         let mut table = self.table.clone();
         if self.is_unknown {
             for pack in catalog.numbers.keys() {
                 table.add(*pack, Reason::Damaged, ShadowedPart::Whole);
+                if catalog.epoch != Epoch::default() {
+                    table.add(*pack, Reason::Dead, ShadowedPart::Whole);
+                }
             }
         }
         table
@@ -305,7 +340,7 @@ impl Shadows {
         Self {
             table: shadows.known_table(catalog),
             is_unknown: false,
-            checksum: shadows.checksum,
+            damage: shadows.damage,
             is_unsaved: true,
         }
     }

@@ -59,7 +59,11 @@ impl ObjectWriter<'_> {
     /// # Errors
     /// [`StoreError`] when the index cannot be read or the shadow table cannot be written.
     pub(super) fn is_stored(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        self.store.is_stored_or(id, &|error| self.shadow_damage(error))
+        let is_stored = self.store.is_stored_or(id, &|error| self.shadow_damage(error))?;
+        if is_stored {
+            self.relied.add(id)?;
+        }
+        Ok(is_stored)
     }
 
     /// Shadows the damage that an error reports, so that this writer stores the objects again. A

@@ -2,9 +2,11 @@
 //!
 //! An entry of the stat cache means that a content is stored; an entry of a folder means that
 //! everything below the folder is stored. The file `cache/packs` lists the whole packs at the time
-//! when the cache was saved, with their lengths, and the checksum of the shadow table at that time.
-//! A commit must not trust the cache if one of these packs is gone, or if the shadow table has
-//! changed. A merge of packs writes the new names into the file before it removes the old packs.
+//! when the cache was saved, with their lengths, and the checksum of the damage in the shadow table
+//! at that time. A commit must not trust the cache if one of these packs is gone, or if the damage
+//! has changed. A merge of packs writes the new names into the file before it removes the old packs,
+//! and a garbage collection removes the packs that it deletes. A commit looks up each object of an
+//! entry, so it never relies on a dead one.
 //!
 //! Each commit compares the length of every pack file with the list. A pack whose length changed is
 //! damaged. Of an unlisted pack, the commit reads the header, the trailer and the frame table. So
@@ -42,15 +44,15 @@ const UNCERTAIN: u64 = 0;
 /// Whether a commit may trust the stat cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheTrust {
-    /// Yes: all packs that the cache relies on exist, and the shadow table is unchanged.
+    /// Yes: all packs that the cache relies on exist, and the damage is unchanged.
     Holds,
-    /// No: there is no valid list of packs, or the shadow table has changed.
+    /// No: there is no valid list of packs, or the damage has changed.
     Unknown,
     /// No: packs that the cache relies on are gone. `first` is one of them.
     Lost { packs: usize, first: PackId },
 }
 
-/// The packs at one moment with their lengths in bytes, and the checksum of the shadow table.
+/// The packs at one moment with their lengths in bytes, and the checksum of the damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TrustedPacks {
     shadows: u64,
@@ -68,7 +70,7 @@ impl TrustedPacks {
             let length = || fs_err::metadata(&slot.path).ok().map(|meta| meta.len());
             Some((*id, noted.or_else(length)?))
         });
-        Self { shadows: catalog.shadows.version().checksum, packs: packs.collect() }
+        Self { shadows: catalog.shadows.version().damage, packs: packs.collect() }
     }
 
     fn encode(&self) -> String {
@@ -253,9 +255,10 @@ impl Store {
         self.write_relied(&relied).is_ok() || self.disk().remove(&self.relied_path()).is_ok()
     }
 
-    /// Records a merge in the list. The caller must hold the lock on `compact.lock`, and removes
-    /// the old packs afterwards.
-    pub(super) fn note_merged(&self, old: &[PackId], new: &[PackId]) {
+    /// Records in the list that `new` packs replace `old` ones, or that `old` ones are deleted. The
+    /// caller must hold the lock on `compact.lock` if there are new packs, and removes the old packs
+    /// afterwards.
+    pub fn note_merged(&self, old: &[PackId], new: &[PackId]) {
         let Some(mut relied) = self.read_relied() else { return };
         let before = relied.packs.len();
         relied.packs.retain(|id, _| !old.contains(id));

@@ -11,6 +11,7 @@
 use std::{
     collections::HashSet,
     hash::{BuildHasherDefault, Hasher},
+    path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -28,6 +29,7 @@ use crate::{
     },
     store::{
         Store, StoreError,
+        epoch::{Epoch, PackNamed, Reliance},
         lane::FrameBuilder,
         pack_reader::Completeness,
         pack_writer::{EncodedFrame, PackWriter},
@@ -105,6 +107,11 @@ pub struct ObjectWriter<'s> {
     sealed: Mutex<Vec<PackId>>,
     counts: [AtomicU64; 4],
     mode: WriterMode,
+    /// The epoch in which everything that this writer relies on is alive.
+    epoch: Mutex<Epoch>,
+    pub(super) relied: Reliance,
+    /// True if the writer copies objects.
+    copies: bool,
     /// True if this machine has hashed every object, and the contents behind all chunk lists.
     is_proven: bool,
 }
@@ -166,10 +173,17 @@ impl<'s> ObjectWriter<'s> {
         Self::for_purpose(store, level, 1, WriterMode::Count)
     }
 
-    /// Makes the packs of this writer [unproven](super::proof), for a writer that copies chunk
+    /// Lets this writer fail if a garbage collection begins meanwhile, for a writer that copies
+    /// objects which the collection may find dead.
+    #[must_use]
+    pub fn of_copies(self) -> Self {
+        Self { copies: true, ..self }
+    }
+
+    /// Makes the packs of this writer unproven, for a writer that copies chunk
     /// lists whose contents this machine has not hashed.
     #[must_use]
-    pub(super) fn without_proof(self) -> Self {
+    pub fn without_proof(self) -> Self {
         Self { is_proven: false, ..self }
     }
 
@@ -194,9 +208,13 @@ impl<'s> ObjectWriter<'s> {
             bytes: 0,
             objects: 0,
         };
+        let epoch = store.enter_epoch()?;
         Ok(Self {
             store,
             level,
+            epoch: Mutex::new(epoch),
+            relied: Reliance::new(store),
+            copies: false,
             lanes,
             metadata: Mutex::new(metadata),
             encoders: Mutex::default(),
@@ -468,8 +486,7 @@ impl<'s> ObjectWriter<'s> {
     }
 
     fn seal(&self, pack: PackWriter, metadata: &[EncodedFrame]) -> Result<(), StoreError> {
-        let layout = self.store.layout();
-        let sealed = pack.seal(self.store.disk(), &layout.objects, metadata)?;
+        let sealed = pack.seal(metadata, &|from, id| self.name_pack(from, id))?;
         let bytes = sealed.file_bytes;
         self.store.add_sealed(&sealed, Completeness::Whole);
         if self.is_proven {
@@ -487,6 +504,26 @@ impl<'s> ObjectWriter<'s> {
         Ok(())
     }
 
+    /// Renames a complete pack into `objects/`. If a garbage collection has begun another epoch,
+    /// first looks up again what this writer relied on.
+    fn name_pack(&self, from: &Path, id: &PackId) -> Result<(), StoreError> {
+        loop {
+            let epoch = *self.epoch.lock();
+            let PackNamed::NewEpoch(now) = self.store.name_pack(from, id, epoch)? else {
+                return Ok(());
+            };
+            self.store.refresh()?;
+            let sealed = self.sealed.lock().clone();
+            if self.copies
+                || sealed.iter().any(|pack| self.store.has_dead(pack))
+                || !self.relied.holds(self.store)?
+            {
+                return Err(StoreError::Collected);
+            }
+            *self.epoch.lock() = now;
+        }
+    }
+
     /// Writes pending frames, makes all packs durable and merges small index segments.
     ///
     /// # Errors
@@ -496,7 +533,10 @@ impl<'s> ObjectWriter<'s> {
     }
 
     /// Like [`ObjectWriter::finish`], but also returns the new packs.
-    pub(super) fn finish_with_packs(self) -> Result<(WriteStats, Vec<PackId>), StoreError> {
+    ///
+    /// # Errors
+    /// As [`ObjectWriter::finish`].
+    pub fn finish_with_packs(self) -> Result<(WriteStats, Vec<PackId>), StoreError> {
         self.flush()?;
         // Sync even if nothing was added: the snapshot may refer to objects of a pack that another
         // process has renamed into place, but not synced yet.

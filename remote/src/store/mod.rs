@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind, limits},
     repo::{
-        config::{Config, ConfigError, VERSION},
+        config::{Config, ConfigError, REFS_VERSION},
         ref_name::RefName,
     },
 };
@@ -303,7 +303,7 @@ impl RemoteStore {
         let config = Config::parse(text, Path::new(CONFIG));
         let config = config.map_err(|source| self.config_error(source))?;
         self.mirror.remember_seen();
-        if config.version == VERSION {
+        if config.version >= REFS_VERSION {
             self.mirror.remember_newest();
         }
         self.note_config(object.bytes);

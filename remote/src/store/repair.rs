@@ -17,7 +17,7 @@ use snap_core::{
     base::{id::PackId, kind::ErrorKind, limits},
     format::outline,
     repo::{
-        config::{edit::Edit, layer::ConfigOwner},
+        config::{REFS_VERSION, edit::Edit, layer::ConfigOwner},
         ref_name::RefName,
     },
 };
@@ -32,7 +32,7 @@ impl RemoteStore {
     /// [`RemoteError::Service`], [`RemoteError::Config`].
     pub(crate) async fn repair_settings(&self, config: &str) -> Result<(), RemoteError> {
         let edit = Edit { text: config, path: Path::new(CONFIG), owner: ConfigOwner::Store };
-        let upgraded = edit.upgrade().map_err(|error| self.config_error(error))?;
+        let upgraded = edit.upgrade(REFS_VERSION).map_err(|error| self.config_error(error))?;
         let text = Bytes::from(upgraded.unwrap_or_else(|| config.to_owned()));
         self.client.write(CONFIG, text.clone(), WriteCondition::Always).await?;
         self.check_config(Some(StoredObject { bytes: text, version: None })).map(drop)

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use snap_core::{
     base::limits,
-    repo::config::{edit::Edit, layer::ConfigOwner},
+    repo::config::{REFS_VERSION, edit::Edit, layer::ConfigOwner},
 };
 
 use super::{CONFIG, RemoteError, RemoteStore};
@@ -33,7 +33,7 @@ impl RemoteStore {
             let Some(found) = found else { return Ok(()) };
             let text = std::str::from_utf8(&found.bytes).unwrap_or("");
             let edit = Edit { text, path: Path::new(CONFIG), owner: ConfigOwner::Store };
-            let upgraded = edit.upgrade().map_err(|error| self.config_error(error))?;
+            let upgraded = edit.upgrade(REFS_VERSION).map_err(|error| self.config_error(error))?;
             let Some(upgraded) = upgraded else {
                 self.mirror.remember_newest();
                 return Ok(());

@@ -52,7 +52,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
     },
-    store::{CopyError, FifoSemaphore},
+    store::{CopyError, Epoch, FifoSemaphore},
 };
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
@@ -71,6 +71,10 @@ use crate::{
     ref_log::{self, LastMove},
     upstream::{Upstream, health::UpstreamOutage, repository::UpstreamRepository},
 };
+
+/// The reason why a store is served read-only.
+const COLLECTED: &str = "`snap gc` has run in this store, and this version of the server serves such \
+                         a store read-only";
 
 /// Memory limit for cached bundle layouts, in bytes.
 const LAYOUTS_BYTES: usize = 1 << 20;
@@ -513,8 +517,8 @@ impl Repository {
     ///
     /// # Errors
     /// [`Code::Conflict`] when the ref is not as expected; [`Code::Rejected`] when the commit is
-    /// incomplete, the ref is lost, or a newer version wrote it; [`Code::NameConflict`] when one
-    /// ref name would be a folder of another; [`Code::Invalid`] when a new ref may not have that
+    /// incomplete, the ref is lost, a newer version wrote it, or a garbage collection has run here;
+    /// [`Code::NameConflict`] when one ref name would be a folder of another; [`Code::Invalid`] when a new ref may not have that
     /// name; [`Code::Damaged`] when the settings are damaged.
     pub fn swap(
         &self,
@@ -535,6 +539,7 @@ impl Repository {
             upstream.swap(name, there, new, who)?;
             return Ok(RefText::without_nonce(new));
         }
+        self.check_epoch()?;
         // Damaged settings may be those of a newer version of snap, so no ref is moved.
         match self.settings() {
             Err(problem) if problem.code == Code::Damaged => return Err(problem),
@@ -591,6 +596,18 @@ impl Repository {
             self.repo.refs().begin_head(name, &change)?;
         }
         Ok(moved)
+    }
+
+    /// Refuses a write to a store in which a garbage collection has run, also one that runs beside
+    /// this server. The server remembers which objects are stored, and would rely on deleted ones.
+    ///
+    /// # Errors
+    /// [`Code::Rejected`].
+    fn check_epoch(&self) -> Result<(), HttpProblem> {
+        if self.upstream.is_none() && self.repo.store().epoch()? != Epoch::default() {
+            return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+        }
+        Ok(())
     }
 
     /// Lists all packs with their lengths, published and staged.
@@ -688,6 +705,7 @@ impl Repository {
     /// [`Code::Rejected`] when the pack does not match its name or is damaged. The
     /// server keeps nothing of a pack that failed.
     pub fn receive(&self, id: PackId, pieces: BodyPieces) -> Result<Received, HttpProblem> {
+        self.check_epoch()?;
         if self.is_whole_here(&id)? {
             return self.already_present();
         }

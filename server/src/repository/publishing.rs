@@ -179,6 +179,7 @@ impl Repository {
         ids: &BTreeSet<PackId>,
         request: &PublishRequest,
     ) -> Result<Received, HttpProblem> {
+        self.check_epoch()?;
         let guard = match self.shared_checks.begin(ids, &request.by) {
             Ok(guard) => guard,
             Err(done) => return done,

@@ -7,12 +7,13 @@ use std::{
     fs::{File, TryLockError},
     io,
     net::SocketAddr,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use clap::Subcommand;
-use snap_core::disk::Disk;
+use snap_core::{disk::Disk, store::Epoch};
 use snap_server::{
     access,
     hub::Hub,
@@ -131,6 +132,7 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<CommandOutcome, CliE
         let is_behind = hub.upstream().is_some();
         return Err(ServeError::OpenToAll { address: settings.listen, is_behind }.into());
     }
+    let read_only = hub.home().map_or(Ok(Vec::new()), collected)?;
     let scheme = match &settings.tls {
         Some(tls) => tls.read().map(|_| "https").map_err(ServeError::from)?,
         None => "http",
@@ -155,11 +157,34 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<CommandOutcome, CliE
             tracing::info!(place = shown, url = %format_args!("{scheme}://{address}"), "serving")
         }
     }
+    for store in read_only {
+        let store = text::line(store.as_os_str().as_bytes());
+        match format {
+            LogFormat::Text => cx.ui().status(format_args!(
+                "{store} is served read-only, because `snap gc` has run there"
+            )),
+            LogFormat::Json => tracing::warn!(store, "served read-only: `snap gc` has run there"),
+        }
+    }
     serve(listening, cx)?.map_err(failed)?;
     Ok(CommandOutcome::Success)
 }
 
 /// Serves requests until it is stopped, and until the requests in progress have ended or timed out.
+/// Returns the stores in which a garbage collection has run: `home`, or stores in it.
+fn collected(home: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let below = fs_err::read_dir(home).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut stores: Vec<PathBuf> = std::iter::once(home.to_owned()).chain(below).collect();
+    stores.sort_unstable();
+    let mut found = Vec::new();
+    for store in stores {
+        if store.is_dir() && Epoch::read(&store).map_err(CliError::File)? != Epoch::default() {
+            found.push(store);
+        }
+    }
+    Ok(found)
+}
+
 fn serve(listening: Listening, cx: &Context) -> Result<io::Result<()>, CliError> {
     let runtime = runtime().map_err(|source| CliError::Runtime { source })?;
     let stop = listening.stop();

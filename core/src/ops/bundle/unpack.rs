@@ -216,6 +216,7 @@ fn check_prerequisites(store: &Store, head: &BundleHead) -> Result<(), Error> {
     let mut missing = Vec::new();
     for id in &head.prerequisites {
         match store.commit(id) {
+            Ok(_) if !store.is_alive(&id.object())? => missing.push(*id),
             // A commit that only a remote stores counts as present.
             Ok(_) | Err(StoreError::Absent { .. }) => {}
             Err(StoreError::Missing { .. } | StoreError::WrongKind { .. }) => missing.push(*id),
@@ -248,6 +249,7 @@ fn check_complete(
             }
             return Ok(new);
         }
+        target.check_alive(id, place.kind)?;
         Ok(!complete.contains(id) && theirs.mark(id)? && incoming.should_descend(place)?)
     };
     let starts: Vec<CommitId> = head.prerequisites.iter().copied().chain([head.commit]).collect();

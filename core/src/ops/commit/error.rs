@@ -113,6 +113,11 @@ pub enum CommitError {
 }
 
 impl CommitError {
+    /// Returns true if a garbage collection has deleted objects on which the commit relied.
+    pub(super) fn is_collected(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Collected) | Self::Ref(RefError::Collected { .. }))
+    }
+
     /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {

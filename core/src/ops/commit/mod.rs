@@ -290,10 +290,16 @@ pub fn run(
     for _ in 0..limits::REF_RETRIES {
         let mut commit_base = CommitBase::read(repo, source.is_stream(), options)?;
         commit_base.check(repo, &source, options, observer)?;
-        match attempt(repo, &mut source, commit_base, options, observer)? {
-            Some(outcome) => return Ok(outcome),
+        match attempt(repo, &mut source, commit_base, options, observer) {
+            Ok(Some(outcome)) => return Ok(outcome),
             // The branch moved, so the tree must keep the entries of another commit.
-            None => repo.store().refresh()?,
+            Ok(None) => repo.store().refresh()?,
+            // A garbage collection deleted objects that the commit found stored. The next attempt
+            // stores them. A stream cannot be read again.
+            Err(error) if error.is_collected() && !source.is_stream() => {
+                repo.store().refresh()?;
+            }
+            Err(error) => return Err(error),
         }
     }
     Err(CommitBase::read(repo, source.is_stream(), options)?.contended())

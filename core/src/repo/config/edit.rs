@@ -8,7 +8,6 @@ use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike};
 use crate::{
     base::limits,
     repo::config::{
-        VERSION,
         error::{ConfigError, SettingOrigin},
         key::{KeyPath, Value},
         layer::{ConfigOwner, Layer, misplaced, syntax},
@@ -50,20 +49,22 @@ impl Edit<'_> {
         if holds(&text) { Ok(text) } else { Err(self.not_editable(key)) }
     }
 
-    /// Returns the text of a store's file with the newest format version; `None` if it has that
-    /// version. Only code that writes data of the newer format calls this, never a user.
+    /// Returns the text of a store's file with at least this format version; `None` if it has it
+    /// already. Only code that writes data of the newer format calls this, never a user.
     ///
     /// # Errors
     /// [`ConfigError`] if the settings are invalid or of a newer version.
-    pub fn upgrade(&self) -> Result<Option<String>, ConfigError> {
+    pub fn upgrade(&self, version: u32) -> Result<Option<String>, ConfigError> {
         let key = KeyPath::new(["version"]);
-        let newest = Value::Number(VERSION.into());
+        let wanted = i64::from(version);
         let layer = self.reread(self.text)?;
-        if layer.get(&key).is_some_and(|(version, _)| *version == newest) {
+        let has_it = |found: &Value| matches!(found, Value::Number(found) if *found >= wanted);
+        if layer.get(&key).is_some_and(|(found, _)| has_it(found)) {
             return Ok(None);
         }
         let mut document = self.document()?;
-        let text = replace(&mut document, &key, &newest).then(|| document.to_string());
+        let text =
+            replace(&mut document, &key, &Value::Number(wanted)).then(|| document.to_string());
         let text = text.ok_or_else(|| self.not_editable(&key))?;
         self.reread(&text)?;
         Ok(Some(text))

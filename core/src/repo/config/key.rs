@@ -117,7 +117,7 @@ fn bytes(size: usize) -> Option<Value> {
 
 /// All settings, in the order of `snap config list`. A test compares them with
 /// `docs/configuration.md`.
-pub const KEYS: [Setting; 58] = [
+pub const KEYS: [Setting; 60] = [
     store("version", BYTES, "format version of the store"),
     store(
         "shared",
@@ -196,6 +196,10 @@ pub const KEYS: [Setting; 58] = [
     )
     .or(|| Some(Value::Text("auto".to_owned()))),
     user("ui.pager", ValueType::CommandOrNone, "pager for long output; `false` for none"),
+    any("gc.undo", TEXT, "time for which `snap gc` keeps what `snap undo` may need")
+        .or(|| Some(Value::Text("7d".to_owned()))),
+    any("gc.grace", TEXT, "age from which `snap gc` deletes a pack without `--now`")
+        .or(|| Some(Value::Text("1d".to_owned()))),
     any("transfer.limit_upload", TEXT, "maximum bytes sent in a second, such as `500K` or `2M`"),
     any("transfer.limit_download", TEXT, "maximum bytes received in a second"),
     any("price.currency", TEXT, "currency of the prices; the defaults are list prices of S3")

@@ -35,10 +35,15 @@ use crate::{
 /// Name of the settings file in a store.
 pub const FILE: &str = "config.toml";
 
-/// The newest known store version, which new stores get. In version 1, refs have one line in a
-/// local store and two in a remote one ([`ref_text`](crate::format::ref_text)). The first write of
-/// a ref upgrades such a store to version 2.
-pub const VERSION: u32 = 2;
+/// The version of new stores. In version 1, refs have one line in a local store and two in a remote
+/// one ([`ref_text`](crate::format::ref_text)). The first write of a ref upgrades such a store to
+/// this version.
+pub const REFS_VERSION: u32 = 2;
+
+/// The newest known version: the version of a store whose dead objects were deleted. The first
+/// garbage collection upgrades a store to this version. Older programs would rely on objects that
+/// are about to be deleted, so they must refuse it.
+pub const VERSION: u32 = 3;
 
 /// The settings of one store that core needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +81,7 @@ pub struct CommitDefaults {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            version: VERSION,
+            version: REFS_VERSION,
             chunk: Params::DEFAULT,
             compression_level: DEFAULT_LEVEL,
             commit: CommitDefaults::default(),
@@ -113,7 +118,7 @@ impl Config {
             |key: &str, list: &[String]| line(key, Value::List(list.to_vec()), list.is_empty());
         format!(
             include_str!("template.txt"),
-            version = VERSION,
+            version = REFS_VERSION,
             min = self.chunk.min(),
             average = self.chunk.average(),
             max = self.chunk.max(),

@@ -19,7 +19,7 @@ use crate::{
     base::limits,
     chunk::Params,
     repo::config::{
-        CommitDefaults, Config, VERSION,
+        CommitDefaults, Config, REFS_VERSION, VERSION,
         error::{ConfigError, SettingOrigin},
         key::{KEYS, KeyPath, SettingScope, Value},
         layer::Layer,
@@ -126,12 +126,12 @@ impl SettingLayers {
     /// [`ConfigError::Value`] if the chunk sizes contradict each other.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let path = |name: &str| KeyPath::new(name.split('.'));
-        let version = self.plain("version").map_or(VERSION.into(), |_| self.number("version"));
+        let version = self.plain("version").map_or(REFS_VERSION.into(), |_| self.number("version"));
         let [min, average, max] =
             ["chunk.min", "chunk.average", "chunk.max"].map(|name| self.number(name));
         let largest = limits::CHUNK_BYTES as u64;
         let versions = OLDEST_VERSION..=VERSION.into();
-        self.check("version", versions.contains(&version), "1 or 2")?;
+        self.check("version", versions.contains(&version), "1, 2 or 3")?;
         let is_average = average.is_power_of_two() && average <= largest;
         self.check("chunk.average", is_average, "a power of two, at most 8 MiB")?;
         let is_min = (CHUNK_MIN_BYTES..average).contains(&min);

@@ -130,9 +130,9 @@ fn errors_name_the_file_the_line_and_the_setting() {
         ("version = 1\n[hooks]\non_failure = 'cry'", "is 'cry', but must be `stop` or `report`"),
         ("version = 1\n[profile.a]\npaths = ['x', 3]", "is ['x', 3], but must be a list"),
         ("version = 1\nversion = 1", "config.toml:2: duplicate key"),
-        ("version = 3\nnews = 1", "has store version 3; this snap reads up to 2"),
+        ("version = 4\nnews = 1", "has store version 4; this snap reads up to 3"),
         ("", "config.toml: `version` is missing"),
-        ("version = 0", "config.toml:1: `version` is 0, but must be 1 or 2"),
+        ("version = 0", "config.toml:1: `version` is 0, but must be 1, 2 or 3"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.to_string().contains(message), "{text:?}: {error}");
@@ -256,9 +256,12 @@ fn each_default_has_the_type_of_its_setting() {
 #[test]
 fn an_upgrade_changes_only_the_version() {
     let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n";
-    let upgraded = store(text).upgrade().unwrap().unwrap();
+    let upgraded = store(text).upgrade(REFS_VERSION).unwrap().unwrap();
     assert_eq!(upgraded, text.replace("version = 1", "version = 2"));
-    assert_eq!(store(&upgraded).upgrade().unwrap(), None);
-    assert!(matches!(store("version = 3").upgrade(), Err(ConfigError::Newer { .. })));
-    assert!(store("version = 1\nx = 1").upgrade().is_err());
+    assert_eq!(store(&upgraded).upgrade(REFS_VERSION).unwrap(), None);
+    let newer = text.replace("version = 1", "version = 3");
+    assert_eq!(store(&upgraded).upgrade(VERSION).unwrap(), Some(newer.clone()));
+    assert_eq!(store(&newer).upgrade(REFS_VERSION).unwrap(), None);
+    assert!(matches!(store("version = 4").upgrade(REFS_VERSION), Err(ConfigError::Newer { .. })));
+    assert!(store("version = 1\nx = 1").upgrade(REFS_VERSION).is_err());
 }

@@ -57,6 +57,7 @@ impl Refs {
         if new.is_empty() {
             return Ok(());
         }
+        new.iter().try_for_each(|(_, id)| self.check_alive(id))?;
         // All lines have the same time. After a crash, the next change removes the lines of refs
         // that were not created.
         let change = &self.timed(&mut held, change)?;

@@ -1,0 +1,150 @@
+//! `snap gc`: deletes what no branch or tag reaches.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use snap_core::ops::gc::{self, GcOptions, GcOutcome};
+
+use crate::{
+    context::Context,
+    report::{CliError, CommandOutcome},
+    ui::{
+        VERSION,
+        size::{self, ByteCount, count},
+    },
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap gc                   delete what was deleted or undone some time ago
+  snap gc -n                show what would be deleted
+  snap gc --now             also delete what was stored in the last day
+  snap gc --max-repack 5GB  copy at most 5 GB
+
+Keeps everything that a branch, a tag, a remote-tracking branch or HEAD reaches, and
+what they reached in the last 7 days (`gc.undo`), so that `snap undo` still works.
+Keeps packs of the last day (`gc.grace`), with everything that they refer to, because
+a running commit may need them. A commit that runs at the same time is complete in
+any case: it stores again what was deleted.
+
+Other commands can run at the same time. A collection that is interrupted or killed
+loses nothing; the next one finishes its work.
+
+A pack of which a quarter is garbage is written again without the garbage. This needs
+space on the disk until the old pack is deleted; --max-repack limits it.
+
+Exits with 4 and deletes nothing if a commit, a folder or a content is missing or
+damaged: run `snap repair` first.";
+
+/// Delete what no branch or tag reaches
+///
+/// Deletes packs of the local store that only deleted branches, undone commits and interrupted
+/// commands used, and writes other packs again without such data.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct GcArgs {
+    /// Also delete what was stored in the last day
+    #[arg(long)]
+    now: bool,
+
+    /// Show what would be deleted; change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// Most bytes of packs to write again, such as 5GB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_repack: Option<u64>,
+}
+
+pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let repo = cx.open_repo()?;
+    let grace = match args.now {
+        true => Duration::ZERO,
+        false => cx.settings().duration("gc.grace")?,
+    };
+    let options = GcOptions {
+        dry_run: args.dry_run,
+        undo: cx.settings().duration("gc.undo")?,
+        grace,
+        max_rewritten_bytes: args.max_repack,
+        present: cx.now(),
+    };
+    let outcome = gc::run(&repo, &options, &cx.progress())?;
+    if cx.ui().is_json() {
+        let mut out = cx.ui().out();
+        out.json(&GcJson::new(&outcome, args.dry_run))?;
+        out.finish()?;
+    }
+    summarize(&outcome, args, cx);
+    Ok(CommandOutcome::Success)
+}
+
+fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
+    let freed = ByteCount(outcome.freed_bytes());
+    let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
+    let rewritten = count(outcome.rewritten_packs, "pack");
+    match (outcome.deleted_packs, args.dry_run) {
+        (0, _) => {
+            let (packs, bytes) = (count(outcome.packs, "pack"), ByteCount(outcome.bytes));
+            cx.ui().status(format_args!("Nothing to delete: {packs} with {bytes} are in use"));
+        }
+        (_, false) => cx.ui().status(format_args!(
+            "Freed {freed}: deleted {deleted}, and removed the garbage from {rewritten}"
+        )),
+        (_, true) => {
+            cx.ui().status(format_args!(
+                "Would free about {freed}: delete {deleted}, and remove the garbage from {rewritten}"
+            ));
+            cx.ui().status(format_args!("Dry run: nothing was changed"));
+        }
+    }
+    if outcome.left_bytes > 0 {
+        cx.ui().status(format_args!(
+            "{} of garbage stay in packs that are mostly in use",
+            ByteCount(outcome.left_bytes)
+        ));
+    }
+    if outcome.is_busy {
+        cx.ui().status(format_args!(
+            "Packs that another snap process reads were not written again; run `snap gc` later"
+        ));
+    }
+}
+
+/// The record of a collection.
+#[derive(Serialize)]
+struct GcJson {
+    version: u32,
+    r#type: &'static str,
+    dry_run: bool,
+    packs: u64,
+    bytes: u64,
+    deleted_packs: u64,
+    deleted_bytes: u64,
+    rewritten_packs: u64,
+    written_bytes: u64,
+    freed_bytes: u64,
+    dead_objects: u64,
+    left_bytes: u64,
+    busy: bool,
+}
+
+impl GcJson {
+    fn new(outcome: &GcOutcome, dry_run: bool) -> Self {
+        Self {
+            version: VERSION,
+            r#type: "collected",
+            dry_run,
+            packs: outcome.packs,
+            bytes: outcome.bytes,
+            deleted_packs: outcome.deleted_packs,
+            deleted_bytes: outcome.deleted_bytes,
+            rewritten_packs: outcome.rewritten_packs,
+            written_bytes: outcome.written_bytes,
+            freed_bytes: outcome.freed_bytes(),
+            dead_objects: outcome.dead_objects,
+            left_bytes: outcome.left_bytes,
+            busy: outcome.is_busy,
+        }
+    }
+}

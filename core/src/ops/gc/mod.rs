@@ -1,0 +1,228 @@
+//! `gc`: deletes what no ref reaches.
+//!
+//! A collection runs beside commits and all other commands, and can be killed at any step:
+//!
+//! 1. Mark everything that the roots reach (`mark`, `roots`).
+//! 2. Plan: delete packs without live objects, and rewrite packs with much garbage (`plan`).
+//! 3. Copy the live objects of those packs into new packs.
+//! 4. Under the lock of the refs, mark what was added meanwhile, shadow the dead objects, and begin
+//!    the next [epoch](crate::store::Epoch). From now on, no writer relies on a dead object.
+//! 5. Delete the packs (`sweep`).
+//!
+//! If a collection is killed before step 4, it leaves copies, which the next one finds dead. If it is
+//! killed later, it leaves packs of shadowed objects, which the next one deletes.
+
+mod mark;
+mod plan;
+mod roots;
+mod sweep;
+
+use std::{os::unix::fs::MetadataExt, time::Duration};
+
+use crate::{
+    base::{
+        id::PackId,
+        io::PathError,
+        kind::ErrorKind,
+        limits,
+        observe::{Observer, Phase},
+        time::Time,
+    },
+    format::pack::ObjectKind,
+    ops::gc::{
+        mark::Live,
+        plan::{PackPlan, Plan},
+        roots::Roots,
+    },
+    repo::{Repo, refs::RefError},
+    store::{Store, StoreError},
+};
+
+/// What a collection may delete.
+#[derive(Clone, Copy, Debug)]
+pub struct GcOptions {
+    /// Only reports what a collection would do.
+    pub dry_run: bool,
+    /// Former values of refs are roots for this time, so that `undo` can return to them.
+    pub undo: Duration,
+    /// Packs younger than this stay, with everything that they refer to.
+    pub grace: Duration,
+    /// The most bytes of packs to rewrite; `None` for no limit.
+    pub max_rewritten_bytes: Option<u64>,
+    /// The present time.
+    pub present: Time,
+}
+
+/// The result of a collection. A dry run reports what would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GcOutcome {
+    /// Packs before the collection.
+    pub packs: u64,
+    /// Bytes of these packs.
+    pub bytes: u64,
+    /// Packs that were deleted, with those that were rewritten.
+    pub deleted_packs: u64,
+    /// Bytes of the deleted packs.
+    pub deleted_bytes: u64,
+    /// Packs that were rewritten without their dead objects.
+    pub rewritten_packs: u64,
+    /// Bytes of the packs that replace them; an estimate in a dry run.
+    pub written_bytes: u64,
+    /// Dead objects.
+    pub dead_objects: u64,
+    /// Bytes of dead objects that stay in packs, before compression.
+    pub left_bytes: u64,
+    /// True if packs stay that another process uses.
+    pub is_busy: bool,
+}
+
+impl GcOutcome {
+    /// Returns the bytes by which the packs shrink.
+    pub fn freed_bytes(&self) -> u64 {
+        self.deleted_bytes.saturating_sub(self.written_bytes)
+    }
+}
+
+/// Why a collection ended without deleting anything.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GcError {
+    /// An object that a ref needs is missing or damaged.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A ref cannot be read.
+    #[error(transparent)]
+    Ref(#[from] RefError),
+    /// The store lacks objects that its origin has.
+    #[error("a partial clone cannot collect garbage: its remote has the other objects")]
+    Partial,
+    /// The settings of the store belong to another user.
+    #[error("the settings of this store belong to another user")]
+    OtherOwner,
+    /// Refs moved again and again.
+    #[error("other processes began a collection again and again")]
+    Contended,
+    /// A file operation failed.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl GcError {
+    /// Classifies the error for the caller.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            // The ids come from the store itself.
+            Self::Store(StoreError::Missing { .. } | StoreError::WrongKind { .. }) => {
+                ErrorKind::Damaged
+            }
+            Self::Store(error) => error.kind(),
+            Self::Ref(error) => error.kind(),
+            Self::Partial => ErrorKind::Invalid,
+            Self::OtherOwner => ErrorKind::Denied,
+            Self::Contended => ErrorKind::Locked,
+            Self::Io(error) => error.kind(),
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Collects the garbage of a local store.
+///
+/// # Errors
+/// [`GcError`]. Nothing is lost; an error in the last step leaves packs that the next collection
+/// deletes.
+pub fn run(
+    repo: &Repo,
+    options: &GcOptions,
+    observer: &dyn Observer,
+) -> Result<GcOutcome, GcError> {
+    if repo.store().has_partial() || repo.scope()?.is_some() {
+        return Err(GcError::Partial);
+    }
+    for _ in 0..limits::REF_RETRIES {
+        if let Some(outcome) = attempt(repo, options, observer)? {
+            return Ok(outcome);
+        }
+    }
+    Err(GcError::Contended)
+}
+
+/// Attempts a collection. Returns `None` if another one has begun an epoch meanwhile.
+fn attempt(
+    repo: &Repo,
+    options: &GcOptions,
+    observer: &dyn Observer,
+) -> Result<Option<GcOutcome>, GcError> {
+    let store = repo.store();
+    let epoch = store.enter_epoch()?;
+    store.refresh()?;
+    observer.phase(Phase::Mark, None);
+    let live = Live::new(store, observer);
+    add_roots(repo, options, &live, &[])?;
+    let mut plan = Plan::make(store, &live, options, observer)?;
+    // Garbage that stays in a pack stays complete.
+    while plan.keep_complete(store, &live)? {
+        plan = Plan::make(store, &live, options, observer)?;
+    }
+    if options.dry_run || plan.frees_nothing() && !store.has_any_dead() {
+        return Ok(Some(plan.outcome()));
+    }
+    match plan.copy(repo, &live, observer) {
+        Err(GcError::Store(StoreError::Collected)) => return Ok(None),
+        copied => copied?,
+    }
+    sweep::run(repo, plan, &live, epoch, options, observer)
+}
+
+/// Marks what the roots reach, and young packs except `known`.
+fn add_roots(
+    repo: &Repo,
+    options: &GcOptions,
+    live: &Live<'_>,
+    known: &[PackPlan],
+) -> Result<(), GcError> {
+    let store = repo.store();
+    let roots = Roots::read(repo, options)?;
+    live.add_refs(roots.refs)?;
+    for id in roots.former {
+        // An earlier collection may have deleted it: a changed clock makes old values new again.
+        if store.is_alive(&id.object())? {
+            live.add_commits([id])?;
+        }
+    }
+    let is_known = |id: &PackId| known.binary_search_by(|pack| pack.id.cmp(id)).is_ok();
+    let new = store.packs().into_iter().filter(|id| !is_known(id));
+    let young = new.filter(|id| is_young(store, id, options));
+    add_packs(store, young, live)
+}
+
+/// Marks the objects of packs, each with everything that it refers to.
+fn add_packs(
+    store: &Store,
+    packs: impl Iterator<Item = PackId>,
+    live: &Live<'_>,
+) -> Result<(), GcError> {
+    let packs: Vec<PackId> = packs.collect();
+    let order = [ObjectKind::Commit, ObjectKind::Tree, ObjectKind::ChunkList, ObjectKind::Blob];
+    for kind in order {
+        for id in &packs {
+            for object in
+                store.open_pack(id)?.objects()?.iter().filter(|object| object.kind == kind)
+            {
+                live.attempt(&object.id, object.kind)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a pack is younger than the grace, or from the future: a clock is wrong.
+fn is_young(store: &Store, id: &PackId, options: &GcOptions) -> bool {
+    let modified = fs_err::metadata(store.pack_path(id)).map(|meta| meta.mtime());
+    let grace_secs = i64::try_from(options.grace.as_secs()).unwrap_or(i64::MAX);
+    let is_after = |secs: i64| secs.saturating_add(grace_secs) > options.present.secs;
+    grace_secs > 0 && modified.is_ok_and(is_after)
+}

@@ -1,0 +1,299 @@
+//! Decides what happens to each pack.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    base::{
+        id::{ObjectId, PackId},
+        observe::{Observer, Phase},
+    },
+    format::pack::{ObjectKind, PackedObject},
+    ops::gc::{GcError, GcOptions, GcOutcome, is_young, mark::Live},
+    repo::Repo,
+    store::{
+        ObjectWriter, Store, StoreError,
+        copy::{FrameMode, copy_pack},
+    },
+};
+
+/// Part of a pack's bytes that must be dead before the pack is rewritten.
+const DEAD_PART: f64 = 0.25;
+
+/// What happens to a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It stays. These dead objects refer to others.
+    Stays(BTreeSet<ObjectId>),
+    /// It is deleted after its live objects were copied.
+    Rewritten,
+    /// It is deleted.
+    Deleted,
+}
+
+impl Fate {
+    fn stays() -> Self {
+        Self::Stays(BTreeSet::new())
+    }
+}
+
+/// A pack, and what happens to it.
+#[derive(Debug)]
+pub(super) struct PackPlan {
+    pub(super) id: PackId,
+    pub(super) file_bytes: u64,
+    pub(super) fate: Fate,
+    /// Bytes of all objects, before compression.
+    bytes: u64,
+    /// Bytes of dead objects, before compression.
+    dead_bytes: u64,
+    /// Number of dead objects.
+    dead: u64,
+}
+
+/// What a collection does.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) packs: Vec<PackPlan>,
+    /// The packs with the live objects of rewritten packs.
+    pub(super) copies: Vec<PackId>,
+    outcome: GcOutcome,
+}
+
+impl Plan {
+    /// Compares all packs with the live objects.
+    pub(super) fn make(
+        store: &Store,
+        live: &Live<'_>,
+        options: &GcOptions,
+        observer: &dyn Observer,
+    ) -> Result<Self, GcError> {
+        let ids = store.packs();
+        observer.phase(Phase::Index, Some(ids.len() as u64));
+        let mut plan = Self::default();
+        for id in ids {
+            observer.check(GcError::Interrupted)?;
+            plan.packs.push(PackPlan::make(store, id, live, options)?);
+            observer.advance(1, 0);
+        }
+        plan.choose(store, options);
+        let sizes = plan.packs.iter().map(|pack| pack.file_bytes);
+        plan.outcome = GcOutcome {
+            packs: plan.packs.len() as u64,
+            bytes: sizes.sum(),
+            dead_objects: plan.packs.iter().map(|pack| pack.dead).sum(),
+            written_bytes: plan.rewritten().map(PackPlan::live_file_bytes).sum(),
+            ..GcOutcome::default()
+        };
+        Ok(plan)
+    }
+
+    /// Chooses packs to rewrite: those with much garbage, and those with garbage that would become
+    /// incomplete. A dead tree that stays must have its contents, because a later commit may find
+    /// the tree stored.
+    fn choose(&mut self, store: &Store, options: &GcOptions) {
+        let frees_any = self
+            .packs
+            .iter()
+            .any(|pack| pack.fate == Fate::Deleted || pack.dead_part() >= DEAD_PART);
+        if !frees_any {
+            return;
+        }
+        let mut candidates: Vec<&mut PackPlan> = self
+            .packs
+            .iter_mut()
+            .filter(|pack| pack.fate != Fate::Deleted && pack.dead > 0)
+            .filter(|pack| pack.dead_part() >= DEAD_PART || pack.fate != Fate::stays())
+            .filter(|pack| !is_young(store, &pack.id, options) && !store.is_damaged(&pack.id))
+            .collect();
+        candidates.sort_by(|a, b| b.dead_part().total_cmp(&a.dead_part()));
+        let mut left_bytes = options.max_rewritten_bytes.unwrap_or(u64::MAX);
+        for pack in candidates {
+            if let Some(left) = left_bytes.checked_sub(pack.file_bytes) {
+                left_bytes = left;
+                pack.fate = Fate::Rewritten;
+            }
+        }
+    }
+
+    /// Marks the dead objects that stay and refer to others, with everything that they refer to.
+    /// Returns true if that changes the plan.
+    pub(super) fn keep_complete(&self, store: &Store, live: &Live<'_>) -> Result<bool, GcError> {
+        if self.frees_nothing() {
+            return Ok(false);
+        }
+        let mut has_changed = false;
+        for pack in &self.packs {
+            let Fate::Stays(dead) = &pack.fate else { continue };
+            if dead.is_empty() {
+                continue;
+            }
+            for object in store.open_pack(&pack.id)?.objects()? {
+                if dead.contains(&object.id) {
+                    has_changed |= live.attempt(&object.id, object.kind)?;
+                }
+            }
+        }
+        Ok(has_changed)
+    }
+
+    fn rewritten(&self) -> impl Iterator<Item = &PackPlan> {
+        self.packs.iter().filter(|pack| pack.fate == Fate::Rewritten)
+    }
+
+    /// Returns true if no pack is deleted.
+    pub(super) fn frees_nothing(&self) -> bool {
+        self.packs.iter().all(|pack| matches!(pack.fate, Fate::Stays(_)))
+    }
+
+    /// Copies the live objects of the packs that are rewritten. An object that another pack keeps is
+    /// not copied.
+    pub(super) fn copy(
+        &mut self,
+        repo: &Repo,
+        live: &Live<'_>,
+        observer: &dyn Observer,
+    ) -> Result<(), GcError> {
+        let store = repo.store();
+        let rewritten = || self.rewritten();
+        if rewritten().next().is_none() {
+            return Ok(());
+        }
+        observer.phase(Phase::Compact, Some(rewritten().map(|pack| pack.file_bytes).sum()));
+        let mut writer = ObjectWriter::new(store, repo.config().compression_level, 1)?.of_copies();
+        if !rewritten().all(|pack| store.is_proven(&pack.id)) {
+            writer = writer.without_proof();
+        }
+        for pack in rewritten() {
+            observer.check(GcError::Interrupted)?;
+            let file = store.open_pack(&pack.id)?;
+            let mut wanted = |object: &PackedObject| -> Result<bool, StoreError> {
+                Ok(live.contains(&object.id)? && writer.claim_anew(object))
+            };
+            copy_pack(&writer, &file, FrameMode::Refill, &mut wanted)?;
+            observer.advance(pack.file_bytes, 0);
+        }
+        let (added, copies) = writer.finish_with_packs()?;
+        self.copies = copies;
+        self.outcome.written_bytes = added.stored_bytes;
+        Ok(())
+    }
+
+    /// Keeps a pack that a newly live object needs.
+    pub(super) fn keep_live(
+        &mut self,
+        store: &Store,
+        id: &ObjectId,
+        live: &Live<'_>,
+    ) -> Result<(), GcError> {
+        let places = store.places(id)?;
+        let packs: Vec<PackId> =
+            places.iter().filter_map(|place| store.pack_id(place.pack)).collect();
+        let stays = |pack: &PackId| {
+            let planned = self.packs.iter().find(|plan| plan.id == *pack);
+            planned.is_none_or(|plan| matches!(plan.fate, Fate::Stays(_)))
+        };
+        if packs.iter().any(stays) {
+            for plan in self.packs.iter_mut().filter(|plan| packs.contains(&plan.id)) {
+                if let Fate::Stays(dead) = &mut plan.fate {
+                    dead.remove(id);
+                }
+            }
+            return Ok(());
+        }
+        for plan in self.packs.iter_mut().filter(|plan| packs.contains(&plan.id)) {
+            plan.fate = Fate::Stays(dead_of(store, &plan.id, live)?);
+        }
+        Ok(())
+    }
+
+    /// Keeps the packs that were to be rewritten, because another process uses packs.
+    pub(super) fn keep_rewritten(&mut self, store: &Store, live: &Live<'_>) -> Result<(), GcError> {
+        for pack in self.packs.iter_mut().filter(|pack| pack.fate == Fate::Rewritten) {
+            pack.fate = Fate::Stays(dead_of(store, &pack.id, live)?);
+            self.outcome.is_busy = true;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the pack existed when the plan was made.
+    pub(super) fn knows(&self, id: &PackId) -> bool {
+        self.packs.binary_search_by(|pack| pack.id.cmp(id)).is_ok()
+    }
+
+    /// Returns the packs to delete.
+    pub(super) fn deleted(&self) -> Vec<PackId> {
+        let deleted = self.packs.iter().filter(|pack| !matches!(pack.fate, Fate::Stays(_)));
+        deleted.map(|pack| pack.id).collect()
+    }
+
+    /// Returns what the collection does, or did.
+    pub(super) fn outcome(&self) -> GcOutcome {
+        let mut outcome = self.outcome;
+        for pack in &self.packs {
+            match pack.fate {
+                Fate::Stays(_) => outcome.left_bytes += pack.dead_bytes,
+                Fate::Rewritten | Fate::Deleted => {
+                    outcome.deleted_packs += 1;
+                    outcome.deleted_bytes += pack.file_bytes;
+                    outcome.rewritten_packs += u64::from(pack.fate == Fate::Rewritten);
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl PackPlan {
+    fn make(
+        store: &Store,
+        id: PackId,
+        live: &Live<'_>,
+        options: &GcOptions,
+    ) -> Result<Self, GcError> {
+        let file = store.open_pack(&id)?;
+        let (mut referring, mut dead, mut dead_bytes, mut bytes) = (BTreeSet::new(), 0, 0, 0);
+        let objects = file.objects()?;
+        for object in &objects {
+            bytes += u64::from(object.bytes);
+            if !live.contains(&object.id)? {
+                dead += 1;
+                dead_bytes += u64::from(object.bytes);
+                if object.kind != ObjectKind::Blob {
+                    referring.insert(object.id);
+                }
+            }
+        }
+        let is_dead = dead == objects.len() as u64;
+        let fate = match is_dead && !is_young(store, &id, options) {
+            true => Fate::Deleted,
+            false => Fate::Stays(referring),
+        };
+        let file_bytes = file.file_bytes();
+        Ok(Self { id, file_bytes, fate, bytes, dead_bytes, dead })
+    }
+
+    /// Estimates the length of the pack without its dead objects.
+    fn live_file_bytes(&self) -> u64 {
+        (self.file_bytes as f64 * (1.0 - self.dead_part())) as u64
+    }
+
+    /// Returns the part of the pack's bytes, before compression, that is dead.
+    fn dead_part(&self) -> f64 {
+        self.dead_bytes as f64 / self.bytes.max(1) as f64
+    }
+}
+
+/// Returns the dead objects of a pack that refer to others.
+pub(super) fn dead_of(
+    store: &Store,
+    id: &PackId,
+    live: &Live<'_>,
+) -> Result<BTreeSet<ObjectId>, GcError> {
+    let mut dead = BTreeSet::new();
+    for object in store.open_pack(id)?.objects()? {
+        if object.kind != ObjectKind::Blob && !live.contains(&object.id)? {
+            dead.insert(object.id);
+        }
+    }
+    Ok(dead)
+}

@@ -1,0 +1,91 @@
+//! Begins the next epoch, and deletes packs.
+
+use crate::{
+    base::{id::PackId, observe::Observer},
+    format::shadow::{Reason, ShadowTable, ShadowedPart},
+    ops::gc::{
+        GcError, GcOptions, GcOutcome, add_roots,
+        mark::Live,
+        plan::{Fate, Plan, dead_of},
+    },
+    repo::Repo,
+    store::{Epoch, Store},
+};
+
+/// Packs that are deleted under one lock. A writer waits for them when it names a pack.
+const DELETED_AT_ONCE: usize = 32;
+
+/// Begins the next epoch and deletes the packs of the plan. Returns `None` if another collection has
+/// begun an epoch meanwhile.
+pub(super) fn run(
+    repo: &Repo,
+    mut plan: Plan,
+    live: &Live<'_>,
+    epoch: Epoch,
+    options: &GcOptions,
+    observer: &dyn Observer,
+) -> Result<Option<GcOutcome>, GcError> {
+    let store = repo.store();
+    // While a transfer uses packs by their names, rewritten packs stay.
+    let free = store.free_packs(observer)?;
+    {
+        let refs = repo.refs().hold()?;
+        let writers = store.stop_writers()?;
+        if store.epoch()? != epoch {
+            return Ok(None);
+        }
+        store.refresh()?;
+        live.start_journal();
+        add_roots(repo, options, live, &plan.packs)?;
+        for id in live.end_journal() {
+            plan.keep_live(store, &id, live)?;
+        }
+        if free.is_none() {
+            plan.keep_rewritten(store, live)?;
+        }
+        let mut dead: Vec<(PackId, ShadowedPart)> = Vec::new();
+        for pack in &plan.packs {
+            match &pack.fate {
+                Fate::Stays(ids) if ids.is_empty() => {}
+                Fate::Stays(ids) => dead.push((pack.id, ShadowedPart::Objects(ids.clone()))),
+                Fate::Rewritten | Fate::Deleted => dead.push((pack.id, ShadowedPart::Whole)),
+            }
+        }
+        // Packs that came after the plan, among them the copies.
+        for id in store.packs() {
+            if !plan.knows(&id) {
+                let ids = dead_of(store, &id, live)?;
+                if !ids.is_empty() {
+                    dead.push((id, ShadowedPart::Objects(ids)));
+                }
+            }
+        }
+        if !refs.upgrade_for_gc()? {
+            return Err(GcError::OtherOwner);
+        }
+        // The shadows come first: a writer that knows the new epoch must know them.
+        store.change_shadows(&|table: &mut ShadowTable| {
+            *table = table.of_reason(Reason::Damaged);
+            for (pack, part) in &dead {
+                table.add(*pack, Reason::Dead, part.clone());
+            }
+        })?;
+        store.begin_epoch(&writers, epoch.next())?;
+        store.enter_epoch()?;
+    }
+    let gone = plan.deleted();
+    store.note_merged(&gone, &plan.copies);
+    delete(store, &gone)?;
+    drop(free);
+    Ok(Some(plan.outcome()))
+}
+
+/// Deletes packs that are still shadowed as dead: a writer may have written one of them again.
+fn delete(store: &Store, packs: &[PackId]) -> Result<(), GcError> {
+    for some in packs.chunks(DELETED_AT_ONCE) {
+        let writers = store.stop_writers()?;
+        store.delete_dead(&writers, some)?;
+    }
+    store.forget_deleted(packs)?;
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! The epoch of a store: a number that changes with each garbage collection.
+//!
+//! A writer relies on stored objects. A [collection](crate::ops::gc) may find that some of them are
+//! dead: no ref reaches them. So the two agree by the epoch, without waiting for each other.
+//!
+//! - The writer reads the epoch when it starts, before it looks up any object. It gives each pack
+//!   its name under the shared lock on `gc.lock`, and only if the epoch is still the same.
+//!   Otherwise it first looks up again what it relied on.
+//! - The collector shadows the dead objects and then raises the epoch, under the exclusive lock. It
+//!   also holds the lock of the refs, so it sees each ref that moved before.
+//!
+//! So an object that is in the store and not shadowed as dead has everything that it refers to, at
+//! every moment. [Decision 31](../../../docs/decisions/0031-garbage-collection.md) has the proof.
+//!
+//! The file `gc` has three lines:
+//!
+//! | line | what                                               |
+//! |------|----------------------------------------------------|
+//! | 1    | `snap gc 1`                                        |
+//! | 2    | the epoch, in decimal                              |
+//! | 3    | nonce, 32 hex digits: a random number for each epoch |
+//!
+//! The nonce distinguishes epochs of the same number after the file was lost. A missing or damaged
+//! file is the epoch 0: nothing in `objects/` is wrong because of it, and the next collection
+//! writes it again.
+
+use std::{collections::HashSet, fs::File, path::Path};
+
+use parking_lot::Mutex;
+
+use crate::{
+    base::{
+        id::{ObjectId, PackId},
+        io::PathError,
+        limits,
+    },
+    disk::{Renamed, regular::read_at_most},
+    format::{
+        pack::{ObjectKind, checksum},
+        ref_text::Nonce,
+        shadow::Reason,
+    },
+    store::{Marks, ObjectLocation, Store, StoreError, pack_reader::Completeness},
+};
+
+/// The file with the epoch, in a store.
+const FILE: &str = "gc";
+
+/// The file that writers lock shared while they name a pack, and that a collector locks alone.
+const LOCK: &str = "gc.lock";
+
+/// The first line of the file.
+const HEADING: &str = "snap gc 1";
+
+/// Longest file that is read: three short lines.
+const FILE_BYTES: u64 = 128;
+
+/// The epoch of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// The number; 0 before the first collection.
+    pub number: u64,
+    nonce: Option<Nonce>,
+    /// A checksum of a file that cannot be decoded, or 0.
+    damage: u64,
+}
+
+impl Epoch {
+    /// Returns the epoch after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self { number: self.number + 1, nonce: Some(Nonce::random()), damage: 0 }
+    }
+
+    fn encode(&self) -> String {
+        let nonce = self.nonce.map_or_else(String::new, |nonce| nonce.to_string());
+        format!("{HEADING}\n{}\n{nonce}\n", self.number)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut lines = str::from_utf8(bytes).ok()?.lines();
+        if lines.next()? != HEADING {
+            return None;
+        }
+        let (number, nonce) = (lines.next()?.parse().ok()?, lines.next()?.parse().ok()?);
+        let epoch = Self { number, nonce: Some(nonce), damage: 0 };
+        (epoch.encode().as_bytes() == bytes).then_some(epoch)
+    }
+
+    /// Reads the epoch of the store in `dir`.
+    ///
+    /// # Errors
+    /// [`PathError`] when the file cannot be read.
+    pub fn read(dir: &Path) -> Result<Self, PathError> {
+        let path = dir.join(FILE);
+        let bytes = match read_at_most(&path, FILE_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self::default());
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Vec::new(),
+            Err(error) => return Err(PathError::when("read", &path)(error)),
+        };
+        let damaged = || Self { damage: checksum(&bytes) | 1, ..Self::default() };
+        Ok(Self::decode(&bytes).unwrap_or_else(damaged))
+    }
+}
+
+/// The lock on `gc.lock`, released on drop.
+#[derive(Debug)]
+pub struct EpochLock {
+    _file: Option<File>,
+}
+
+/// The result of giving a pack its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PackNamed {
+    /// The pack is in `objects/`.
+    Done,
+    /// A collection has begun another epoch. The pack has no name yet.
+    NewEpoch(Epoch),
+}
+
+impl Store {
+    /// Returns the epoch of the store now.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when its file cannot be read.
+    pub fn epoch(&self) -> Result<Epoch, StoreError> {
+        Ok(Epoch::read(self.dir())?)
+    }
+
+    /// Returns the epoch of the store, and makes sure that this open store knows the shadows of that
+    /// epoch. What a lookup finds afterwards was alive when the epoch began.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the epoch cannot be read or the packs cannot be listed.
+    pub fn enter_epoch(&self) -> Result<Epoch, StoreError> {
+        let epoch = self.epoch()?;
+        if self.catalog().epoch != epoch {
+            self.refresh()?;
+        }
+        Ok(epoch)
+    }
+
+    /// Keeps writers from naming packs. On a file system without locks, nothing is locked.
+    fn lock_epoch(&self, lock: fn(&File) -> std::io::Result<()>) -> Result<EpochLock, StoreError> {
+        let path = self.dir().join(LOCK);
+        let file = self.disk().lock_file(&path)?;
+        match lock(&file) {
+            Ok(()) => Ok(EpochLock { _file: Some(file) }),
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+                Ok(EpochLock { _file: None })
+            }
+            Err(error) => Err(PathError::when("lock", &path)(error).into()),
+        }
+    }
+
+    /// Stops writers from naming packs, until the lock is dropped. A writer holds the lock for one
+    /// rename, so this waits only briefly.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the file cannot be opened or locked.
+    pub fn stop_writers(&self) -> Result<EpochLock, StoreError> {
+        self.lock_epoch(File::lock)
+    }
+
+    /// Begins the next epoch, durably. The caller holds the lock on the refs.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the file cannot be written.
+    pub fn begin_epoch(&self, _lock: &EpochLock, epoch: Epoch) -> Result<(), StoreError> {
+        let layout = self.layout();
+        self.disk().create_folders(&layout.tmp)?;
+        self.disk().write_whole(&layout.tmp, &self.dir().join(FILE), epoch.encode().as_bytes())?;
+        Ok(())
+    }
+
+    /// Renames a complete, synced pack into `objects/`, if the epoch is still `epoch`.
+    ///
+    /// Replaces an existing file of that name: a sound file would have the same bytes, but this
+    /// file may be damaged, or about to be deleted, since its objects were written again. So
+    /// removes its objects from the shadows of dead objects.
+    pub(super) fn name_pack(
+        &self,
+        from: &Path,
+        id: &PackId,
+        epoch: Epoch,
+    ) -> Result<PackNamed, StoreError> {
+        let to = self.layout().path(Completeness::Whole, id);
+        let mut lock = self.lock_epoch(File::lock_shared)?;
+        if self.has_dead(id) {
+            // The collector looks at the shadows under this lock before it deletes a pack.
+            drop(lock);
+            lock = self.stop_writers()?;
+        }
+        let now = self.epoch()?;
+        if now != epoch {
+            return Ok(PackNamed::NewEpoch(now));
+        }
+        if self.disk().rename_new(from, &to)? == Renamed::Taken {
+            self.disk().replace(from, &to)?;
+        }
+        if self.has_dead(id) {
+            self.change_shadows(&|table| {
+                table.remove(id, Reason::Dead);
+            })?;
+        }
+        drop(lock);
+        Ok(PackNamed::Done)
+    }
+
+    /// Renames a complete, synced pack into `objects/`.
+    ///
+    /// # Errors
+    /// [`StoreError::Collected`] if the epoch is no longer `epoch`.
+    pub(super) fn name_pack_now(
+        &self,
+        from: &Path,
+        id: &PackId,
+        epoch: Epoch,
+    ) -> Result<(), StoreError> {
+        match self.name_pack(from, id, epoch)? {
+            PackNamed::Done => Ok(()),
+            PackNamed::NewEpoch(_) => Err(StoreError::Collected),
+        }
+    }
+
+    /// Deletes those of the packs that are still shadowed as dead. The caller holds the lock, so no
+    /// writer writes one of them again meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a pack cannot be removed.
+    pub fn delete_dead(&self, _lock: &EpochLock, packs: &[PackId]) -> Result<(), StoreError> {
+        let table = self.read_shadow_table()?;
+        for id in packs.iter().filter(|id| table.has(id, Reason::Dead)) {
+            self.disk().remove(&self.layout().path(Completeness::Whole, id))?;
+        }
+        Ok(())
+    }
+
+    /// Removes deleted packs from the shadow table and from the index.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the packs cannot be listed or the table cannot be written.
+    pub fn forget_deleted(&self, packs: &[PackId]) -> Result<(), StoreError> {
+        self.disk().sync_folder(&self.layout().objects)?;
+        self.refresh()?;
+        let catalog = self.catalog();
+        let gone = |id: &&PackId| catalog.slot(id).is_none();
+        self.change_shadows(&|table| {
+            for id in packs.iter().filter(gone) {
+                table.remove(id, Reason::Dead);
+            }
+        })?;
+        self.merge_segments();
+        Ok(())
+    }
+
+    /// Returns the locations of an object that are not shadowed as dead.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn alive_places(&self, id: &ObjectId) -> Result<Vec<ObjectLocation>, StoreError> {
+        let catalog = self.catalog();
+        let mut places = self.places(id)?;
+        places.retain(|place| {
+            let slot = catalog.packs.get(place.pack as usize);
+            slot.is_some_and(|slot| !catalog.shadows.is_dead(&slot.id, id))
+        });
+        Ok(places)
+    }
+
+    /// Checks that an object of the store may be relied on: that not all of its copies are shadowed
+    /// as dead.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] otherwise, and if the index cannot be read.
+    pub fn check_alive(&self, id: &ObjectId, wanted: ObjectKind) -> Result<(), StoreError> {
+        match !self.has_shadows() || self.is_alive(id)? {
+            true => Ok(()),
+            false => Err(StoreError::Missing { id: *id, wanted }),
+        }
+    }
+
+    /// Returns true if anything is shadowed as dead.
+    pub fn has_any_dead(&self) -> bool {
+        self.catalog().shadows.has_any_dead()
+    }
+
+    /// Returns true if objects of a pack are shadowed as dead.
+    pub(super) fn has_dead(&self, id: &PackId) -> bool {
+        self.catalog().shadows.has_dead(id)
+    }
+
+    /// Returns true if the store has a copy of an object that is not shadowed as dead.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn is_alive(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        Ok(!self.alive_places(id)?.is_empty())
+    }
+}
+
+/// The stored objects on which a writer relies.
+#[derive(Debug)]
+pub(super) struct Reliance {
+    /// Objects that the store had when the writer began.
+    marks: Marks,
+    /// Objects of newer packs; `None` if there were too many.
+    newer: Mutex<Option<HashSet<ObjectId>>>,
+}
+
+impl Reliance {
+    pub(super) fn new(store: &Store) -> Self {
+        Self { marks: Marks::new(store), newer: Mutex::new(Some(HashSet::new())) }
+    }
+
+    /// Records that the writer relies on an object.
+    pub(super) fn add(&self, id: &ObjectId) -> Result<(), StoreError> {
+        if self.marks.mark_indexed(id)?.is_none() {
+            let mut newer = self.newer.lock();
+            let is_full = newer.as_mut().is_some_and(|ids| {
+                ids.insert(*id);
+                ids.len() > limits::NEWER_OBJECTS
+            });
+            if is_full {
+                *newer = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if the store still has all of these objects, and none is shadowed as dead.
+    pub(super) fn holds(&self, store: &Store) -> Result<bool, StoreError> {
+        let newer = self.newer.lock();
+        let Some(newer) = newer.as_ref() else { return Ok(false) };
+        for id in newer {
+            if !store.is_alive(id)? {
+                return Ok(false);
+            }
+        }
+        self.marks.all(&|id| store.is_alive(id))
+    }
+}

@@ -1,0 +1,468 @@
+//! Garbage collection in a local store: what it deletes, what it keeps, and commits, tags and other
+//! collections beside it, at every step.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, ObjectId},
+        kind::ErrorKind,
+        observe::Silent,
+        time::Time,
+    },
+    disk::{DiskStep, FaultDecision, FaultInjector},
+    format::chunk_list::ChunkListEntries,
+    ops::{
+        gc::{self, GcOptions, GcOutcome},
+        tidy, verify,
+    },
+    repo::{RefLogMessage, RefName, Repo},
+    store::Store,
+};
+use snap_testkit::rng::Rng;
+
+use crate::{
+    crafted::{Body, Crafted, blob, chunk_list, leaf, piece, tree},
+    faults::{Fault, PLANS, Plan},
+    scratch::{START, Scratch, assert_restores, check, copy, on_branch, open, open_gated, options},
+};
+
+/// A collection that deletes everything that no ref reaches.
+pub(crate) const ALL: GcOptions = GcOptions {
+    dry_run: false,
+    undo: Duration::ZERO,
+    grace: Duration::ZERO,
+    max_rewritten_bytes: None,
+    present: Time { secs: START.secs + 1_000_000, nanos: 0 },
+};
+
+/// Returns bytes that cannot be compressed.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    Rng::new(seed).fill(&mut noise);
+    noise
+}
+
+fn collect(repo: &Repo) -> GcOutcome {
+    gc::run(repo, &ALL, &Silent).unwrap()
+}
+
+fn message(reason: &str) -> RefLogMessage<'_> {
+    RefLogMessage { time: START, who: "a", reason }
+}
+
+fn delete_branch(repo: &Repo, name: &str) {
+    let name = RefName::branch(name).unwrap();
+    let at = repo.refs().read(&name).unwrap();
+    repo.refs().update(&name, at, None, &message("branch: delete")).unwrap();
+}
+
+fn commit(repo: &Repo, source: &Path, branch: &str) -> CommitId {
+    crate::scratch::commit(repo, source, &on_branch(branch)).id.unwrap()
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Returns true if a store has an object, shadowed or not.
+fn has(store: &Store, id: &ObjectId) -> bool {
+    !store.places(id).unwrap().is_empty()
+}
+
+/// A store with a live branch and a dead one: one pack that is dead as a whole, and packs with dead
+/// and live objects.
+fn with_garbage() -> (Scratch, CommitId) {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    for n in 0..3 {
+        scratch.write("kept", format!("kept {n}"));
+        scratch.write(&format!("dead/{n}"), noise(n, 20_000));
+        commit(&repo, &scratch.source(), "dead");
+    }
+    fs_err::remove_dir_all(scratch.source().join("dead")).unwrap();
+    scratch.write("live", noise(9, 50_000));
+    let kept = commit(&repo, &scratch.source(), "main");
+    delete_branch(&repo, "dead");
+    (scratch, kept)
+}
+
+#[test]
+fn what_only_a_deleted_branch_reached_is_deleted() {
+    let (scratch, kept) = with_garbage();
+    let repo = scratch.repo();
+    let secret = BlobId::of(&fs_err::read(scratch.source().join("live")).unwrap());
+    let dead = BlobId::of(&noise(1, 20_000));
+    let before = repo.store().packs();
+    let outcome = collect(&repo);
+    assert!(outcome.deleted_packs >= 1 && outcome.freed_bytes() > 0, "{outcome:?}");
+    assert!(has(repo.store(), &secret.object()) && !has(repo.store(), &dead.object()));
+    assert_ne!(repo.store().packs(), before);
+    assert_eq!(check(&repo), Ok(1));
+    scratch.assert_restores(kept);
+    // There is nothing left to do, in this process or in another one.
+    for repo in [repo, scratch.repo()] {
+        let again = collect(&repo);
+        assert_eq!((again.deleted_packs, again.dead_objects), (0, 0), "{again:?}");
+    }
+    let found =
+        verify::run(&scratch.repo(), &verify::VerifyOptions { data: verify::Data::All }, &Silent);
+    assert!(found.unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_what_would_be() {
+    let (scratch, _) = with_garbage();
+    let before = scratch.path("before");
+    copy(&scratch.store(), &before);
+    let repo = scratch.repo();
+    let would = gc::run(&repo, &GcOptions { dry_run: true, ..ALL }, &Silent).unwrap();
+    drop(repo);
+    for folder in ["objects", "refs/heads"] {
+        let names = |store: &Path| {
+            files(&store.join(folder))
+                .iter()
+                .map(|path| path.file_name().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&scratch.store()), names(&before));
+    }
+    assert!(!scratch.store().join("gc").exists() && !scratch.store().join("shadow").exists());
+    let is = collect(&scratch.repo());
+    assert_eq!((would.deleted_packs, would.deleted_bytes), (is.deleted_packs, is.deleted_bytes));
+}
+
+#[test]
+fn former_values_of_refs_are_kept_for_the_time_of_undo() {
+    let (scratch, _) = with_garbage();
+    let dead = BlobId::of(&noise(1, 20_000));
+    let undo = Duration::from_secs(2_000_000);
+    gc::run(&scratch.repo(), &GcOptions { undo, ..ALL }, &Silent).unwrap();
+    assert!(has(scratch.repo().store(), &dead.object()), "within the time of undo");
+    collect(&scratch.repo());
+    assert!(!has(scratch.repo().store(), &dead.object()));
+}
+
+#[test]
+fn new_packs_and_what_they_refer_to_are_kept() {
+    let (scratch, _) = with_garbage();
+    let dead = BlobId::of(&noise(1, 20_000));
+    let age = Duration::from_secs(1000);
+    for pack in files(&scratch.store().join("objects")) {
+        let written = std::time::UNIX_EPOCH + Duration::from_secs(ALL.present.secs as u64) - age;
+        File::options().write(true).open(pack).unwrap().set_modified(written).unwrap();
+    }
+    let kept = gc::run(&scratch.repo(), &GcOptions { grace: 2 * age, ..ALL }, &Silent).unwrap();
+    assert_eq!(kept.deleted_packs, 0);
+    assert!(has(scratch.repo().store(), &dead.object()));
+    gc::run(&scratch.repo(), &GcOptions { grace: age / 2, ..ALL }, &Silent).unwrap();
+    assert!(!has(scratch.repo().store(), &dead.object()));
+}
+
+#[test]
+fn a_damaged_or_missing_object_of_a_ref_ends_a_collection_before_it_deletes() {
+    let (scratch, kept) = with_garbage();
+    let repo = scratch.repo();
+    let tree = repo.store().commit(&kept).unwrap().tree;
+    let place = repo.store().places(&tree.object()).unwrap()[0];
+    let pack = repo.store().pack_id(place.pack).unwrap();
+    fs_err::remove_file(repo.store().pack_path(&pack)).unwrap();
+    drop(repo);
+    let before = files(&scratch.store().join("objects"));
+    let error = gc::run(&scratch.repo(), &ALL, &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert_eq!(files(&scratch.store().join("objects")), before);
+}
+
+#[test]
+fn a_commit_after_a_collection_reads_no_file() {
+    let (scratch, _) = with_garbage();
+    scratch.settle();
+    let before = scratch.repo().store().packs();
+    collect(&scratch.repo());
+    assert_ne!(scratch.repo().store().packs(), before);
+    let repo = scratch.repo();
+    let outcome = crate::scratch::commit(&repo, &scratch.source(), &options());
+    assert_eq!((outcome.created, outcome.bytes_read, outcome.stored_again), (false, 0, 0));
+}
+
+#[test]
+fn content_that_was_deleted_is_stored_again() {
+    let (scratch, _) = with_garbage();
+    collect(&scratch.repo());
+    for n in 0..3 {
+        scratch.write(&format!("dead/{n}"), noise(n, 20_000));
+    }
+    let id = scratch.commit().id.unwrap();
+    assert_eq!(check(&scratch.repo()), Ok(2));
+    scratch.assert_restores(id);
+}
+
+#[test]
+fn a_ref_cannot_move_to_a_deleted_commit() {
+    let (scratch, kept) = with_garbage();
+    scratch.write("kept", "other");
+    let repo = scratch.repo();
+    let dead = commit(&repo, &scratch.source(), "other");
+    delete_branch(&repo, "other");
+    let opened_before = scratch.repo();
+    collect(&repo);
+    for repo in [&repo, &opened_before, &scratch.repo()] {
+        let tag = RefName::tag("t").unwrap();
+        let error = repo.refs().update(&tag, None, Some(dead), &message("tag: t")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        let error = repo.refs().create_all(&[(tag, dead)], &message("tag: t")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        repo.refs().update(&RefName::tag("k").unwrap(), None, Some(kept), &message("tag")).unwrap();
+        repo.refs().update(&RefName::tag("k").unwrap(), Some(kept), None, &message("tag")).unwrap();
+    }
+}
+
+/// One content, cut in two ways in two packs: the chunks of both lists stay.
+#[test]
+fn every_list_of_a_live_content_keeps_its_chunks() {
+    let crafted = Crafted::empty();
+    let whole = [[1; 3000], [2; 3000]].concat();
+    let id = BlobId::of(&whole);
+    let list = |cuts: &[std::ops::Range<usize>]| {
+        let pieces = cuts.iter().map(|cut| piece(&whole[cut.clone()])).collect();
+        chunk_list(id, whole.len() as u64, ChunkListEntries::Chunks(pieces))
+    };
+    let cuts = [vec![0..3000, 3000..6000], vec![0..2000, 2000..4000, 4000..6000]];
+    for cuts in &cuts {
+        let chunks = cuts.iter().map(|cut| blob(&whole[cut.clone()]));
+        crafted.add(&chunks.chain([list(cuts)]).collect::<Vec<_>>());
+    }
+    // The collection ignores a list whose chunks are missing.
+    crafted.add(&[list(&[0..1000, 1000..6000])]);
+    let (tree, claim) = tree(leaf(&[(b"file", Body::File(id, whole.len() as u64))]));
+    crafted.add(&[claim, blob(b"dead")]);
+    crafted.commit(tree);
+    let repo = crafted.repo();
+    collect(&repo);
+    for cut in cuts.iter().flatten() {
+        assert!(has(repo.store(), &BlobId::of(&whole[cut.clone()]).object()), "{cut:?}");
+    }
+    assert_eq!(check(&repo), Ok(1));
+}
+
+/// Does something else before one step of a disk, unless the process holds a lock for which the
+/// other one would wait.
+struct Meanwhile {
+    store: PathBuf,
+    at: usize,
+    count: AtomicUsize,
+    has_run: AtomicBool,
+    act: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Meanwhile({})", self.at)
+    }
+}
+
+impl Meanwhile {
+    fn new(store: &Path, at: usize, act: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            store: store.to_owned(),
+            at,
+            count: AtomicUsize::new(0),
+            has_run: AtomicBool::new(false),
+            act: Box::new(act),
+        })
+    }
+
+    fn is_free(&self) -> bool {
+        ["lock", "gc.lock", "compact.lock", "shadow.lock"].iter().all(|name| {
+            let file = File::options().read(true).write(true).open(self.store.join(name));
+            file.map_or(true, |file| file.try_lock().is_ok())
+        })
+    }
+}
+
+impl FaultInjector for Meanwhile {
+    fn decide(&self, _: DiskStep, _: &Path) -> FaultDecision {
+        let number = self.count.fetch_add(1, Ordering::SeqCst);
+        if number >= self.at && !self.has_run.load(Ordering::SeqCst) && self.is_free() {
+            self.has_run.store(true, Ordering::SeqCst);
+            (self.act)();
+        }
+        FaultDecision::Go
+    }
+}
+
+/// Runs `first` with `second` before each of its steps, each time in a new copy of `scratch`. The
+/// refs must be complete afterwards, and after one more collection.
+fn interleave(
+    scratch: &Scratch,
+    first: &dyn Fn(&Repo, &Path),
+    second: impl Fn(&Path, &Path) + Send + Sync + Clone + 'static,
+) -> usize {
+    for at in 0.. {
+        let place = scratch.path(&format!("run{at}"));
+        fs_err::create_dir(&place).unwrap();
+        let (store, source) = (place.join("store"), scratch.source());
+        copy(&scratch.store(), &store);
+        let meanwhile = {
+            let (store, source, second) = (store.clone(), source.clone(), second.clone());
+            Meanwhile::new(&store.clone(), at, move || second(&store, &source))
+        };
+        let repo = open_gated(&store, Arc::clone(&meanwhile) as _);
+        first(&repo, &source);
+        drop(repo);
+        let repo = open(&store);
+        assert!(check(&repo).is_ok(), "before step {at}: {:?}", check(&repo));
+        collect(&repo);
+        let repo = open(&store);
+        assert!(check(&repo).is_ok(), "before step {at}, collected: {:?}", check(&repo));
+        fs_err::remove_dir_all(&place).unwrap();
+        if !meanwhile.has_run.load(Ordering::SeqCst) {
+            return at;
+        }
+    }
+    unreachable!()
+}
+
+/// A source whose next commit finds dead objects stored: a tree and contents of the dead branch.
+fn with_reused_garbage() -> Scratch {
+    let (scratch, _) = with_garbage();
+    for n in 0..3 {
+        scratch.write(&format!("dead/{n}"), noise(n, 20_000));
+    }
+    scratch.write("new", "new");
+    scratch
+}
+
+#[test]
+fn a_commit_is_complete_with_a_collection_before_any_of_its_steps() {
+    let scratch = with_reused_garbage();
+    let steps = interleave(
+        &scratch,
+        &|repo, source| {
+            let id = commit(repo, source, "main");
+            assert_restores(repo, id, source, &repo.dir().with_file_name("out"));
+        },
+        |store, _| {
+            collect(&open(store));
+        },
+    );
+    assert!(steps > 10, "{steps} steps");
+}
+
+#[test]
+fn a_collection_is_right_with_a_commit_before_any_of_its_steps() {
+    let scratch = with_reused_garbage();
+    let steps = interleave(
+        &scratch,
+        &|repo, _| {
+            collect(repo);
+        },
+        |store, source| {
+            commit(&open(store), source, "main");
+        },
+    );
+    assert!(steps > 10, "{steps} steps");
+}
+
+/// A collection that is killed between its shadows and its epoch has deleted nothing, and a commit
+/// that relied on what is now shadowed is complete.
+#[test]
+fn a_commit_is_complete_with_a_killed_collection_before_any_of_its_steps() {
+    let scratch = with_reused_garbage();
+    for killed_at in 0.. {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&steps);
+        interleave(
+            &scratch,
+            &|repo, source| {
+                commit(repo, source, "main");
+            },
+            move |store, _| {
+                let fault = Fault::new(Plan::Crash, killed_at);
+                let _ = gc::run(&open_gated(store, Arc::clone(&fault) as _), &ALL, &Silent);
+                seen.fetch_max(fault.steps.lock().len(), Ordering::SeqCst);
+            },
+        );
+        if steps.load(Ordering::SeqCst) <= killed_at {
+            assert!(killed_at > 10, "{killed_at} steps");
+            break;
+        }
+    }
+}
+
+#[test]
+fn two_collections_do_not_disturb_each_other_at_any_step() {
+    let (scratch, _) = with_garbage();
+    let steps = interleave(
+        &scratch,
+        &|repo, _| {
+            collect(repo);
+        },
+        |store, _| {
+            collect(&open(store));
+        },
+    );
+    assert!(steps > 10, "{steps} steps");
+}
+
+#[test]
+fn a_merge_of_packs_revives_nothing_with_a_collection_before_any_of_its_steps() {
+    let (scratch, _) = with_garbage();
+    let repo = scratch.repo();
+    for n in 0..12 {
+        scratch.write("many", format!("{n}"));
+        commit(&repo, &scratch.source(), if n % 2 == 0 { "odd" } else { "main" });
+    }
+    delete_branch(&repo, "odd");
+    drop(repo);
+    let steps = interleave(
+        &scratch,
+        &|repo, _| {
+            tidy::run(repo, &Silent).unwrap();
+        },
+        |store, _| {
+            collect(&open(store));
+        },
+    );
+    assert!(steps > 5, "{steps} steps");
+}
+
+#[test]
+fn a_collection_that_fails_at_any_step_loses_nothing_and_the_next_one_finishes() {
+    let (scratch, _) = with_garbage();
+    let dead = BlobId::of(&noise(1, 20_000));
+    for plan in PLANS {
+        for at in 0.. {
+            let store = scratch.path("failing");
+            copy(&scratch.store(), &store);
+            let fault = Fault::new(plan, at);
+            let steps = {
+                let repo = open_gated(&store, Arc::clone(&fault) as _);
+                let _ = gc::run(&repo, &ALL, &Silent);
+                fault.steps.lock().len()
+            };
+            let repo = open(&store);
+            assert_eq!(check(&repo), Ok(1), "{plan:?} at {at}");
+            collect(&repo);
+            assert!(!has(open(&store).store(), &dead.object()), "{plan:?} at {at}");
+            assert_eq!(check(&open(&store)), Ok(1), "{plan:?} at {at}");
+            fs_err::remove_dir_all(&store).unwrap();
+            if steps <= at {
+                assert!(at > 10, "{at} steps");
+                break;
+            }
+        }
+    }
+}
