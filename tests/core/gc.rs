@@ -466,3 +466,32 @@ fn a_collection_that_fails_at_any_step_loses_nothing_and_the_next_one_finishes()
         }
     }
 }
+
+/// The disk has no room for a pack.
+#[derive(Debug)]
+struct NoRoomForPacks;
+
+impl FaultInjector for NoRoomForPacks {
+    fn decide(&self, step: DiskStep, path: &Path) -> FaultDecision {
+        let is_pack =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"pack"));
+        match step {
+            DiskStep::Create | DiskStep::Write { .. } if is_pack => {
+                FaultDecision::Fail(std::io::Error::from_raw_os_error(28))
+            }
+            _ => FaultDecision::Go,
+        }
+    }
+}
+
+#[test]
+fn without_room_for_copies_dead_packs_are_deleted() {
+    let (scratch, _) = with_garbage();
+    let repo = open_gated(&scratch.store(), Arc::new(NoRoomForPacks));
+    let outcome = collect(&repo);
+    assert!(outcome.lacks_room && outcome.deleted_packs > 0, "{outcome:?}");
+    assert_eq!((outcome.rewritten_packs, check(&repo)), (0, Ok(1)));
+    let outcome = collect(&scratch.repo());
+    assert!(!outcome.lacks_room && outcome.rewritten_packs > 0, "{outcome:?}");
+    assert_eq!(check(&scratch.repo()), Ok(1));
+}

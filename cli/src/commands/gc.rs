@@ -104,6 +104,11 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
             ByteCount(outcome.left_bytes)
         ));
     }
+    if outcome.lacks_room {
+        cx.ui().status(format_args!(
+            "The disk has no room to remove the garbage from other packs; run `snap gc` again"
+        ));
+    }
     if outcome.is_busy {
         cx.ui().status(format_args!(
             "Packs that another snap process reads were not written again; run `snap gc` later"
@@ -127,6 +132,7 @@ struct GcJson {
     dead_objects: u64,
     left_bytes: u64,
     busy: bool,
+    lacks_room: bool,
 }
 
 impl GcJson {
@@ -145,6 +151,7 @@ impl GcJson {
             dead_objects: outcome.dead_objects,
             left_bytes: outcome.left_bytes,
             busy: outcome.is_busy,
+            lacks_room: outcome.lacks_room,
         }
     }
 }

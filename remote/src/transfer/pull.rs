@@ -325,7 +325,10 @@ fn check_complete(
     let mut enter =
         |id: &ObjectId, place: &ObjectLocation| match incoming.own().locate(id)?.is_some() {
             true => ours.mark(id),
-            false => Ok(theirs.mark(id)? && incoming.should_descend(place)?),
+            false => {
+                incoming.target().check_alive(id, place.kind)?;
+                Ok(theirs.mark(id)? && incoming.should_descend(place)?)
+            }
         };
     reach::visit(incoming, &[commit], &mut enter, observer)
 }

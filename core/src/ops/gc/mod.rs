@@ -74,6 +74,8 @@ pub struct GcOutcome {
     pub left_bytes: u64,
     /// True if packs stay that another process uses.
     pub is_busy: bool,
+    /// True if the disk had no room to rewrite packs.
+    pub lacks_room: bool,
 }
 
 impl GcOutcome {
@@ -142,20 +144,41 @@ pub fn run(
     if repo.store().has_partial() || repo.scope()?.is_some() {
         return Err(GcError::Partial);
     }
+    let mut copies = Copies::Wanted;
     for _ in 0..limits::REF_RETRIES {
-        if let Some(outcome) = attempt(repo, options, observer)? {
-            return Ok(outcome);
+        let lacks_room = copies == Copies::None;
+        match attempt(repo, options, copies, observer) {
+            Ok(Some(outcome)) => return Ok(GcOutcome { lacks_room, ..outcome }),
+            Ok(None) => {}
+            // Without room for copies, the packs that need none can still be deleted.
+            Err(GcError::Store(error)) if error.is_full() && !lacks_room => copies = Copies::None,
+            Err(error) => return Err(error),
         }
     }
     Err(GcError::Contended)
+}
+
+/// Whether packs are rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copies {
+    /// Yes. Garbage that stays in a pack stays complete.
+    Wanted,
+    /// No: the disk is full. Garbage that becomes incomplete is shadowed.
+    None,
 }
 
 /// Attempts a collection. Returns `None` if another one has begun an epoch meanwhile.
 fn attempt(
     repo: &Repo,
     options: &GcOptions,
+    copies: Copies,
     observer: &dyn Observer,
 ) -> Result<Option<GcOutcome>, GcError> {
+    let max_rewritten_bytes = match copies {
+        Copies::Wanted => options.max_rewritten_bytes,
+        Copies::None => Some(0),
+    };
+    let options = &GcOptions { max_rewritten_bytes, ..*options };
     let store = repo.store();
     let epoch = store.enter_epoch()?;
     store.refresh()?;
@@ -163,8 +186,7 @@ fn attempt(
     let live = Live::new(store, observer);
     add_roots(repo, options, &live, &[])?;
     let mut plan = Plan::make(store, &live, options, observer)?;
-    // Garbage that stays in a pack stays complete.
-    while plan.keep_complete(store, &live)? {
+    while copies == Copies::Wanted && plan.keep_complete(store, &live)? {
         plan = Plan::make(store, &live, options, observer)?;
     }
     if options.dry_run || plan.frees_nothing() && !store.has_any_dead() {

@@ -35,6 +35,9 @@ pub(super) fn run(
             return Ok(None);
         }
         store.refresh()?;
+        if store.has_partial() {
+            return Err(GcError::Partial);
+        }
         live.start_journal();
         add_roots(repo, options, live, &plan.packs)?;
         for id in live.end_journal() {
