@@ -55,13 +55,14 @@ const COMMANDS: &[Row] = &[
     (&["rm"], &["use `rm`, then `snap commit`"]),
     (&["mv"], &["use `mv`, then `snap commit`"]),
     (
-        &["forget", "prune", "gc", "delete", "remove", "compact"],
+        &["forget", "delete", "remove"],
         &[
-            "snap keeps all commits; a store only grows",
+            "`snap branch -d NAME` deletes a branch, `snap tag -d NAME` a tag",
+            "`snap gc` then deletes the commits that no branch or tag reaches",
             "`snap stats` lists the largest commits and files",
-            "`snap branch -d NAME` deletes a branch, `snap tag -d NAME` a tag; their commits stay",
         ],
     ),
+    (&["prune", "compact"], &["use `snap gc`"]),
     (
         &["merge", "rebase", "cherry-pick"],
         &[
