@@ -417,8 +417,8 @@ fn two_collections_do_not_disturb_each_other_at_any_step() {
     assert!(steps > 10, "{steps} steps");
 }
 
-#[test]
-fn a_merge_of_packs_revives_nothing_with_a_collection_before_any_of_its_steps() {
+/// A store with so many small packs, live and dead, that a merge has something to do.
+fn with_many_packs() -> Scratch {
     let (scratch, _) = with_garbage();
     let repo = scratch.repo();
     for n in 0..12 {
@@ -427,6 +427,12 @@ fn a_merge_of_packs_revives_nothing_with_a_collection_before_any_of_its_steps() 
     }
     delete_branch(&repo, "odd");
     drop(repo);
+    scratch
+}
+
+#[test]
+fn a_merge_of_packs_revives_nothing_with_a_collection_before_any_of_its_steps() {
+    let scratch = with_many_packs();
     let steps = interleave(
         &scratch,
         &|repo, _| {
@@ -494,4 +500,31 @@ fn without_room_for_copies_dead_packs_are_deleted() {
     let outcome = collect(&scratch.repo());
     assert!(!outcome.lacks_room && outcome.rewritten_packs > 0, "{outcome:?}");
     assert_eq!(check(&scratch.repo()), Ok(1));
+}
+
+#[test]
+fn a_limit_of_rewritten_bytes_leaves_only_complete_garbage() {
+    let (scratch, _) = with_garbage();
+    let limited = GcOptions { max_rewritten_bytes: Some(0), ..ALL };
+    let outcome = gc::run(&scratch.repo(), &limited, &Silent).unwrap();
+    assert_eq!((outcome.rewritten_packs, outcome.written_bytes), (0, 0));
+    let repo = scratch.repo();
+    assert!(!repo.store().has_any_dead());
+    assert_eq!(check(&repo), Ok(1));
+    assert!(collect(&repo).rewritten_packs > 0);
+}
+
+#[test]
+fn a_collection_is_right_with_a_merge_of_packs_before_any_of_its_steps() {
+    let scratch = with_many_packs();
+    let steps = interleave(
+        &scratch,
+        &|repo, _| {
+            collect(repo);
+        },
+        |store, _| {
+            tidy::run(&open(store), &Silent).unwrap();
+        },
+    );
+    assert!(steps > 10, "{steps} steps");
 }

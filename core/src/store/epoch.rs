@@ -10,7 +10,8 @@
 //!   also holds the lock of the refs, so it sees each ref that moved before.
 //!
 //! So an object that is in the store and not shadowed as dead has everything that it refers to, at
-//! every moment. [Decision 31](../../../docs/decisions/0031-garbage-collection.md) has the proof.
+//! every moment. `tests/model` explores these rules, and
+//! [decision 31](../../../docs/decisions/0031-garbage-collection.md) explains them.
 //!
 //! The file `gc` has three lines:
 //!
@@ -52,7 +53,7 @@ const LOCK: &str = "gc.lock";
 /// The first line of the file.
 const HEADING: &str = "snap gc 1";
 
-/// Longest file that is read: three short lines.
+/// Maximum length of the file in bytes: three short lines.
 const FILE_BYTES: u64 = 128;
 
 /// The epoch of a store.

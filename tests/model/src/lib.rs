@@ -10,8 +10,8 @@
 //! - a commit that was taken back after a forget is complete if a ref reaches it;
 //! - after a purge was published, no ref reaches a purged object.
 //!
-//! The program follows the same rules, under the names of [`Guard`]. Change this model before you
-//! change the rules.
+//! The program follows the same rules; [`Guard`] lists them. Change this model before you change the
+//! rules.
 //!
 //! | module | what |
 //! |---|---|

@@ -28,12 +28,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::pack::ObjectKind,
-    ops::gc::{
-        mark::Live,
-        plan::{PackPlan, Plan},
-        roots::Roots,
-    },
+    ops::gc::{mark::Live, plan::Plan, roots::Roots},
     repo::{Repo, refs::RefError},
     store::{Store, StoreError},
 };
@@ -150,6 +145,8 @@ pub fn run(
         match attempt(repo, options, copies, observer) {
             Ok(Some(outcome)) => return Ok(GcOutcome { lacks_room, ..outcome }),
             Ok(None) => {}
+            // Another process has merged packs. The next attempt lists them again.
+            Err(GcError::Store(StoreError::Gone { .. })) => {}
             // Without room for copies, the packs that need none can still be deleted.
             Err(GcError::Store(error)) if error.is_full() && !lacks_room => copies = Copies::None,
             Err(error) => return Err(error),
@@ -158,7 +155,7 @@ pub fn run(
     Err(GcError::Contended)
 }
 
-/// Whether packs are rewritten.
+/// The choice to rewrite packs or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copies {
     /// Yes. Garbage that stays in a pack stays complete.
@@ -184,7 +181,7 @@ fn attempt(
     store.refresh()?;
     observer.phase(Phase::Mark, None);
     let live = Live::new(store, observer);
-    add_roots(repo, options, &live, &[])?;
+    add_roots(repo, options, &live, None)?;
     let mut plan = Plan::make(store, &live, options, observer)?;
     while copies == Copies::Wanted && plan.keep_complete(store, &live)? {
         plan = Plan::make(store, &live, options, observer)?;
@@ -199,12 +196,12 @@ fn attempt(
     sweep::run(repo, plan, &live, epoch, options, observer)
 }
 
-/// Marks what the roots reach, and young packs except `known`.
+/// Marks what the roots reach, and young packs except those of the plan.
 fn add_roots(
     repo: &Repo,
     options: &GcOptions,
     live: &Live<'_>,
-    known: &[PackPlan],
+    plan: Option<&Plan>,
 ) -> Result<(), GcError> {
     let store = repo.store();
     let roots = Roots::read(repo, options)?;
@@ -215,27 +212,10 @@ fn add_roots(
             live.add_commits([id])?;
         }
     }
-    let is_known = |id: &PackId| known.binary_search_by(|pack| pack.id.cmp(id)).is_ok();
-    let new = store.packs().into_iter().filter(|id| !is_known(id));
-    let young = new.filter(|id| is_young(store, id, options));
-    add_packs(store, young, live)
-}
-
-/// Marks the objects of packs, each with everything that it refers to.
-fn add_packs(
-    store: &Store,
-    packs: impl Iterator<Item = PackId>,
-    live: &Live<'_>,
-) -> Result<(), GcError> {
-    let packs: Vec<PackId> = packs.collect();
-    let order = [ObjectKind::Commit, ObjectKind::Tree, ObjectKind::ChunkList, ObjectKind::Blob];
-    for kind in order {
-        for id in &packs {
-            for object in
-                store.open_pack(id)?.objects()?.iter().filter(|object| object.kind == kind)
-            {
-                live.attempt(&object.id, object.kind)?;
-            }
+    let new = store.packs().into_iter().filter(|id| !plan.is_some_and(|plan| plan.knows(id)));
+    for id in new.filter(|id| is_young(store, id, options)) {
+        for object in store.open_pack(&id)?.objects()? {
+            live.attempt(&object.id, object.kind)?;
         }
     }
     Ok(())

@@ -53,6 +53,7 @@ pub(super) struct PackPlan {
 /// What a collection does.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
+    /// All packs, sorted by id.
     pub(super) packs: Vec<PackPlan>,
     /// The packs with the live objects of rewritten packs.
     pub(super) copies: Vec<PackId>,
@@ -67,13 +68,10 @@ impl Plan {
         options: &GcOptions,
         observer: &dyn Observer,
     ) -> Result<Self, GcError> {
-        let ids = store.packs();
-        observer.phase(Phase::Index, Some(ids.len() as u64));
         let mut plan = Self::default();
-        for id in ids {
+        for id in store.packs() {
             observer.check(GcError::Interrupted)?;
             plan.packs.push(PackPlan::make(store, id, live, options)?);
-            observer.advance(1, 0);
         }
         plan.choose(store, options);
         let sizes = plan.packs.iter().map(|pack| pack.file_bytes);
@@ -145,8 +143,7 @@ impl Plan {
         self.packs.iter().all(|pack| matches!(pack.fate, Fate::Stays(_)))
     }
 
-    /// Copies the live objects of the packs that are rewritten. An object that another pack keeps is
-    /// not copied.
+    /// Copies the live objects of the packs that are rewritten, each once.
     pub(super) fn copy(
         &mut self,
         repo: &Repo,
@@ -178,30 +175,24 @@ impl Plan {
         Ok(())
     }
 
-    /// Keeps a pack that a newly live object needs.
+    /// Keeps all packs that have a newly live object: another copy may be damaged, or be a chunk list
+    /// of the same id.
     pub(super) fn keep_live(
         &mut self,
         store: &Store,
         id: &ObjectId,
         live: &Live<'_>,
     ) -> Result<(), GcError> {
-        let places = store.places(id)?;
-        let packs: Vec<PackId> =
-            places.iter().filter_map(|place| store.pack_id(place.pack)).collect();
-        let stays = |pack: &PackId| {
-            let planned = self.packs.iter().find(|plan| plan.id == *pack);
-            planned.is_none_or(|plan| matches!(plan.fate, Fate::Stays(_)))
-        };
-        if packs.iter().any(stays) {
-            for plan in self.packs.iter_mut().filter(|plan| packs.contains(&plan.id)) {
-                if let Fate::Stays(dead) = &mut plan.fate {
-                    dead.remove(id);
+        for place in store.places(id)? {
+            let pack = store.pack_id(place.pack);
+            let Some(at) = pack.and_then(|pack| self.position(&pack)) else { continue };
+            let plan = &mut self.packs[at];
+            match &mut plan.fate {
+                Fate::Stays(dead) => drop(dead.remove(id)),
+                Fate::Rewritten | Fate::Deleted => {
+                    plan.fate = Fate::Stays(dead_of(store, &plan.id, live)?);
                 }
             }
-            return Ok(());
-        }
-        for plan in self.packs.iter_mut().filter(|plan| packs.contains(&plan.id)) {
-            plan.fate = Fate::Stays(dead_of(store, &plan.id, live)?);
         }
         Ok(())
     }
@@ -215,9 +206,14 @@ impl Plan {
         Ok(())
     }
 
+    /// Returns the position of a pack that existed when the plan was made.
+    fn position(&self, id: &PackId) -> Option<usize> {
+        self.packs.binary_search_by(|pack| pack.id.cmp(id)).ok()
+    }
+
     /// Returns true if the pack existed when the plan was made.
     pub(super) fn knows(&self, id: &PackId) -> bool {
-        self.packs.binary_search_by(|pack| pack.id.cmp(id)).is_ok()
+        self.position(id).is_some()
     }
 
     /// Returns the packs to delete.

@@ -39,7 +39,7 @@ pub(super) fn run(
             return Err(GcError::Partial);
         }
         live.start_journal();
-        add_roots(repo, options, live, &plan.packs)?;
+        add_roots(repo, options, live, Some(&plan))?;
         for id in live.end_journal() {
             plan.keep_live(store, &id, live)?;
         }
