@@ -82,19 +82,20 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
 fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
     let freed = ByteCount(outcome.freed_bytes());
     let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
-    let rewritten = count(outcome.rewritten_packs, "pack");
+    let cleaned = match outcome.rewritten_packs {
+        0 => String::new(),
+        packs => format!("; garbage in {} more", count(packs, "pack")),
+    };
     match (outcome.deleted_packs, args.dry_run) {
         (0, _) => {
             let (packs, bytes) = (count(outcome.packs, "pack"), ByteCount(outcome.bytes));
             cx.ui().status(format_args!("Nothing to delete: {packs} with {bytes} are in use"));
         }
-        (_, false) => cx.ui().status(format_args!(
-            "Freed {freed}: deleted {deleted}, and removed the garbage from {rewritten}"
-        )),
+        (_, false) => {
+            cx.ui().status(format_args!("Freed {freed}: {deleted} deleted{cleaned}"));
+        }
         (_, true) => {
-            cx.ui().status(format_args!(
-                "Would free about {freed}: delete {deleted}, and remove the garbage from {rewritten}"
-            ));
+            cx.ui().status(format_args!("Would free about {freed}: {deleted} to delete{cleaned}"));
             cx.ui().status(format_args!("Dry run: nothing was changed"));
         }
     }
