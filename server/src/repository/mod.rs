@@ -518,8 +518,8 @@ impl Repository {
     /// # Errors
     /// [`Code::Conflict`] when the ref is not as expected; [`Code::Rejected`] when the commit is
     /// incomplete, the ref is lost, a newer version wrote it, or a garbage collection has run here;
-    /// [`Code::NameConflict`] when one ref name would be a folder of another; [`Code::Invalid`] when a new ref may not have that
-    /// name; [`Code::Damaged`] when the settings are damaged.
+    /// [`Code::NameConflict`] when one ref name would be a folder of another; [`Code::Invalid`] when
+    /// a new ref may not have that name; [`Code::Damaged`] when the settings are damaged.
     pub fn swap(
         &self,
         name: &RefName,

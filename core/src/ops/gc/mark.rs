@@ -99,7 +99,7 @@ impl<'a> Live<'a> {
     /// Marks everything that commits reach.
     ///
     /// # Errors
-    /// [`GcError::Incomplete`] if an object on the way is missing or damaged.
+    /// [`GcError::Store`] if an object on the way is missing or damaged.
     pub(super) fn add_commits(
         &self,
         commits: impl IntoIterator<Item = CommitId>,
