@@ -164,7 +164,7 @@ class Store:
             return
         with open(os.path.join(folder, "config.toml")) as config:
             lines = [line.split("#")[0].strip() for line in config]
-        check(any(f"version = {n}" in lines for n in (1, 2, 3)), "version of the store")
+        check(any(f"version = {n}" in lines for n in (1, 2, 3, 4)), "version of the store")
         objects = os.path.join(folder, "objects")
         for name in os.listdir(objects):
             if len(name) == 64:

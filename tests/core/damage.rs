@@ -400,7 +400,7 @@ fn damaged_refs_head_and_settings_are_named() {
 
     let config = scratch.store().join("config.toml");
     let whole = fs_err::read_to_string(&config).unwrap();
-    let newer = whole.replace("version = 2", "version = 4");
+    let newer = whole.replace("version = 2", "version = 5");
     assert_ne!(newer, whole);
     for (text, kind) in [
         ("", None),

@@ -205,7 +205,7 @@ fn the_first_ref_write_upgrades_a_version_1_store() {
     assert_eq!(main.lines().count(), 1, "{main}");
     // A program must stop if a newer program has upgraded the store while it was open.
     let repo = open(&store);
-    fs_err::write(store.join("config.toml"), before.replace("version = 1", "version = 4")).unwrap();
+    fs_err::write(store.join("config.toml"), before.replace("version = 1", "version = 5")).unwrap();
     let refused = repo.refs().update(&tag, Some(id), None, &change).unwrap_err();
     assert!(matches!(refused, snap_core::repo::RefError::Newer { .. }), "{refused}");
     assert_eq!(fs_err::read_to_string(store.join("refs/tags/new")).unwrap(), file);

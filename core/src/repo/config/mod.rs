@@ -40,10 +40,11 @@ pub const FILE: &str = "config.toml";
 /// this version.
 pub const REFS_VERSION: u32 = 2;
 
-/// The newest known version: the version of a store whose dead objects were deleted. The first
-/// garbage collection upgrades a store to this version. Older programs would rely on objects that
-/// are about to be deleted, so they must refuse it.
-pub const VERSION: u32 = 3;
+/// The newest known version: the version of a store with forgotten commits, or whose dead objects
+/// were deleted. The first `forget` or garbage collection upgrades a store to this version. Older
+/// programs would rely on objects that are about to be deleted, so they must refuse it. Version 3
+/// was that of local stores during the development; it has no forgotten commits.
+pub const VERSION: u32 = 4;
 
 /// The settings of one store that core needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -130,7 +130,7 @@ fn errors_name_the_file_the_line_and_the_setting() {
         ("version = 1\n[hooks]\non_failure = 'cry'", "is 'cry', but must be `stop` or `report`"),
         ("version = 1\n[profile.a]\npaths = ['x', 3]", "is ['x', 3], but must be a list"),
         ("version = 1\nversion = 1", "config.toml:2: duplicate key"),
-        ("version = 4\nnews = 1", "has store version 4; this snap reads up to 3"),
+        ("version = 5\nnews = 1", "has store version 5; this snap reads up to 4"),
         ("", "config.toml: `version` is missing"),
         ("version = 0", "config.toml:1: `version` is 0, but must be 1, 2 or 3"),
     ] {
@@ -259,9 +259,9 @@ fn an_upgrade_changes_only_the_version() {
     let upgraded = store(text).upgrade(REFS_VERSION).unwrap().unwrap();
     assert_eq!(upgraded, text.replace("version = 1", "version = 2"));
     assert_eq!(store(&upgraded).upgrade(REFS_VERSION).unwrap(), None);
-    let newer = text.replace("version = 1", "version = 3");
+    let newer = text.replace("version = 1", "version = 4");
     assert_eq!(store(&upgraded).upgrade(VERSION).unwrap(), Some(newer.clone()));
     assert_eq!(store(&newer).upgrade(REFS_VERSION).unwrap(), None);
-    assert!(matches!(store("version = 4").upgrade(REFS_VERSION), Err(ConfigError::Newer { .. })));
+    assert!(matches!(store("version = 5").upgrade(REFS_VERSION), Err(ConfigError::Newer { .. })));
     assert!(store("version = 1\nx = 1").upgrade(REFS_VERSION).is_err());
 }
