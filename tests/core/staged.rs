@@ -333,9 +333,9 @@ fn unreadable_and_missing_group_parts_are_distinguished() {
     let packs = here.repo().store().packs();
     let outlines: Vec<_> =
         packs.iter().map(|id| here.repo().store().outline(id).unwrap()).collect();
-    let part = outline::encode(&outlines);
+    let part = outline::encode(0, &outlines);
     let hash = blake3::hash(&part);
-    let group = outline::encode_group(&[outline::Name::from_bytes(*hash.as_bytes())]);
+    let group = outline::encode_group(0, &[outline::Name::from_bytes(*hash.as_bytes())]);
     let name = format!("{}{PART}", hash.to_hex());
     let group_name = format!("{}{GROUP}", blake3::hash(&group).to_hex());
     let path = staged.dir().join(&name);
@@ -343,7 +343,7 @@ fn unreadable_and_missing_group_parts_are_distinguished() {
     let told = staged.read_index_file(&group_name, &group).unwrap();
     assert!(matches!(told, IndexUpload::Packs(ids) if ids.iter().eq(&packs)));
     // The states after a power cut: zeros, or a part of another group.
-    for damaged in [vec![0; part.len()], outline::encode(&outlines[..1])] {
+    for damaged in [vec![0; part.len()], outline::encode(0, &outlines[..1])] {
         staged.read_index_file(&name, &part).unwrap();
         fs_err::write(&path, damaged).unwrap();
         let error = staged.read_index_file(&group_name, &group).unwrap_err();

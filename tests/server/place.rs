@@ -108,7 +108,7 @@ impl Place {
 
 /// Encodes outlines in the given order. Returns the name and the bytes of the file.
 pub(crate) fn named(outlines: &[PackOutline]) -> (String, Vec<u8>) {
-    let bytes = outline::encode(outlines);
+    let bytes = outline::encode(0, outlines);
     (blake3::hash(&bytes).to_hex().to_string(), bytes)
 }
 

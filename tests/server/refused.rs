@@ -314,7 +314,7 @@ async fn a_pack_listed_in_several_parts_is_published_once() {
         parts.push(name.parse().unwrap());
     }
     parts.push(parts[0]);
-    let group = outline::encode_group(&parts);
+    let group = outline::encode_group(0, &parts);
     let name = blake3::hash(&group).to_hex();
     let told = serving.put(&format!("index/{name}.group"), group).send().await.unwrap();
     assert_eq!(told.status(), 201);

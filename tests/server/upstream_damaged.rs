@@ -122,7 +122,7 @@ impl Pushed {
                     let name = file["name"].as_str().unwrap();
                     let file = bytes(relay, &format!("index/{name}")).await?;
                     assert_eq!(blake3::hash(&file).to_hex().as_str(), name);
-                    let outlines = snap_core::format::outline::decode(&file).unwrap();
+                    let outlines = snap_core::format::outline::decode(&file).unwrap().outlines;
                     told.extend(outlines.iter().map(|outline| outline.id));
                 }
                 told.sort_unstable();

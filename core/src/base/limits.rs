@@ -116,6 +116,16 @@ pub const NEWER_OBJECTS: usize = 1 << 16;
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;
 
+/// Number of attempts of a push that meets the beginning of a garbage collection each time.
+pub const GC_ROUNDS: usize = 8;
+
+/// Length of the garbage collection state of a remote store: six short lines.
+pub const GC_STATE_BYTES: u64 = 512;
+
+/// Length of the garbage collection table of a remote store: a shadow table of [`SHADOW_BYTES`], and
+/// room for the names of two million deleted packs.
+pub const GC_TABLE_BYTES: u64 = 128 << 20;
+
 /// Maximum length of a file of pack checks: 450,000 lines of at most 150 bytes. A longer file counts
 /// as empty, so no pack in it counts as checked or proven.
 pub const CHECK_LOG_BYTES: u64 = 64 << 20;

@@ -8,6 +8,8 @@ pub mod acl;
 pub mod bundle;
 pub mod chunk_list;
 pub mod commit;
+pub mod gc_state;
+pub mod gc_table;
 pub mod outline;
 pub mod pack;
 pub mod ref_text;

@@ -9,6 +9,7 @@
 //! |         | 2     | format version, u16                              |
 //! |         | 2     | 0                                                |
 //! |         | 4     | packs p, u32                                     |
+//! | epoch   | 8     | version 2 only: the epoch of the writer, u64     |
 //! | p times | 32    | name of the pack                                 |
 //! |         | 8     | its length, u64                                  |
 //! |         | 4     | length h of its header with the extension, u32   |
@@ -29,12 +30,17 @@
 //! |         | 2     | format version, u16                              |
 //! |         | 2     | 0                                                |
 //! |         | 4     | parts p, u32                                     |
+//! | epoch   | 8     | version 2 only: the epoch of the writer, u64     |
 //! | p times | 32    | name of the part                                 |
+//!
+//! A writer that knows no garbage collection of the store writes version 1, whose epoch is 0. Later
+//! files have version 2, so that older programs refuse them.
 
 use crate::{
     base::{id::PackId, limits},
     format::{
         pack::{self, Frame, HEADER_BYTES, PackedObject, TRAILER_BYTES, Trailer},
+        ref_text::FIRST_EPOCH,
         wire::{FormatError, WireReader, WireWriter},
     },
 };
@@ -45,8 +51,11 @@ pub const MAGIC: &[u8; 8] = b"SNAPOUTL";
 /// The first bytes of the file of a group.
 pub const GROUP_MAGIC: &[u8; 8] = b"SNAPGRUP";
 
-/// The newest known version.
+/// The version of files without an epoch.
 pub const VERSION: u16 = 1;
+
+/// The newest known version: that of files with an epoch.
+pub const EPOCH_VERSION: u16 = 2;
 
 /// The name of a file of outlines: the BLAKE3 of its bytes.
 pub type Name = PackId;
@@ -93,30 +102,63 @@ impl PackOutline {
     }
 }
 
-fn header(magic: &[u8; 8], count: usize) -> WireWriter {
+fn header(magic: &[u8; 8], epoch: u64, count: usize) -> WireWriter {
     let mut w = WireWriter::new();
     w.raw(magic);
-    w.u16(VERSION);
+    w.u16(if epoch == FIRST_EPOCH { VERSION } else { EPOCH_VERSION });
     w.u16(0);
     w.u32(count as u32);
+    if epoch != FIRST_EPOCH {
+        w.u64(epoch);
+    }
     w
 }
 
-/// Reads a header. Returns the number of items after it.
-fn read_header(r: &mut WireReader<'_>, magic: &[u8; 8]) -> Result<u32, FormatError> {
+/// Reads a header. Returns the epoch, and the number of items after the header.
+fn read_header(r: &mut WireReader<'_>, magic: &[u8; 8]) -> Result<(u64, u32), FormatError> {
     if r.raw("outlines", magic.len())? != magic {
         return Err(FormatError::Magic { what: "file of outlines" });
     }
-    FormatError::check_version("file of outlines", r.u16("outlines version")?, VERSION)?;
+    let version = r.u16("outlines version")?;
+    if version != VERSION {
+        FormatError::check_version("file of outlines", version, EPOCH_VERSION)?;
+    }
     if r.u16("outlines")? != 0 {
         return Err(FormatError::Invalid { what: "outlines", at: 10 });
     }
-    r.u32("outlines")
+    let count = r.u32("outlines")?;
+    let epoch = match version {
+        VERSION => FIRST_EPOCH,
+        _ => r.u64("outlines epoch")?,
+    };
+    // There is one encoding of each file.
+    match epoch == FIRST_EPOCH && version != VERSION {
+        true => Err(FormatError::Invalid { what: "outlines epoch", at: 16 }),
+        false => Ok((epoch, count)),
+    }
+}
+
+/// The content of a file of outlines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutlineFile {
+    /// The epoch of the writer.
+    pub epoch: u64,
+    /// The outlines, sorted by id.
+    pub outlines: Vec<PackOutline>,
+}
+
+/// The content of the file of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupFile {
+    /// The epoch of the writer.
+    pub epoch: u64,
+    /// The names of the parts.
+    pub parts: Vec<Name>,
 }
 
 /// Encodes the file of a group.
-pub fn encode_group(parts: &[Name]) -> Vec<u8> {
-    let mut w = header(GROUP_MAGIC, parts.len());
+pub fn encode_group(epoch: u64, parts: &[Name]) -> Vec<u8> {
+    let mut w = header(GROUP_MAGIC, epoch, parts.len());
     parts.iter().for_each(|name| w.raw(name.as_bytes()));
     w.finish()
 }
@@ -125,18 +167,18 @@ pub fn encode_group(parts: &[Name]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`FormatError`] names the rule that the file breaks.
-pub fn decode_group(bytes: &[u8]) -> Result<Vec<Name>, FormatError> {
+pub fn decode_group(bytes: &[u8]) -> Result<GroupFile, FormatError> {
     let mut r = WireReader::new(bytes);
-    let count = read_header(&mut r, GROUP_MAGIC)?;
+    let (epoch, count) = read_header(&mut r, GROUP_MAGIC)?;
     let name = |_| Ok(Name::from_bytes(r.digest("name of an outline in an index file")?));
     let parts = (0..count).map(name).collect::<Result<_, FormatError>>()?;
     r.finish()?;
-    Ok(parts)
+    Ok(GroupFile { epoch, parts })
 }
 
 /// Encodes a file of outlines. Does **not** check that their ids increase.
-pub fn encode(outlines: &[PackOutline]) -> Vec<u8> {
-    let mut w = header(MAGIC, outlines.len());
+pub fn encode(epoch: u64, outlines: &[PackOutline]) -> Vec<u8> {
+    let mut w = header(MAGIC, epoch, outlines.len());
     for outline in outlines {
         w.raw(outline.id.as_bytes());
         w.u64(outline.file_bytes);
@@ -152,9 +194,9 @@ pub fn encode(outlines: &[PackOutline]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`FormatError`] names the rule that the file breaks.
-pub fn decode(bytes: &[u8]) -> Result<Vec<PackOutline>, FormatError> {
+pub fn decode(bytes: &[u8]) -> Result<OutlineFile, FormatError> {
     let mut r = WireReader::new(bytes);
-    let count = read_header(&mut r, MAGIC)?;
+    let (epoch, count) = read_header(&mut r, MAGIC)?;
     let mut outlines: Vec<PackOutline> = Vec::new();
     for _ in 0..count {
         let at = r.at();
@@ -174,7 +216,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<PackOutline>, FormatError> {
         outlines.push(PackOutline { id, file_bytes, head, tail });
     }
     r.finish()?;
-    Ok(outlines)
+    Ok(OutlineFile { epoch, outlines })
 }
 
 #[cfg(test)]
@@ -192,20 +234,39 @@ mod tests {
     #[test]
     fn outlines_survive_a_round_trip() {
         let outlines = [outline(1), outline(2)];
-        let bytes = encode(&outlines);
-        assert_eq!(decode(&bytes).unwrap(), outlines);
         assert_eq!(outlines[0].tables().unwrap(), (vec![], vec![]));
-        for cut in 0..bytes.len() {
-            assert!(decode(&bytes[..cut]).is_err(), "{cut}");
+        for epoch in [0, 1, u64::MAX] {
+            let bytes = encode(epoch, &outlines);
+            let file = OutlineFile { epoch, outlines: outlines.to_vec() };
+            assert_eq!(decode(&bytes).unwrap(), file);
+            for cut in 0..bytes.len() {
+                assert!(decode(&bytes[..cut]).is_err(), "{cut}");
+            }
         }
-        assert!(matches!(decode(&encode(&[])), Ok(none) if none.is_empty()));
+        assert!(matches!(decode(&encode(0, &[])), Ok(none) if none.outlines.is_empty()));
+    }
+
+    #[test]
+    fn files_of_later_epochs_have_version_2() {
+        let first = encode(0, &[outline(1)]);
+        let mut later = b"SNAPOUTL\x02\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+        later.extend(&first[16..]);
+        assert_eq!(encode(7, &[outline(1)]), later);
+        let group = b"SNAPGRUP\x02\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0";
+        assert_eq!(encode_group(7, &[]), group);
+        // The epoch 0 has only one encoding.
+        later[16] = 0;
+        assert!(matches!(decode(&later), Err(FormatError::Invalid { at: 16, .. })));
     }
 
     #[test]
     fn groups_survive_a_round_trip() {
         let parts = [PackId::from_bytes([1; 32]), PackId::from_bytes([2; 32])];
-        let bytes = encode_group(&parts);
-        assert_eq!(decode_group(&bytes).unwrap(), parts);
+        for epoch in [0, 3] {
+            let group = GroupFile { epoch, parts: parts.to_vec() };
+            assert_eq!(decode_group(&encode_group(epoch, &parts)).unwrap(), group);
+        }
+        let bytes = encode_group(0, &parts);
         for cut in 0..bytes.len() {
             assert!(decode_group(&bytes[..cut]).is_err(), "{cut}");
         }
@@ -213,14 +274,14 @@ mod tests {
         let mut many = bytes;
         many[12..16].fill(0xff);
         assert!(matches!(decode_group(&many), Err(FormatError::Truncated { .. })));
-        assert!(matches!(decode(&encode_group(&parts)), Err(FormatError::Magic { .. })));
+        assert!(matches!(decode(&encode_group(0, &parts)), Err(FormatError::Magic { .. })));
     }
 
     #[test]
     fn outlines_are_unique_and_sorted() {
         let [one, two] = [1, 2].map(outline);
         for outlines in [[&one, &one], [&two, &one]] {
-            let bytes = encode(&outlines.map(PackOutline::clone));
+            let bytes = encode(0, &outlines.map(PackOutline::clone));
             let at = 16 + one.file_share() as usize;
             let refused = decode(&bytes);
             assert!(
@@ -232,14 +293,14 @@ mod tests {
 
     #[test]
     fn outlines_with_wrong_fields_are_refused() {
-        let mut bytes = encode(&[outline(1)]);
-        bytes[8] = 2;
+        let mut bytes = encode(0, &[outline(1)]);
+        bytes[8] = 3;
         assert!(matches!(decode(&bytes), Err(FormatError::Newer { .. })));
-        let mut many = encode(&[outline(1)]);
+        let mut many = encode(0, &[outline(1)]);
         many[12..16].fill(0xff);
         assert!(matches!(decode(&many), Err(FormatError::Truncated { .. })));
         let long = PackOutline { file_bytes: limits::PACK_BYTES + 1, ..outline(1) };
-        assert!(decode(&encode(&[long])).is_err());
+        assert!(decode(&encode(0, &[long])).is_err());
         let short = PackOutline { file_bytes: 1, ..outline(1) };
         assert!(short.tables().is_err());
         let headless = PackOutline { head: Vec::new(), ..outline(1) };

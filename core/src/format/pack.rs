@@ -9,7 +9,7 @@
 //! |           | 8               | 2          | format version, u16              |
 //! |           | 10              | 2          | flags, u16: 0; 1 starts a [bundle](crate::format::bundle) |
 //! |           | 12              | 4          | extension length e, u32          |
-//! |           | 16              | e          | extension (none yet; bundles have one) |
+//! |           | 16              | e          | extension: see below; bundles have one |
 //! | frames    | 16 + e          | Σ stored   | data frames, then metadata frames|
 //! | footer    | F               | 24 × f     | frame table                      |
 //! |           | F + 24 f        | 32 × n     | object ids, frame by frame       |
@@ -45,6 +45,10 @@
 //! 2. The lengths of the objects of each frame add up to its raw length.
 //! 3. Data frames hold only blobs and come before the metadata frames.
 //! 4. Counts and lengths are within [`limits`]. Readers check this before they allocate memory.
+//!
+//! The extension of a pack is empty, or a *variation*: a number, u64, that gives a pack with the same
+//! objects another name, because names of deleted packs of a remote are never used again. Readers skip
+//! the extension.
 //!
 //! The checksums detect and locate accidental damage. Only an object's id proves its content. This
 //! module decodes and encodes bytes; it opens no files.
@@ -199,6 +203,18 @@ pub fn encode_header() -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(MAGIC);
     header[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    header
+}
+
+/// Encodes the header of a pack with an extension that varies its name. The variation 0 has no
+/// extension.
+pub fn encode_varied_header(variation: u64) -> Vec<u8> {
+    let mut header = encode_header().to_vec();
+    if variation != 0 {
+        let extension = variation.to_le_bytes();
+        header[12..].copy_from_slice(&(extension.len() as u32).to_le_bytes());
+        header.extend(extension);
+    }
     header
 }
 

@@ -18,6 +18,7 @@ use crate::{
     },
     disk::{Disk, scratch::Scratch},
     format::{
+        gc_table::GcTable,
         pack::{ObjectKind, PackedObject},
         wire::FormatError,
     },
@@ -38,6 +39,15 @@ pub struct Gather<'a> {
     /// Packs that the peer had and has lost. They are sent unchanged even if only some of
     /// their objects are wanted.
     pub lost: &'a BTreeSet<PackId>,
+    /// The garbage collection of the peer, which reserves the names of some packs. A pack with such
+    /// a name is copied into a pack with another name.
+    pub collected: Option<&'a GcTable>,
+}
+
+impl Gather<'_> {
+    fn may_use(&self, name: &PackId) -> bool {
+        !self.collected.is_some_and(|table| table.reserves_name(name))
+    }
 }
 
 /// How much of an object the peer has.
@@ -104,7 +114,7 @@ impl<'s> SelectedPacks<'s> {
             // A chunk list may now be taken from another pack.
         };
         let mut wrong = proofs.wrong;
-        let (whole, parts) = wanted.packs(store, gather.lost, &mut wrong, observer)?;
+        let (whole, parts) = wanted.packs(store, gather, &mut wrong, observer)?;
         let gathered = match parts.is_empty() {
             true => None,
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
@@ -253,7 +263,7 @@ impl SendSet {
     fn packs(
         &self,
         store: &Store,
-        lost: &BTreeSet<PackId>,
+        gather: Gather<'_>,
         wrong: &mut WrongLists,
         observer: &dyn Observer,
     ) -> Result<(Vec<PackId>, Vec<PackFile>), ReachError> {
@@ -282,8 +292,9 @@ impl SendSet {
                 let source = FormatError::Invalid { what: "object table", at: 0 };
                 return Err(StoreError::Format { pack: id, source }.into());
             }
-            let goes_whole = all || lost.contains(&id);
+            let goes_whole = all || gather.lost.contains(&id);
             if goes_whole
+                && gather.may_use(&id)
                 && !store.is_shadowed(&id)
                 && self.made_whole(store, &id)?
                 && !store.is_shadowed(&id)
@@ -309,13 +320,31 @@ fn gather_parts(
     gather: Gather<'_>,
     observer: &dyn Observer,
 ) -> Result<(Store, Scratch), ReachError> {
+    let mut variation = 0;
+    loop {
+        let gathered = gather_varied(store, wanted, parts, (gather, variation), observer)?;
+        if gathered.0.packs().iter().all(|id| gather.may_use(id)) {
+            return Ok(gathered);
+        }
+        variation += 1;
+    }
+}
+
+/// Copies like [`gather_parts`], into packs whose names have a variation.
+fn gather_varied(
+    store: &Store,
+    wanted: &SendSet,
+    parts: &[PackFile],
+    (gather, variation): (Gather<'_>, u64),
+    observer: &dyn Observer,
+) -> Result<(Store, Scratch), ReachError> {
     let scratch = Scratch::create(gather.scratch).map_err(StoreError::from)?;
     let disk = Disk::scratch();
     Store::create(scratch.path(), &disk)?;
     let gathered = Store::open(scratch.path(), disk, observer)?;
     let total = parts.iter().map(PackFile::file_bytes).sum();
     observer.phase(Phase::Bundle, Some(total));
-    let writer = ObjectWriter::new(&gathered, gather.level, 1)?;
+    let writer = ObjectWriter::new(&gathered, gather.level, 1)?.with_variation(variation);
     for pack in parts {
         let mut choose = |object: &PackedObject| {
             Ok(wanted.is_wanted(store, &object.id, pack.id())? && writer.claim_anew(object))

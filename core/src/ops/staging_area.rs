@@ -474,7 +474,7 @@ impl StagingArea {
             return Err(StagedError::Hash);
         }
         let ids = |bytes: &[u8]| -> Result<BTreeSet<PackId>, StagedError> {
-            Ok(outline::decode(bytes)?.iter().map(|outline| outline.id).collect())
+            Ok(outline::decode(bytes)?.outlines.iter().map(|outline| outline.id).collect())
         };
         if name.ends_with(PART) {
             ids(bytes)?;
@@ -483,7 +483,7 @@ impl StagingArea {
         if !name.ends_with(GROUP) {
             return Ok(IndexUpload::Packs(ids(bytes)?));
         }
-        let parts: BTreeSet<_> = outline::decode_group(bytes)?.into_iter().collect();
+        let parts: BTreeSet<_> = outline::decode_group(bytes)?.parts.into_iter().collect();
         let mut all = BTreeSet::new();
         for part in parts {
             all.append(&mut ids(&self.part(&format!("{part}{PART}"))?)?);

@@ -17,7 +17,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use crate::{
     base::{id::PackId, io::PathError, limits},
     disk::{Disk, NewFile, scratch::create_locked},
-    format::pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, PackedObject},
+    format::pack::{self, Codec, Frame, ObjectClass, PackedObject},
     store::StoreError,
 };
 
@@ -39,6 +39,8 @@ pub(super) struct EncodedFrame {
 pub(super) struct PackWriter {
     file: Arc<SharedPackFile>,
     hasher: blake3::Hasher,
+    /// Offset of the first frame.
+    start: u64,
     end: u64,
     raw_bytes: u64,
     written_back: u64,
@@ -87,10 +89,10 @@ pub(super) struct FinishedPack {
 
 impl PackWriter {
     /// Starts a pack in the folder `tmp`. The file is locked while it is open, so that no sweep
-    /// removes it.
-    pub(super) fn create(disk: &Disk, tmp: &Path) -> Result<Self, PathError> {
+    /// removes it. `variation` varies the name of the pack.
+    pub(super) fn create(disk: &Disk, tmp: &Path, variation: u64) -> Result<Self, PathError> {
         let mut file = create_locked(disk, tmp, "pack")?;
-        let header = pack::encode_header();
+        let header = pack::encode_varied_header(variation);
         file.write(&header)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&header);
@@ -100,7 +102,8 @@ impl PackWriter {
                 failed: AtomicBool::new(false),
             }),
             hasher,
-            end: HEADER_BYTES as u64,
+            start: header.len() as u64,
+            end: header.len() as u64,
             raw_bytes: 0,
             written_back: 0,
             frames: Vec::new(),
@@ -169,7 +172,7 @@ impl PackWriter {
             let offset = self.reserve(ObjectClass::Metadata, *codec, stored, *raw_bytes, objects);
             self.file.write(&self.file.enter(), offset, stored)?;
         }
-        let footer = pack::encode_footer(&self.frames, &self.objects, HEADER_BYTES as u64);
+        let footer = pack::encode_footer(&self.frames, &self.objects, self.start);
         self.hasher.update(&footer);
         let id = PackId::from_bytes(*self.hasher.finalize().as_bytes());
         let file = self.file.file.write();
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn the_pack_size_limit_holds_for_any_compression_ratio() {
         let folder = tempfile::tempdir().unwrap();
-        let mut pack = PackWriter::create(&Disk::scratch(), folder.path()).unwrap();
+        let mut pack = PackWriter::create(&Disk::scratch(), folder.path(), 0).unwrap();
         let raw_bytes = limits::FRAME_RAW_BYTES as u32;
         let mut frames = 0u64;
         while !pack.is_full() {

@@ -87,6 +87,24 @@ impl Store {
         self.refresh()
     }
 
+    /// Removes stubs of packs that the remote deletes.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a stub cannot be removed.
+    pub fn remove_stubs(&self, packs: &[PackId]) -> Result<(), StoreError> {
+        let layout = self.layout();
+        let mut has_removed = false;
+        for pack in packs.iter().filter(|pack| self.is_partial(pack)) {
+            self.disk().remove(&layout.path(Completeness::Partial, pack))?;
+            has_removed = true;
+        }
+        if !has_removed {
+            return Ok(());
+        }
+        self.disk().sync_folder(&layout.partial)?;
+        self.refresh()
+    }
+
     /// Removes from the store in `dir` all stubs for which `keep` returns false, and all unreadable
     /// stubs, which the caller can create again. Call this function before opening the store, while
     /// no other process needs the removed stubs.

@@ -184,6 +184,11 @@ impl Store {
         self.catalog().shadows.touches(pack)
     }
 
+    /// Returns true if this copy of an object is shadowed.
+    pub fn is_copy_shadowed(&self, pack: &PackId, id: &ObjectId) -> bool {
+        self.catalog().shadows.covers(pack, id)
+    }
+
     /// Returns true if the shadow table lists an object of a pack by its id. Returns false if only
     /// the whole pack is shadowed.
     pub fn is_shadowed_alone(&self, pack: &PackId, id: &ObjectId) -> bool {

@@ -112,6 +112,8 @@ pub struct ObjectWriter<'s> {
     pub(super) relied: Reliance,
     /// True if the writer copies objects.
     copies: bool,
+    /// Varies the names of the packs.
+    variation: u64,
     /// True if this machine has hashed every object, and the contents behind all chunk lists.
     is_proven: bool,
 }
@@ -180,6 +182,17 @@ impl<'s> ObjectWriter<'s> {
         Self { copies: true, ..self }
     }
 
+    /// Gives the packs of this writer other names, because a remote never uses some names again.
+    #[must_use]
+    pub fn with_variation(self, variation: u64) -> Self {
+        Self { variation, ..self }
+    }
+
+    fn new_pack(&self) -> Result<PackWriter, StoreError> {
+        let (disk, tmp) = (self.store.disk(), &self.store.layout().tmp);
+        Ok(PackWriter::create(disk, tmp, self.variation)?)
+    }
+
     /// Makes the packs of this writer unproven, for a writer that copies chunk
     /// lists whose contents this machine has not hashed.
     #[must_use]
@@ -215,6 +228,7 @@ impl<'s> ObjectWriter<'s> {
             epoch: Mutex::new(epoch),
             relied: Reliance::new(store),
             copies: false,
+            variation: 0,
             lanes,
             metadata: Mutex::new(metadata),
             encoders: Mutex::default(),
@@ -419,7 +433,7 @@ impl<'s> ObjectWriter<'s> {
     }
 
     fn seal_metadata(&self, frames: &[EncodedFrame]) -> Result<(), StoreError> {
-        let pack = PackWriter::create(self.store.disk(), &self.store.layout().tmp)?;
+        let pack = self.new_pack()?;
         self.seal(pack, frames)
     }
 
@@ -470,7 +484,7 @@ impl<'s> ObjectWriter<'s> {
         let mut slot = self.pack.lock();
         let pack = match &mut *slot {
             Some(pack) => pack,
-            none => none.insert(PackWriter::create(self.store.disk(), &self.store.layout().tmp)?),
+            none => none.insert(self.new_pack()?),
         };
         let shared = pack.shared();
         let offset = pack.reserve(class, codec, stored, raw_bytes, objects);

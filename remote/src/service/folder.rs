@@ -221,7 +221,8 @@ impl FolderService {
     /// client that has read the tombstone fails. The caller must hold the lock.
     fn make_room(&self, name: &RefName, bytes: &[u8]) -> Result<(), FolderError> {
         let stands = RefText::decode(bytes).is_ok_and(|text| text.commit.is_some());
-        if !stands {
+        // A push creates a ref as deleted first.
+        if !stands && self.root.join(name.to_string()).is_file() {
             return Ok(());
         }
         for (at, _) in name.short().match_indices('/') {
@@ -264,7 +265,7 @@ impl FolderService {
         let object = self.read_whole_now(&key, limits::REF_BYTES as u64)?;
         match RefText::decode(&object.bytes) {
             // Keep a tombstone of a newer version of snap, which may fence off this version.
-            Ok(text) if text.commit.is_none() && text.is_writable() => {
+            Ok(text) if text.commit.is_none() && !text.has_more => {
                 Ok(self.disk()?.remove(&self.root.join(&key))?)
             }
             _ => Err(FolderError::Service(ref_name_conflict(name, other))),

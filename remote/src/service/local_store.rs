@@ -37,7 +37,10 @@ use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, io::PathError, kind::ErrorKind, observe::Silent, time::Time},
     disk::{Disk, symlink_guard::folder_identity},
-    format::{outline, ref_text::RefText},
+    format::{
+        outline,
+        ref_text::{FIRST_EPOCH, RefText},
+    },
     ops::{
         accept::AcceptError,
         staging_area::{self, IndexUpload, StagedError, StagingArea},
@@ -420,7 +423,7 @@ impl LocalStoreInner {
     /// Returns the content of the index file of one pack.
     fn outlines(&self, id: &PackId) -> Result<Vec<u8>, StoreError> {
         let pack = PackFile::open(&self.dir.join("objects").join(id.to_string()), *id)?;
-        Ok(outline::encode(&[pack.outline()?]))
+        Ok(outline::encode(FIRST_EPOCH, &[pack.outline()?]))
     }
 
     fn read_index(&self, key: &str, most: u64) -> Result<StoredObject, ServiceError> {

@@ -38,7 +38,6 @@ use std::{
 use bytes::Bytes;
 use snap_core::{
     base::{
-        id::CommitId,
         observe::{Note, Observer},
         time::since_boot,
     },
@@ -49,7 +48,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     RemoteError, RemoteStore,
-    refs::{RefSlot, key, text},
+    refs::{NewRef, RefSlot, key},
 };
 use crate::service::{FailureReason, ServiceError, WriteCondition, client::jittered};
 
@@ -93,7 +92,7 @@ impl RemoteStore {
         &self,
         name: &RefName,
         expected: &RefSlot,
-        new: Option<CommitId>,
+        new: NewRef,
         observer: &dyn Observer,
     ) -> Result<(), RemoteError> {
         let claims = format!("claims/{}/{}/", name.kind().folder(), name.short());
@@ -175,7 +174,7 @@ impl RemoteStore {
         &self,
         name: &RefName,
         expected: &RefSlot,
-        new: Option<CommitId>,
+        new: NewRef,
         nonce: Nonce,
         claimed: BootInstant,
         open: &AtomicUsize,
@@ -220,11 +219,11 @@ impl RemoteStore {
         &self,
         name: &RefName,
         read: &RefSlot,
-        new: Option<CommitId>,
+        new: NewRef,
         nonce: Nonce,
         open: &AtomicUsize,
     ) -> Result<(), RemoteError> {
-        let (key, bytes) = (key(name), text(new, nonce));
+        let (key, bytes) = (key(name), new.text(nonce));
         let write = |when| self.client.write_counted(&key, bytes.clone(), when, open);
         let takes = self.client.takes_conditions();
         let mut read = read.clone();

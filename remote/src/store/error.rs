@@ -191,6 +191,12 @@ pub enum RemoteError {
         /// The current commit of the remote ref; `None` if it was deleted.
         theirs: Option<CommitId>,
     },
+    /// A collection has begun a new epoch, so objects that the client relied on may be deleted.
+    #[error("garbage was collected at {location} at the same time")]
+    Collected {
+        /// The location.
+        location: String,
+    },
     /// The remote store lacks an object that one of its commits refers to.
     #[error("the store at {location} is incomplete: {source}")]
     Incomplete {
@@ -277,7 +283,7 @@ impl RemoteError {
             Self::NoStore { .. } | Self::Emptied { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
             Self::NotAStore { .. } | Self::Itself { .. } => ErrorKind::Invalid,
             Self::Newer { .. } | Self::PartialClone { .. } => ErrorKind::Unsupported,
-            Self::Held { .. } => ErrorKind::Locked,
+            Self::Held { .. } | Self::Collected { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => match **source {
                 ConfigError::Newer { .. } => source.kind(),
                 _ => ErrorKind::Damaged,

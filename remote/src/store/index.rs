@@ -19,6 +19,10 @@
 //! their outlines are too long for one file, the push writes several *parts*, which count once the
 //! file of their *group* exists. No push merges groups and parts.
 //!
+//! After a garbage collection, an index file counts only if it has the epoch that the client knows, or
+//! if the table names it. A push merges only files that count, and removes a file only if the larger
+//! one counts. It leaves out packs that are going.
+//!
 //! The cost: a push that merges writes up to eight times as many bytes of outlines (about 50 B
 //! for each object). The next push makes one more request, which removes many files at once if
 //! the service can do that.
@@ -29,7 +33,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snap_core::{
     base::id::PackId,
-    format::outline::{self, Name, PackOutline},
+    format::{
+        outline::{self, Name, PackOutline},
+        ref_text::FIRST_EPOCH,
+    },
     store::Store,
 };
 
@@ -52,7 +59,7 @@ pub(super) const FILE_BYTES: u64 = 4 << 20;
 const PART: &str = ".part";
 
 /// Suffix of the names of group files.
-const GROUP: &str = ".group";
+pub(super) const GROUP: &str = ".group";
 
 /// Number of parts to write concurrently. Each is in memory.
 const PARTS_AT_ONCE: usize = 4;
@@ -63,6 +70,7 @@ pub(crate) type PackIn<'s> = (&'s Store, PackId);
 /// Index files to write. Several files form a group.
 #[derive(Debug, Default)]
 pub(crate) struct IndexUpdate<'s> {
+    epoch: u64,
     files: Vec<Vec<PackIn<'s>>>,
 }
 
@@ -92,19 +100,29 @@ impl RemoteStore {
                 .listed
                 .iter()
                 .filter(|(name, _)| known.contains_key(*name) && !name.ends_with(GROUP))
+                .filter(|(name, _)| self.mirror.counts(name))
                 .map(|(name, bytes)| (name, *bytes))
                 .collect();
             // Do not merge a file with an outline that is damaged in the mirror.
             let store = self.mirror.store();
             let is_readable =
-                |id: &PackId| store.outline(id).is_ok_and(|outline| outline.tables().is_ok());
-            let merged = to_merge(&small, bytes).into_iter();
-            for name in merged.filter(|name| known[name].iter().all(is_readable)) {
-                only.extend(known[&name].iter().map(|id| (store, *id)));
+                |id: &&PackId| store.outline(id).is_ok_and(|outline| outline.tables().is_ok());
+            let gc = self.mirror.gc();
+            let stays = |id: &&PackId| !gc.as_ref().is_some_and(|gc| gc.table.going.contains(id));
+            for name in to_merge(&small, bytes) {
+                let packs = || known[&name].iter().filter(stays);
+                if packs().all(|id| is_readable(&id)) {
+                    only.extend(packs().map(|id| (store, *id)));
+                }
             }
             tidy(only);
         }
-        Ok(IndexUpdate { files })
+        Ok(IndexUpdate { epoch: self.written_epoch(), files })
+    }
+
+    /// Returns the epoch of files that this client writes.
+    fn written_epoch(&self) -> u64 {
+        if self.client.maintains_index() { FIRST_EPOCH } else { self.mirror.epoch() }
     }
 
     /// Returns true if a file of the index is a group.
@@ -112,18 +130,20 @@ impl RemoteStore {
         name.ends_with(GROUP)
     }
 
-    /// Returns the files to write in place of a damaged index file that listed these packs.
+    /// Returns the files to write in place of an index file that listed these packs. They keep the
+    /// epoch of the file, so they count only if it did by its epoch.
     pub(super) fn index_update_again<'s>(
         &'s self,
         mut packs: Vec<PackIn<'s>>,
         name: &str,
+        epoch: u64,
     ) -> Result<IndexUpdate<'s>, RemoteError> {
         if self.is_group(name) {
-            return Ok(IndexUpdate { files: split(packs, self.index_file_bytes)?.0 });
+            return Ok(IndexUpdate { epoch, files: split(packs, self.index_file_bytes)?.0 });
         }
         // Write a single file, so that its hash and thus its name are the same again.
         tidy(&mut packs);
-        Ok(IndexUpdate { files: vec![packs] })
+        Ok(IndexUpdate { epoch, files: vec![packs] })
     }
 
     /// Publishes uploaded packs. `store` has their outlines.
@@ -147,19 +167,20 @@ impl RemoteStore {
         &self,
         publication: IndexUpdate<'_>,
     ) -> Result<Option<String>, RemoteError> {
+        let epoch = publication.epoch;
         let written = match &publication.files[..] {
             [] => None,
             [only] => {
                 let outlines = outlines(only)?;
-                let name = self.write_file(outline::encode(&outlines), "").await?;
-                self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
+                let name = self.write_file(outline::encode(epoch, &outlines), "").await?;
+                self.mirror.add(&name, epoch, [Ok::<_, RemoteError>(outlines)])?;
                 Some(name)
             }
             parts => {
                 let mut names = Vec::with_capacity(parts.len());
                 for some in parts.chunks(PARTS_AT_ONCE) {
                     let write = async |part: &Vec<PackIn<'_>>| {
-                        self.write_file(outline::encode(&outlines(part)?), PART).await
+                        self.write_file(outline::encode(epoch, &outlines(part)?), PART).await
                     };
                     let written = futures::future::join_all(some.iter().map(write)).await;
                     for name in written {
@@ -167,8 +188,8 @@ impl RemoteStore {
                         names.extend(name.trim_end_matches(PART).parse::<Name>());
                     }
                 }
-                let name = self.write_file(outline::encode_group(&names), GROUP).await?;
-                self.mirror.add(&name, parts.iter().map(|part| outlines(part)))?;
+                let name = self.write_file(outline::encode_group(epoch, &names), GROUP).await?;
+                self.mirror.add(&name, epoch, parts.iter().map(|part| outlines(part)))?;
                 Some(name)
             }
         };
@@ -191,8 +212,11 @@ impl RemoteStore {
         let known = self.mirror.outlines();
         let listed: Vec<(&String, &BTreeSet<PackId>)> =
             known.iter().filter(|(name, _)| self.listed.contains_key(*name)).collect();
+        if self.lists_newer_epoch() {
+            return Vec::new();
+        }
         let mut by_pack: BTreeMap<PackId, Vec<&BTreeSet<PackId>>> = BTreeMap::new();
-        for (_, packs) in &listed {
+        for (_, packs) in listed.iter().filter(|(name, _)| self.mirror.counts(name)) {
             packs.iter().for_each(|id| by_pack.entry(*id).or_default().push(packs));
         }
         let is_in_another = |packs: &BTreeSet<PackId>| {
@@ -209,6 +233,11 @@ impl RemoteStore {
     pub(crate) async fn remove_superfluous(&self) -> Result<(), RemoteError> {
         let keys = self.superfluous();
         if keys.is_empty() {
+            return Ok(());
+        }
+        // A collector that has begun an epoch meanwhile may count on the smaller files. Before the
+        // first collection, a removal too many costs only that clients send some packs again.
+        if self.mirror.gc().is_some() && self.check_present_epoch().await.is_err() {
             return Ok(());
         }
         self.client.remove_many(&keys).await?;
@@ -229,8 +258,8 @@ fn tidy(packs: &mut Vec<PackIn<'_>>) {
 }
 
 /// Returns the length of the index file that lists these packs.
-fn file_bytes(packs: &[PackIn<'_>]) -> Result<u64, RemoteError> {
-    Ok(outline::encode(&outlines(packs)?).len() as u64)
+fn file_bytes(epoch: u64, packs: &[PackIn<'_>]) -> Result<u64, RemoteError> {
+    Ok(outline::encode(epoch, &outlines(packs)?).len() as u64)
 }
 
 fn outlines(packs: &[PackIn<'_>]) -> Result<Vec<PackOutline>, RemoteError> {

@@ -18,6 +18,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
@@ -39,14 +40,17 @@ use snap_core::{
     format::{
         outline::PackOutline,
         pack::ObjectKind,
+        ref_text::FIRST_EPOCH,
         shadow::{Reason, ShadowTable},
     },
     ops::select::PeerHas,
     store::{Store, StoreError},
 };
 
-/// A line for each index file whose packs are all in the mirror: its name, and the ids of its
-/// packs. The last line is a checksum.
+use super::gc_view::{DeadCopies, GcView, IndexedFile, IndexedFiles, counts, epoch_of};
+
+/// A line for each index file whose packs are all in the mirror: its name, `@` and its epoch if that
+/// is not 0, and the ids of its packs. The last line is a checksum.
 const NAMES: &str = "outlines";
 
 /// File that exists once this machine has seen the remote store.
@@ -69,6 +73,9 @@ const IGNORED: &str = "ignored";
 /// service.
 const IGNORED_SECS: i64 = 24 * 60 * 60;
 
+/// What the last process knew about the garbage collection: the state, then the table.
+const GC: &str = "gc";
+
 /// File that exists once the remote store is known to have the newest version.
 const NEWEST: &str = "version-2";
 
@@ -84,13 +91,21 @@ const DAMAGED_INDEX: &str = "damaged-index";
 /// The lock for changes of the folder.
 const LOCK: &str = "lock";
 
-const FILES: [&str; 10] =
-    [NAMES, SEEN, SENDING, CONDITIONS, NEWEST, DAMAGED, SHADOWS, DAMAGED_INDEX, MADE_HERE, LOCK];
+const FILES: [&str; 11] = [
+    NAMES,
+    SEEN,
+    SENDING,
+    CONDITIONS,
+    GC,
+    NEWEST,
+    DAMAGED,
+    SHADOWS,
+    DAMAGED_INDEX,
+    MADE_HERE,
+    LOCK,
+];
 
 const FOLDERS: [&str; 4] = ["objects", "partial", "index", "tmp"];
-
-/// Names of index files, and the packs of each.
-type IndexFilePacks = BTreeMap<String, BTreeSet<PackId>>;
 
 /// The mirror of a remote store.
 #[derive(Debug)]
@@ -98,7 +113,9 @@ pub struct Mirror {
     dir: PathBuf,
     store: Store,
     /// The index files known when the mirror was opened, and those added by this process.
-    names: Mutex<IndexFilePacks>,
+    names: Mutex<IndexedFiles>,
+    /// What this process knows about the garbage collection of the remote store.
+    gc: Mutex<Option<Arc<GcView>>>,
 }
 
 impl Mirror {
@@ -121,10 +138,15 @@ impl Mirror {
             mark_made_here(dir, &disk, &dir.join("tmp"))?;
         }
         remove_damaged_shadows(dir, &disk)?;
+        let gc = read_gc(dir);
         let names = read_names(dir);
         let is_listed = names.is_some();
         let mut names = names.unwrap_or_default();
-        let indexed: HashSet<PackId> = names.values().flatten().copied().collect();
+        let mut indexed: HashSet<PackId> =
+            names.values().flat_map(|file| &file.packs).copied().collect();
+        if let Some(gc) = &gc {
+            indexed.retain(|id| !gc.table.going.contains(id));
+        }
         Store::retain_stubs(dir, &disk, &|id| indexed.contains(id))?;
         let mut store = Store::open(dir, disk.clone(), &Silent)?;
         let here: HashSet<PackId> = store.packs().into_iter().collect();
@@ -135,12 +157,14 @@ impl Mirror {
             // An object in the mirror stands for everything that it refers to, so a mirror with a
             // gap is useless. The next listing fills an empty mirror.
             names.clear();
-            Self { dir: dir.to_owned(), store, names: Mutex::default() }.write_names(&names)?;
+            drop(store);
+            write_names(dir, &disk, &names)?;
             Store::retain_stubs(dir, &disk, &|_| false)?;
             store = Store::open(dir, disk, &Silent)?;
         }
         store.sweep();
-        Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names) })
+        let (names, gc) = (Mutex::new(names), Mutex::new(gc.map(Arc::new)));
+        Ok(Self { dir: dir.to_owned(), store, names, gc })
     }
 
     /// Reads the object tables of all stubs, and clears the mirror if one is damaged.
@@ -175,8 +199,64 @@ impl Mirror {
         self.store.disk().replace(&self.dir, &gone)?;
         // After a failure, the remaining files only take up space.
         let _ = fs_err::remove_dir_all(&gone);
+        let gc = self.gc();
         *self = Self::open(&self.dir)?;
-        Ok(())
+        self.know_gc(gc)
+    }
+
+    /// Returns what this process knows about the garbage collection of the remote store; `None`
+    /// before the first one.
+    pub fn gc(&self) -> Option<Arc<GcView>> {
+        self.gc.lock().clone()
+    }
+
+    /// Returns the epoch that this process knows.
+    pub fn epoch(&self) -> u64 {
+        epoch_of(self.gc().as_deref())
+    }
+
+    /// Takes over what the service said about its garbage collection, and removes the stubs of packs
+    /// that are going. If the folder cannot be written, the next process reads the state again.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the stubs cannot be removed.
+    pub fn know_gc(&self, view: Option<Arc<GcView>>) -> Result<(), StoreError> {
+        let _lock = lock(&self.dir, self.store.disk())?;
+        let written = view.as_ref().and_then(|view| view.encode().ok());
+        let path = self.dir.join(GC);
+        let _ = match written {
+            Some(bytes) => self.store.disk().write_whole(&self.dir.join("tmp"), &path, &bytes),
+            None => self.store.disk().remove(&path),
+        };
+        self.gc.lock().clone_from(&view);
+        let Some(view) = view else { return Ok(()) };
+        let going = self.store.packs().into_iter().filter(|id| view.table.going.contains(id));
+        self.store.remove_stubs(&going.collect::<Vec<_>>())
+    }
+
+    /// Returns the copies of objects on which nothing may rely; `None` if there are none.
+    pub fn dead_copies(&self) -> Option<Arc<DeadCopies>> {
+        DeadCopies::of(self.gc(), &self.names.lock()).map(Arc::new)
+    }
+
+    /// Returns true if this process may rely on the packs of an index file.
+    pub(crate) fn counts(&self, name: &str) -> bool {
+        let gc = self.gc();
+        self.names.lock().get(name).is_some_and(|file| counts(gc.as_deref(), name, file))
+    }
+
+    /// Removes the stubs of packs that no known index file lists.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a stub cannot be removed.
+    pub(crate) fn drop_unlisted(&self) -> Result<(), StoreError> {
+        let _lock = lock(&self.dir, self.store.disk())?;
+        // Another process may have read another listing.
+        let mut listed = read_names(&self.dir).unwrap_or_default();
+        listed.extend(self.files());
+        let listed: HashSet<PackId> = listed.into_values().flat_map(|file| file.packs).collect();
+        let unlisted = self.store.packs().into_iter().filter(|id| !listed.contains(id));
+        self.store.remove_stubs(&unlisted.collect::<Vec<_>>())
     }
 
     /// Returns the folder of the mirror.
@@ -210,6 +290,11 @@ impl Mirror {
 
     /// Returns the index files in the mirror, and the packs of each.
     pub fn outlines(&self) -> BTreeMap<String, BTreeSet<PackId>> {
+        self.files().into_iter().map(|(name, file)| (name, file.packs)).collect()
+    }
+
+    /// Returns the index files in the mirror, with the epoch and the packs of each.
+    pub fn files(&self) -> IndexedFiles {
         self.names.lock().clone()
     }
 
@@ -220,7 +305,11 @@ impl Mirror {
             return false;
         }
         let here: HashSet<PackId> = self.store.packs().into_iter().collect();
-        self.names.lock().values().flatten().all(|id| here.contains(id))
+        let gc = self.gc();
+        let is_going = |id| gc.as_ref().is_some_and(|gc| gc.table.going.contains(id));
+        let names = self.names.lock();
+        let mut listed = names.values().flat_map(|file| &file.packs);
+        listed.all(|id| here.contains(id) || is_going(id))
     }
 
     /// Adds the outlines of an index file or a group, and remembers its name.
@@ -231,17 +320,23 @@ impl Mirror {
     pub fn add<E: From<StoreError>>(
         &self,
         name: &str,
+        epoch: u64,
         outlines: impl IntoIterator<Item = Result<Vec<PackOutline>, E>>,
     ) -> Result<(), E> {
         let _lock = lock(&self.dir, self.store.disk())?;
         let known: HashSet<_> = self.store.packs().into_iter().collect();
+        let gc = self.gc();
+        let is_going = |id: &PackId| gc.as_ref().is_some_and(|gc| gc.table.going.contains(id));
         let mut packs = BTreeSet::new();
         for some in outlines {
             let some = some?;
-            self.store.add_stubs(some.iter().filter(|outline| !known.contains(&outline.id)))?;
+            let is_new =
+                |outline: &&PackOutline| !known.contains(&outline.id) && !is_going(&outline.id);
+            self.store.add_stubs(some.iter().filter(is_new))?;
             packs.extend(some.iter().map(|outline| outline.id));
         }
-        self.change_names(|names| drop(names.insert(name.to_owned(), packs.clone())))?;
+        let file = IndexedFile { epoch, packs };
+        self.change_names(|names| drop(names.insert(name.to_owned(), file.clone())))?;
         Ok(())
     }
 
@@ -259,22 +354,11 @@ impl Mirror {
 
     /// Changes the names in memory and in the folder, after reading the changes of other processes.
     /// The caller must hold the lock.
-    fn change_names(&self, change: impl Fn(&mut IndexFilePacks)) -> Result<(), StoreError> {
+    fn change_names(&self, change: impl Fn(&mut IndexedFiles)) -> Result<(), StoreError> {
         let mut written = read_names(&self.dir).unwrap_or_else(|| self.names.lock().clone());
         change(&mut written);
         change(&mut self.names.lock());
-        Ok(self.write_names(&written)?)
-    }
-
-    fn write_names(&self, names: &IndexFilePacks) -> Result<(), PathError> {
-        let mut text = String::new();
-        for (name, packs) in names {
-            text.push_str(name);
-            packs.iter().for_each(|id| text.push_str(&format!(" {id}")));
-            text.push('\n');
-        }
-        text.push_str(&names_end(&text));
-        self.write(NAMES, &text)
+        Ok(write_names(&self.dir, self.store.disk(), &written)?)
     }
 
     /// Returns true if this machine has seen the remote store before.
@@ -339,13 +423,17 @@ impl Mirror {
 
     /// Returns the objects of the remote store that the mirror knows.
     pub fn holdings(&self) -> MirrorHoldings<'_> {
-        MirrorHoldings { store: &self.store, is_whole: !self.is_damaged() }
+        self.holdings_if(!self.is_damaged())
     }
 
     /// Returns objects like [`Self::holdings`], but assumes that the remote store may be
     /// incomplete.
     pub fn unproven_holdings(&self) -> MirrorHoldings<'_> {
-        MirrorHoldings { store: &self.store, is_whole: false }
+        self.holdings_if(false)
+    }
+
+    fn holdings_if(&self, is_whole: bool) -> MirrorHoldings<'_> {
+        MirrorHoldings { store: &self.store, is_whole, dead: self.dead_copies() }
     }
 
     /// Returns true if the remote store is known to lack objects that it should have.
@@ -484,10 +572,11 @@ impl Mirror {
 }
 
 /// The objects of a remote store that its mirror knows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MirrorHoldings<'m> {
     store: &'m Store,
     is_whole: bool,
+    dead: Option<Arc<DeadCopies>>,
 }
 
 impl MirrorHoldings<'_> {
@@ -499,6 +588,9 @@ impl MirrorHoldings<'_> {
     /// [`StoreError`] if the index cannot be read.
     pub fn of(&self, id: &ObjectId, kind: ObjectKind) -> Result<PeerHas, StoreError> {
         let serves = |found: ObjectKind| kind != ObjectKind::Blob || found != ObjectKind::ChunkList;
+        if let Some(dead) = &self.dead {
+            return self.alive(id, &serves, dead);
+        }
         let place = self.store.locate(id)?.filter(|place| serves(place.kind));
         let is_known = place.is_some();
         if self.is_whole {
@@ -508,6 +600,29 @@ impl MirrorHoldings<'_> {
             (false, _) => PeerHas::Nothing,
             (true, None) => PeerHas::Lost,
             (true, Some(_)) => PeerHas::Alone,
+        })
+    }
+
+    /// Returns whether the remote store has a copy of an object that may be relied on.
+    fn alive(
+        &self,
+        id: &ObjectId,
+        serves: &dyn Fn(ObjectKind) -> bool,
+        dead: &DeadCopies,
+    ) -> Result<PeerHas, StoreError> {
+        let (mut is_known, mut is_sound) = (false, false);
+        for place in self.store.places(id)? {
+            let Some(pack) = self.store.pack_id(place.pack) else { continue };
+            if serves(place.kind) && !dead.contains(&pack, id) {
+                is_known = true;
+                is_sound |= !self.store.is_copy_shadowed(&pack, id);
+            }
+        }
+        Ok(match (is_known, self.is_whole, is_sound) {
+            (false, ..) => PeerHas::Nothing,
+            (true, true, _) => PeerHas::All,
+            (true, false, true) => PeerHas::Alone,
+            (true, false, false) => PeerHas::Lost,
         })
     }
 }
@@ -578,10 +693,10 @@ fn lock(dir: &Path, disk: &Disk) -> Result<NewFile, StoreError> {
 }
 
 /// Reads [`NAMES`]; returns `None` if the file is damaged.
-fn read_names(dir: &Path) -> Option<IndexFilePacks> {
+fn read_names(dir: &Path) -> Option<IndexedFiles> {
     let path = dir.join(NAMES);
     if !path.exists() {
-        return Some(IndexFilePacks::new());
+        return Some(IndexedFiles::new());
     }
     let text = read_text(&path)?;
     let end = text.len().checked_sub(names_end("").len())?;
@@ -590,6 +705,21 @@ fn read_names(dir: &Path) -> Option<IndexFilePacks> {
         return None;
     }
     lines.lines().map(parse).collect()
+}
+
+/// Writes [`NAMES`].
+fn write_names(dir: &Path, disk: &Disk, names: &IndexedFiles) -> Result<(), PathError> {
+    let mut text = String::new();
+    for (name, IndexedFile { epoch, packs }) in names {
+        text.push_str(name);
+        if *epoch != FIRST_EPOCH {
+            text.push_str(&format!("@{epoch}"));
+        }
+        packs.iter().for_each(|id| text.push_str(&format!(" {id}")));
+        text.push('\n');
+    }
+    text.push_str(&names_end(&text));
+    disk.write_whole(&dir.join("tmp"), &dir.join(NAMES), text.as_bytes())
 }
 
 /// Returns the last line of [`NAMES`]: a checksum, because a file that ends between two lines looks
@@ -604,9 +734,19 @@ fn read_text(path: &Path) -> Option<String> {
 }
 
 /// Parses a line of [`NAMES`]; returns `None` if the line is incomplete.
-fn parse(line: &str) -> Option<(String, BTreeSet<PackId>)> {
+fn parse(line: &str) -> Option<(String, IndexedFile)> {
     let mut words = line.split(' ');
-    let name = words.next()?.to_owned();
+    let name = words.next()?;
+    let (name, epoch) = match name.split_once('@') {
+        Some((name, epoch)) => (name, epoch.parse().ok()?),
+        None => (name, FIRST_EPOCH),
+    };
     let packs: BTreeSet<PackId> = words.map(|id| id.parse().ok()).collect::<Option<_>>()?;
-    (!packs.is_empty()).then_some((name, packs))
+    (!packs.is_empty()).then_some((name.to_owned(), IndexedFile { epoch, packs }))
+}
+
+/// Reads what the last process knew about the garbage collection.
+fn read_gc(dir: &Path) -> Option<GcView> {
+    let most = limits::GC_STATE_BYTES + limits::GC_TABLE_BYTES;
+    GcView::decode(&read_at_most(&dir.join(GC), most).ok()?)
 }

@@ -8,6 +8,7 @@
 //! | `HEAD` | `ref: refs/heads/NAME`, the default branch; written once, with the settings |
 //! | `refs/heads/…`, `refs/tags/…` | a commit id and a nonce ([`refs`]); 64 zeros if deleted |
 //! | `claims/…` | claims on refs, if the service has no conditional writes ([`claims`]) |
+//! | `gc/…` | the garbage collection, once there was one ([`gc`]) |
 //!
 //! A pack counts once `index/` has its outline. A push writes the outline after the pack and after
 //! everything that the pack refers to. So the packs in the index are complete, and later pushes can
@@ -18,6 +19,8 @@ pub mod claims;
 mod conditions;
 pub mod default_branch;
 mod error;
+pub(crate) mod gc;
+pub mod gc_view;
 pub mod index;
 pub mod mirror;
 pub(crate) mod name_conflicts;
@@ -51,7 +54,7 @@ use crate::service::{
 };
 
 /// Prefixes of all keys in a store.
-const OURS: [&str; 7] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", "tmp/"];
+const OURS: [&str; 8] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", gc::GC, "tmp/"];
 
 /// Number of times to read damaged settings.
 const READINGS: usize = 2;
@@ -88,6 +91,8 @@ pub struct RemoteStore {
     config: Mutex<Option<Bytes>>,
     /// True if this process wrote the settings itself.
     wrote_config: AtomicBool,
+    /// The branch in `HEAD`, if this process has created the store with it.
+    created_head: Mutex<Option<RefName>>,
     /// The conditions that the service honours; set by the first write with a condition.
     conditions: OnceCell<ConditionalWrites>,
     /// True once the service refused to write a ref on a condition.
@@ -136,6 +141,7 @@ impl RemoteStore {
             passed_over: BTreeSet::new(),
             config: Mutex::default(),
             wrote_config: AtomicBool::new(false),
+            created_head: Mutex::default(),
             conditions: OnceCell::new(),
             refuses_conditions: AtomicBool::new(false),
         })
@@ -285,7 +291,9 @@ impl RemoteStore {
         // Packs alone may come from a push that was killed while it created a store.
         let has_index =
             found == StoreLookup::Missing && keys.iter().any(|key| key.starts_with(INDEX));
-        if has_index && !self.client.list(INDEX).await?.is_empty() {
+        let has_gc =
+            found == StoreLookup::Missing && keys.iter().any(|key| key.starts_with(gc::GC));
+        if has_gc || has_index && !self.client.list(INDEX).await?.is_empty() {
             return Err(RemoteError::NoSettings { location: self.location.clone() });
         }
         let is_ours = |key: &String| OURS.iter().any(|ours| key.starts_with(ours));
@@ -344,21 +352,28 @@ impl RemoteStore {
     pub async fn create(&self, config: &str, head: &RefName) -> Result<(), RemoteError> {
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
         let when = if can.absent { WriteCondition::Absent } else { WriteCondition::Always };
+        let (first, mut is_refused_condition) = (head.clone(), false);
         let (text, head) = (Bytes::from(config.to_owned()), default_branch::text(head));
-        let (mut config, mut head_written) = self.write_first_objects(&text, &head, when).await;
+        let (mut config, mut head_written) =
+            self.write_first_objects(&text, &head, when.clone()).await;
         let is_refused = |error: &ServiceError| error.reason == FailureReason::Unsupported;
         if can.absent && config.as_ref().is_err_and(is_refused) {
+            is_refused_condition = true;
             (config, head_written) =
                 self.write_first_objects(&text, &head, WriteCondition::Always).await;
         }
-        match head_written {
-            Err(error) if error.reason != FailureReason::Conflict => return Err(error.into()),
-            _ => {}
-        }
+        let wrote_head = match head_written {
+            Err(error) if error.reason == FailureReason::Conflict => false,
+            written => written.map(|()| true)?,
+        };
         match config {
             Ok(_) => {
                 self.check_config(Some(StoredObject { bytes: text, version: None }))?;
                 self.wrote_config.store(true, Ordering::Relaxed);
+                // The conditions prove that no other client has created the store.
+                if wrote_head && when == WriteCondition::Absent && !is_refused_condition {
+                    *self.created_head.lock() = Some(first);
+                }
             }
             Err(error) if error.reason == FailureReason::Conflict => {
                 let config = self.find_config().await?;

@@ -17,7 +17,7 @@ use snap_core::{
         limits,
         observe::{Observer, Silent},
     },
-    format::ref_text::{Nonce, RefText},
+    format::ref_text::{FIRST_EPOCH, Nonce, RefText},
     repo::{ref_name::RefName, refs::Damage},
 };
 
@@ -95,9 +95,15 @@ impl RefSlot {
         }
     }
 
-    /// Returns true if this version of snap may write the ref.
+    /// Returns true if this version of snap may write the ref: it has no lines that only a newer
+    /// version understands.
     pub fn is_writable(&self) -> bool {
-        self.text.as_ref().is_none_or(RefText::is_writable)
+        self.text.as_ref().is_none_or(|text| !text.has_more)
+    }
+
+    /// Returns the epoch of the last write; 0 without valid content.
+    pub fn epoch(&self) -> u64 {
+        self.text.as_ref().map_or(FIRST_EPOCH, |text| text.epoch)
     }
 }
 
@@ -105,8 +111,19 @@ pub(crate) fn key(name: &RefName) -> String {
     format!("{REFS}{}/{}", name.kind().folder(), name.short())
 }
 
-pub(super) fn text(new: Option<CommitId>, nonce: Nonce) -> Bytes {
-    RefText { nonce: Some(nonce), ..RefText::without_nonce(new) }.encode().into()
+/// The content of a ref to write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewRef {
+    /// The commit; `None` deletes the ref.
+    pub(super) commit: Option<CommitId>,
+    pub(super) epoch: u64,
+}
+
+impl NewRef {
+    pub(super) fn text(self, nonce: Nonce) -> Bytes {
+        let text = RefText::without_nonce(self.commit);
+        RefText { nonce: Some(nonce), epoch: self.epoch, ..text }.encode().into()
+    }
 }
 
 /// Returns true if an error may come from reading a folder, or a path below a file.
@@ -225,8 +242,8 @@ impl RemoteStore {
     /// Moves a ref from `expected` to `new` by compare-and-swap; `None` deletes it.
     ///
     /// # Errors
-    /// [`RemoteError::Raced`] if the ref is not as expected; [`RemoteError::Newer`],
-    /// [`RemoteError::Held`].
+    /// [`RemoteError::Raced`] if the ref is not as expected; [`RemoteError::Collected`] if a
+    /// collection has begun a new epoch; [`RemoteError::Newer`], [`RemoteError::Held`].
     pub async fn swap(
         &self,
         name: &RefName,
@@ -253,11 +270,47 @@ impl RemoteStore {
         }
         let can = self.conditions(observer).await?;
         self.upgrade(can).await?;
+        match new {
+            Some(_) => {
+                let expected = self.fence_ref(name, expected, can, observer).await?;
+                self.write_ref(name, &expected, new, can, observer).await
+            }
+            None => self.write_ref(name, expected, None, can, observer).await,
+        }
+    }
+
+    /// Replaces the content of a ref by compare-and-swap. A deleted ref keeps its epoch.
+    pub(super) async fn write_ref(
+        &self,
+        name: &RefName,
+        expected: &RefSlot,
+        new: Option<CommitId>,
+        can: ConditionalWrites,
+        observer: &dyn Observer,
+    ) -> Result<(), RemoteError> {
+        let epoch = match (new, self.client.maintains_index()) {
+            (_, true) => FIRST_EPOCH,
+            (Some(_), _) => self.mirror.epoch(),
+            (None, _) if expected.exists() => expected.epoch(),
+            (None, _) => self.mirror.epoch(),
+        };
+        self.write_ref_at(name, expected, NewRef { commit: new, epoch }, can, observer).await
+    }
+
+    /// Replaces the content of a ref by compare-and-swap.
+    pub(super) async fn write_ref_at(
+        &self,
+        name: &RefName,
+        expected: &RefSlot,
+        new: NewRef,
+        can: ConditionalWrites,
+        observer: &dyn Observer,
+    ) -> Result<(), RemoteError> {
         let Some(when) = expected.condition(can) else {
             return self.swap_claimed(name, expected, new, observer).await;
         };
-        let (key, nonce) = (key(name), Nonce::random());
-        let is_told = match self.client.write(&key, text(new, nonce), when).await {
+        let (key, nonce, commit) = (key(name), Nonce::random(), new.commit);
+        let is_told = match self.client.write(&key, new.text(nonce), when).await {
             Ok(Some(version)) if version.etag.is_some() || version.generation.is_some() => {
                 return Ok(());
             }
@@ -269,14 +322,14 @@ impl RemoteStore {
             // the ref itself shows whether it has moved.
             Err(error) if error.reason.is_temporary() || error.reason == FailureReason::Other => {
                 return match self.any_slot(name).await {
-                    Ok(now) if now.is_result_of(nonce, new) && !now.is_same(expected) => Ok(()),
+                    Ok(now) if now.is_result_of(nonce, commit) && !now.is_same(expected) => Ok(()),
                     _ => Err(error.into()),
                 };
             }
             Err(error) => return Err(error.into()),
         };
         let now = self.any_slot(name).await?;
-        if now.is_result_of(nonce, new) {
+        if now.is_result_of(nonce, commit) {
             return Ok(());
         }
         let stands = now.is_same(expected);

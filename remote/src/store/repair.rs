@@ -17,12 +17,14 @@ use snap_core::{
     base::{id::PackId, kind::ErrorKind, limits},
     format::outline,
     repo::{
-        config::{REFS_VERSION, edit::Edit, layer::ConfigOwner},
+        config::{REFS_VERSION, VERSION, edit::Edit, layer::ConfigOwner},
         ref_name::RefName,
     },
 };
 
-use super::{CONFIG, HEAD, INDEX, OBJECTS, RemoteError, RemoteStore, default_branch};
+use super::{
+    CONFIG, HEAD, INDEX, OBJECTS, RemoteError, RemoteStore, default_branch, gc_view::IndexedFile,
+};
 use crate::service::{StoredObject, WriteCondition};
 
 impl RemoteStore {
@@ -32,7 +34,10 @@ impl RemoteStore {
     /// [`RemoteError::Service`], [`RemoteError::Config`].
     pub(crate) async fn repair_settings(&self, config: &str) -> Result<(), RemoteError> {
         let edit = Edit { text: config, path: Path::new(CONFIG), owner: ConfigOwner::Store };
-        let upgraded = edit.upgrade(REFS_VERSION).map_err(|error| self.config_error(error))?;
+        let is_collected = !self.client.maintains_index() && self.read_gc().await?.view.is_some();
+        // Older programs must refuse a store with garbage collection.
+        let version = if is_collected { VERSION } else { REFS_VERSION };
+        let upgraded = edit.upgrade(version).map_err(|error| self.config_error(error))?;
         let text = Bytes::from(upgraded.unwrap_or_else(|| config.to_owned()));
         self.client.write(CONFIG, text.clone(), WriteCondition::Always).await?;
         self.check_config(Some(StoredObject { bytes: text, version: None })).map(drop)
@@ -51,10 +56,16 @@ impl RemoteStore {
     ) -> Result<bool, RemoteError> {
         let is_sound = match self.find_head().await {
             Ok(Some(named)) => {
-                self.client.maintains_index()
+                let is_right = self.client.maintains_index()
                     || pushed.contains(&&named)
                     || !pushed.contains(&head)
-                    || self.any_slot(&named).await?.exists()
+                    || self.any_slot(&named).await?.exists();
+                if !is_right {
+                    // The client that created the store may still be about to create this branch,
+                    // and relies on a collector that reads `HEAD` (see `store::gc`).
+                    self.reserve(&named).await?;
+                }
+                is_right
             }
             Ok(None) => false,
             Err(error) if error.kind() == ErrorKind::Damaged => false,
@@ -85,13 +96,18 @@ impl RemoteStore {
     pub(crate) async fn repair_index(&self) -> Result<Vec<String>, RemoteError> {
         self.note_wrong_lengths().await?;
         let mut mended = Vec::new();
-        let known = self.mirror.outlines();
+        let known = self.mirror.files();
+        let gc = self.mirror.gc();
+        let is_whole = |file: &&IndexedFile| {
+            gc.as_ref().is_none_or(|gc| file.packs.is_disjoint(&gc.table.going))
+        };
         for name in self.mirror.damaged_index() {
             let key = format!("{INDEX}{name}");
-            let is_right = match known.get(&name) {
-                Some(packs) => {
+            // The mirror has no outlines of packs that are going.
+            let is_right = match known.get(&name).filter(is_whole) {
+                Some(IndexedFile { epoch, packs }) => {
                     let packs = packs.iter().map(|id| (self.mirror.store(), *id)).collect();
-                    let again = self.index_update_again(packs, &name)?;
+                    let again = self.index_update_again(packs, &name, *epoch)?;
                     // If other files list the packs now, the new name differs.
                     let is_rewritten =
                         self.write_index_update(again).await?.as_ref() == Some(&name);
@@ -134,15 +150,22 @@ impl RemoteStore {
                 lost.insert(*id);
             }
         }
-        let known = self.mirror.outlines();
+        let known = self.mirror.files();
+        let gc = self.mirror.gc();
+        let is_going = |id: &PackId| gc.as_ref().is_some_and(|gc| gc.table.going.contains(id));
         for name in self.listed.keys() {
-            let Some(packs) = known.get(name).filter(|packs| !packs.is_disjoint(&lost)) else {
-                continue;
-            };
+            let is_affected = |file: &&IndexedFile| !file.packs.is_disjoint(&lost);
+            let Some(file) = known.get(name).filter(is_affected) else { continue };
             let store = self.mirror.store();
-            let others: Vec<_> = packs.difference(&lost).map(|id| (store, *id)).collect();
+            let others = file.packs.difference(&lost).filter(|id| !is_going(id));
+            let others: Vec<_> = others.map(|id| (store, *id)).collect();
             if !others.is_empty() {
-                self.write_index_update(self.index_update_again(others, name)?).await?;
+                // The new file counts if the old one did.
+                let epoch = match self.mirror.counts(name) {
+                    true => self.mirror.epoch(),
+                    false => file.epoch,
+                };
+                self.write_index_update(self.index_update_again(others, name, epoch)?).await?;
             }
             self.client.remove(&format!("{INDEX}{name}")).await?;
             self.mirror.forget(std::slice::from_ref(name))?;

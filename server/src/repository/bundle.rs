@@ -172,7 +172,7 @@ impl Repository {
             |id: &ObjectId, _| Ok(PeerHas::of(have.objects.contains(id) || theirs.is_marked(id)?));
         let scratch = store.dir().join("tmp");
         let (level, lost) = (self.repo.config().compression_level, BTreeSet::new());
-        let gather = Gather { scratch: &scratch, level, lost: &lost };
+        let gather = Gather { scratch: &scratch, level, lost: &lost, collected: None };
         let selection = SelectedPacks::make(store, &[commit], &has, gather, observer);
         let selection = selection.map_err(Error::from)?;
         let (objects, raw_bytes) = (selection.objects, selection.raw_bytes);

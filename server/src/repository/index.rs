@@ -16,7 +16,10 @@ use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, io::PathError, kind::ErrorKind, limits},
     disk::{Disk, regular::read_at_most, symlink_guard::check_no_links_between},
-    format::outline::{self, PackOutline},
+    format::{
+        outline::{self, PackOutline},
+        ref_text::FIRST_EPOCH,
+    },
     store::{Store, StoreError},
 };
 
@@ -73,8 +76,8 @@ impl Index {
             // A power cut may leave half a file, and an undecodable file has no use.
             let is_whole = blake3::hash(&bytes).to_hex().as_str() == name;
             match outline::decode(&bytes) {
-                Ok(outlines) if is_whole => {
-                    files.insert(name, (bytes.len() as u64, packs_of(&outlines)));
+                Ok(file) if is_whole => {
+                    files.insert(name, (bytes.len() as u64, packs_of(&file.outlines)));
                 }
                 _ => drop(disk.remove(&entry.path())),
             }
@@ -192,7 +195,7 @@ impl Index {
         files: &mut BTreeMap<String, IndexFile>,
         outlines: &[PackOutline],
     ) -> Result<String, HttpProblem> {
-        let bytes = outline::encode(outlines);
+        let bytes = outline::encode(FIRST_EPOCH, outlines);
         let name = blake3::hash(&bytes).to_hex().to_string();
         self.keep(files, &name, &bytes, outlines)?;
         Ok(name)
@@ -357,7 +360,7 @@ mod tests {
         let [good, bad] = store.packs()[..] else { panic!("two packs") };
         for id in [good, bad] {
             let outline = store.outline(&id).unwrap();
-            let bytes = outline::encode(std::slice::from_ref(&outline));
+            let bytes = outline::encode(FIRST_EPOCH, std::slice::from_ref(&outline));
             let name = blake3::hash(&bytes).to_hex();
             index.adopt(store, &name, &bytes, &[outline]).unwrap();
         }

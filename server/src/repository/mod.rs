@@ -756,7 +756,7 @@ impl Repository {
         if name.ends_with(staging_area::GROUP) {
             return Ok(sent);
         }
-        let outlines = outline::decode(bytes).map_err(StagedError::from)?;
+        let outlines = outline::decode(bytes).map_err(StagedError::from)?.outlines;
         // Keep the client's file, so that the client does not download it again.
         self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
         Ok(sent)

@@ -302,8 +302,8 @@ fn files_of_a_newer_version_are_not_overwritten() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let counts = |keys: &[String]| keys.iter().filter(|key| key.contains("/index/")).count();
     assert_eq!(counts(&server.keys()), counts(&before), "nothing was published");
-    let mut newer = outline::encode(&[]);
-    newer[8] = 2;
+    let mut newer = outline::encode(0, &[]);
+    newer[8] = 3;
     server.put(&format!("some/prefix/index/{}", blake3::hash(&newer).to_hex()), newer);
     let mut reader = here.remote(service(), "fresh");
     let error = here.runtime.block_on(reader.refresh()).unwrap_err();

@@ -65,7 +65,8 @@ pub fn run(
     }
     let has = |id: &ObjectId, _| theirs.is_marked(id).map(PeerHas::of);
     let lost = BTreeSet::new();
-    let gather = Gather { scratch: options.scratch, level: options.level, lost: &lost };
+    let gather =
+        Gather { scratch: options.scratch, level: options.level, lost: &lost, collected: None };
     let selection = SelectedPacks::make(store, &[commit], &has, gather, observer)?;
 
     let mut since = options.since.clone();

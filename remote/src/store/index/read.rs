@@ -16,7 +16,7 @@ use snap_core::{
     },
     disk::scratch::Scratch,
     format::{
-        outline::{self, Name},
+        outline::{self, GroupFile, Name, OutlineFile},
         wire::FormatError,
     },
 };
@@ -24,7 +24,10 @@ use snap_core::{
 use super::{GROUP, PART, file_bytes, name_of};
 use crate::{
     service::{FailureReason, ListedObject, ServiceError},
-    store::{INDEX, RemoteError, RemoteStore},
+    store::{
+        INDEX, RemoteError, RemoteStore,
+        gc_view::{IndexedFile, index_name},
+    },
 };
 
 /// Maximum number of listings of the index, if a listed file is missing.
@@ -92,15 +95,20 @@ impl RemoteStore {
         &self,
         is_checked: &dyn Fn(&String) -> bool,
     ) -> Result<BTreeMap<String, RemoteError>, RemoteError> {
-        let known = self.mirror.outlines();
+        let known = self.mirror.files();
+        let gc = self.mirror.gc();
         let mut wrong = BTreeMap::new();
         for (name, bytes) in &self.listed {
-            let Some(packs) = known.get(name) else { continue };
+            let Some(IndexedFile { epoch, packs }) = known.get(name) else { continue };
+            // The mirror has no outlines of packs that are going.
+            if gc.as_ref().is_some_and(|gc| !packs.is_disjoint(&gc.table.going)) {
+                continue;
+            }
             if self.is_group(name) || !is_checked(name) {
                 continue;
             }
             let outlines: Vec<_> = packs.iter().map(|id| (self.mirror.store(), *id)).collect();
-            let expected = file_bytes(&outlines)?;
+            let expected = file_bytes(*epoch, &outlines)?;
             // Zero means an empty file, or a service whose listings have no lengths.
             let found = match bytes {
                 0 => self.client.length(&format!("{INDEX}{name}")).await?.unwrap_or(0),
@@ -137,8 +145,8 @@ impl RemoteStore {
         let mut files = self.files(to_read);
         while let Some((name, read)) = files.next().await {
             let checked = match self.is_group(&name) {
-                true => self.check_read(&name, read, outline::decode_group).map(|parts| {
-                    let parts = parts.iter().map(|part| format!("{part}{PART}"));
+                true => self.check_read(&name, read, outline::decode_group).map(|group| {
+                    let parts = group.parts.iter().map(|part| format!("{part}{PART}"));
                     groups.extend(parts.map(|part| (part, name.clone())));
                 }),
                 false => self.check_read(&name, read, |_| Ok(())),
@@ -221,6 +229,12 @@ impl RemoteStore {
                 self.pass_over_gone(gone)?;
                 continue;
             }
+            if gone.is_empty() && self.has_been_collected().await? {
+                // A collector has removed index files. Nothing is lost.
+                self.mirror.forget(&self.unlisted(&listed))?;
+                self.mirror.drop_unlisted()?;
+                continue;
+            }
             if gone.is_empty() {
                 if self.is_kept {
                     self.must_exist().await?;
@@ -255,12 +269,38 @@ impl RemoteStore {
                 self.mirror.remember_damage();
             }
         }
-        let known = self.mirror.outlines();
-        let gone: Vec<String> =
-            known.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
-        self.mirror.forget(&gone)?;
+        self.mirror.forget(&self.unlisted(&listed))?;
         self.listed = listed;
         Ok(())
+    }
+
+    /// Returns the names of known index files that a listing lacks.
+    fn unlisted(&self, listed: &BTreeMap<String, u64>) -> Vec<String> {
+        let known = self.mirror.files().into_keys();
+        known.filter(|name| !listed.contains_key(name)).collect()
+    }
+
+    /// Returns true if the store has a garbage collection state. Asks once for each listing that
+    /// lacks packs.
+    async fn has_been_collected(&self) -> Result<bool, RemoteError> {
+        Ok(!self.client.maintains_index() && self.read_gc().await?.view.is_some())
+    }
+
+    /// Returns true if a listed index file has an epoch that this client does not know.
+    pub(crate) fn lists_newer_epoch(&self) -> bool {
+        let known = self.mirror.epoch();
+        let files = self.mirror.files();
+        !self.client.maintains_index()
+            && self.listed.keys().any(|name| files.get(name).is_some_and(|file| file.epoch > known))
+    }
+
+    /// Returns true if the mirror knows the index files that the garbage collection names and that
+    /// exist. Others may have been written since the last listing.
+    pub(crate) fn knows_named_files(&self) -> bool {
+        let Some(gc) = self.mirror.gc() else { return true };
+        let files = self.mirror.files();
+        let known: BTreeSet<_> = files.keys().filter_map(|name| index_name(name)).collect();
+        gc.table.named.is_subset(&known)
     }
 
     /// Returns the number of index files in the last listing.
@@ -392,8 +432,9 @@ impl RemoteStore {
                 }
                 Ok(bytes) => {
                     let outlines = self.check(&name, &bytes, outline::decode);
-                    let Some(outlines) = self.pass_over(&name, outlines)? else { continue };
-                    self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
+                    let Some(file) = self.pass_over(&name, outlines)? else { continue };
+                    let OutlineFile { epoch, outlines } = file;
+                    self.mirror.add(&name, epoch, [Ok::<_, RemoteError>(outlines)])?;
                 }
                 Err(error) if error.reason == FailureReason::NotFound => {
                     let key = format!("{INDEX}{name}");
@@ -445,7 +486,7 @@ impl RemoteStore {
         group: &str,
         bytes: &[u8],
     ) -> Result<Option<String>, RemoteError> {
-        let parts = self.check(group, bytes, outline::decode_group)?;
+        let GroupFile { epoch, parts } = self.check(group, bytes, outline::decode_group)?;
         let scratch = Scratch::create(&self.mirror.store().dir().join("tmp"))?;
         let path = |name: &Name| -> PathBuf { scratch.path().join(name.to_string()) };
         let names = parts.iter().map(|name| (format!("{name}{PART}"), limits::REMOTE_INDEX_BYTES));
@@ -464,9 +505,10 @@ impl RemoteStore {
         let outlines = parts.iter().map(|name| {
             let path = path(name);
             let bytes = fs_err::read(&path).map_err(PathError::when("read", &path))?;
-            self.check(&format!("{name}{PART}"), &bytes, outline::decode)
+            let part = self.check(&format!("{name}{PART}"), &bytes, outline::decode)?;
+            Ok::<_, RemoteError>(part.outlines)
         });
-        self.mirror.add(group, outlines)?;
+        self.mirror.add(group, epoch, outlines)?;
         Ok(None)
     }
 

@@ -38,8 +38,10 @@ use std::{collections::HashMap, path::Path, thread};
 use snap_core::{
     base::{
         id::{CommitId, ObjectId, PackId},
+        limits,
         observe::Observer,
     },
+    format::pack::ObjectKind,
     ops::select::{Gather, PeerHas, SelectedPacks},
     repo::{
         Repo,
@@ -106,6 +108,9 @@ pub struct PushOptions<'a> {
 
 /// Uploads commits to the remote store, and moves refs there.
 ///
+/// If a garbage collection begins meanwhile, looks everything up again that it relied on, and sends
+/// what is to be deleted.
+///
 /// # Errors
 /// [`RemoteError`] if the push failed as a whole, before any ref moved. An error of one ref is in
 /// [`PushOutcome::refs`].
@@ -119,69 +124,33 @@ pub fn run(
     remote.must_be_another(repo.dir())?;
     runtime.block_on(remote.client().begin_push())?;
     let _hold = repo.store().pin_packs()?;
-    let push = PushRun { repo, options, runtime, observer };
-    let PreparedPush {
-        slots,
-        mut found,
-        has_settings,
-        selection,
-        uploads: sending,
-        uploaded: arrived,
-        decisions: mut fates,
-    } = push.prepare(remote, EagerUpload::Yes)?;
-    if found == StoreLookup::Missing && remote.client().must_create_store_first() {
-        runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
-        found = StoreLookup::Store;
-    }
     let mut outcome = PushOutcome::default();
-    if !has_settings {
-        runtime.block_on(remote.repair_settings(&repo.config().to_text()))?;
-        outcome.mended.push(CONFIG.to_owned());
-    }
-    if found == StoreLookup::Store && push.repairs(remote) {
-        let head = push.head()?;
-        let pushed: Vec<_> = options.refs.iter().map(|update| &update.name).collect();
-        if runtime.block_on(remote.repair_head(&head, &pushed))? {
-            outcome.mended.push(HEAD.to_owned());
-        }
-    }
-    if let Some(selection) = selection.as_ref().filter(|selection| selection.objects > 0) {
-        outcome.objects = selection.objects;
-        outcome.raw_bytes = selection.raw_bytes;
-        outcome.sent_again = selection.lost;
-        let sending = match sending {
-            Some(sending) => sending,
-            None => PackUploads::begin(remote, upload::packs(selection)?, &arrived, runtime),
+    // The positions of the refs that are still to be moved, in the order of the request.
+    let mut left: Vec<usize> = (0..options.refs.len()).collect();
+    let mut results: Vec<Option<PushedRef>> = left.iter().map(|_| None).collect();
+    for round in 1..=limits::GC_ROUNDS {
+        let refs = left.iter().map(|at| options.refs[*at].clone()).collect();
+        let options = &PushOptions { refs, ..*options };
+        let push = PushRun { repo, options, runtime, observer };
+        let pushed = match push.run_once(remote, &mut outcome) {
+            Err(RemoteError::Collected { .. }) if round < limits::GC_ROUNDS => Vec::new(),
+            pushed => pushed?,
         };
-        push.send(remote, found, sending, &mut outcome)?;
-        let sent: Vec<PackId> = selection.packs().into_iter().map(|(_, id)| id).collect();
-        verify_replaced(remote, &sent, runtime, observer)?;
-        let publication = remote.index_update(selection.packs())?;
-        runtime.block_on(remote.write_index_update(publication))?;
-        // A server may have kept its own copy, so leave the check to the next verification.
-        if !remote.client().maintains_index() {
-            remote.mirror().clear_damage(&sent)?;
+        let is_collected =
+            |pushed: &PushedRef| matches!(pushed.result, Err(RemoteError::Collected { .. }));
+        let positions = left.clone();
+        for (at, pushed) in positions.into_iter().zip(pushed) {
+            if round == limits::GC_ROUNDS || !is_collected(&pushed) {
+                results[at] = Some(pushed);
+                left.retain(|other| *other != at);
+            }
         }
-    } else if found == StoreLookup::Missing {
-        runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
+        if left.is_empty() {
+            break;
+        }
+        runtime.block_on(remote.read_gc())?;
     }
-    if observer.cancelled() {
-        return Err(RemoteError::Interrupted);
-    }
-    if !remote.client().maintains_index() {
-        let relisted = relist(remote, runtime, observer)?;
-        let mended = runtime.block_on(remote.repair_index())?;
-        // The relisted file may have the name of the damaged one.
-        outcome.mended.extend(relisted.filter(|key| !mended.contains(key)));
-        outcome.mended.extend(mended);
-    }
-    runtime.block_on(push.move_refs(remote, &slots, &mut fates));
-    let refs = options.refs.iter().zip(&slots).zip(&fates);
-    let mended = refs.filter(|((_, slot), fate)| slot.is_damaged() && fate.has_moved());
-    outcome.mended.extend(mended.map(|((update, _), _)| refs::key(&update.name)));
-    let decided = options.refs.iter().zip(slots).zip(fates);
-    outcome.refs =
-        decided.map(|((update, slot), fate)| fate.into_pushed_ref(update, &slot)).collect();
+    outcome.refs = results.into_iter().flatten().collect();
     Ok(outcome)
 }
 
@@ -362,6 +331,7 @@ struct PreparedPush<'s> {
 /// The selection of packs during the first requests, with their eager uploads.
 type EarlySelection<'s> = Option<(SelectedPacks<'s>, Option<PackUploads>)>;
 
+#[derive(Clone, Copy)]
 struct PushRun<'a> {
     repo: &'a Repo,
     options: &'a PushOptions<'a>,
@@ -370,6 +340,79 @@ struct PushRun<'a> {
 }
 
 impl<'a> PushRun<'a> {
+    /// Pushes once. Returns an entry for each ref.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; [`RemoteError::Collected`] if a garbage collection began meanwhile, also in
+    /// the entry of a ref.
+    fn run_once(
+        &self,
+        remote: &mut RemoteStore,
+        outcome: &mut PushOutcome,
+    ) -> Result<Vec<PushedRef>, RemoteError> {
+        let Self { repo, options, runtime, observer } = *self;
+        let PreparedPush {
+            slots,
+            mut found,
+            has_settings,
+            selection,
+            uploads: sending,
+            uploaded: arrived,
+            decisions: mut fates,
+        } = self.prepare(remote, EagerUpload::Yes)?;
+        if found == StoreLookup::Missing && remote.client().must_create_store_first() {
+            runtime.block_on(remote.create(&repo.config().to_text(), &self.head()?))?;
+            found = StoreLookup::Store;
+        }
+        if !has_settings {
+            runtime.block_on(remote.repair_settings(&repo.config().to_text()))?;
+            outcome.mended.push(CONFIG.to_owned());
+        }
+        if found == StoreLookup::Store && self.repairs(remote) {
+            let head = self.head()?;
+            let pushed: Vec<_> = options.refs.iter().map(|update| &update.name).collect();
+            if runtime.block_on(remote.repair_head(&head, &pushed))? {
+                outcome.mended.push(HEAD.to_owned());
+            }
+        }
+        if let Some(selection) = selection.as_ref().filter(|selection| selection.objects > 0) {
+            outcome.objects += selection.objects;
+            outcome.raw_bytes += selection.raw_bytes;
+            outcome.sent_again += selection.lost;
+            let sending = match sending {
+                Some(sending) => sending,
+                None => PackUploads::begin(remote, upload::packs(selection)?, &arrived, runtime),
+            };
+            self.send(remote, found, sending, outcome)?;
+            let sent: Vec<PackId> = selection.packs().into_iter().map(|(_, id)| id).collect();
+            verify_replaced(remote, &sent, runtime, observer)?;
+            let publication = remote.index_update(selection.packs())?;
+            runtime.block_on(remote.write_index_update(publication))?;
+            // A server may have kept its own copy, so leave the check to the next verification.
+            if !remote.client().maintains_index() {
+                remote.mirror().clear_damage(&sent)?;
+            }
+        } else if found == StoreLookup::Missing {
+            runtime.block_on(remote.create(&repo.config().to_text(), &self.head()?))?;
+        }
+        if observer.cancelled() {
+            return Err(RemoteError::Interrupted);
+        }
+        if !remote.client().maintains_index() {
+            let relisted = relist(remote, runtime, observer)?;
+            let mended = runtime.block_on(remote.repair_index())?;
+            // The relisted file may have the name of the damaged one.
+            outcome.mended.extend(relisted.filter(|key| !mended.contains(key)));
+            outcome.mended.extend(mended);
+        }
+        runtime.block_on(self.move_refs(remote, &slots, &mut fates));
+        let refs = options.refs.iter().zip(&slots).zip(&fates);
+        let mended = refs.filter(|((_, slot), fate)| slot.is_damaged() && fate.has_moved());
+        outcome.mended.extend(mended.map(|((update, _), _)| refs::key(&update.name)));
+        let decided = options.refs.iter().zip(slots).zip(fates);
+        Ok(decided.map(|((update, slot), fate)| fate.into_pushed_ref(update, &slot)).collect())
+    }
+
     fn prepare(
         &self,
         remote: &mut RemoteStore,
@@ -379,8 +422,9 @@ impl<'a> PushRun<'a> {
         let was_damaged = remote.mirror().is_damaged();
         remote.pass_over_damaged_index();
         let known = remote.mirror().store().packs();
+        let known_gc = remote.mirror().gc();
         let (answers, early) = self.ask(remote, question, eager);
-        let FirstAnswers { slots, found, listed, settings, uploaded: arrived } = answers?;
+        let FirstAnswers { slots, found, listed, settings, uploaded: mut arrived } = answers?;
         let (mut found, mut has_settings) = match found {
             Err(error) if self.is_forced() && error.is_of_settings() => (StoreLookup::Store, false),
             found => (found?, true),
@@ -405,6 +449,12 @@ impl<'a> PushRun<'a> {
                 self.runtime.block_on(remote.refresh())?;
             }
             _ => {}
+        }
+        self.learn_epoch(remote, &slots, &fates)?;
+        let is_same_epoch = known_gc == remote.mirror().gc();
+        if !is_same_epoch {
+            // A collector may be deleting what was there before.
+            arrived.clear();
         }
         if is_any_moved && question != FirstRequests::RefsAndStore && remote.index_files() == 0 {
             found = self.runtime.block_on(remote.inspect_location())?;
@@ -442,7 +492,10 @@ impl<'a> PushRun<'a> {
             // The index of a partial clone proves nothing: objects that it needs lie elsewhere.
             let proof = if is_partial { CompletenessProof::None } else { proof };
             let all = commits.len() == fates.len() && !is_partial;
-            let same = all && is_damaged == was_damaged && known == remote.mirror().store().packs();
+            let same = all
+                && is_same_epoch
+                && is_damaged == was_damaged
+                && known == remote.mirror().store().packs();
             match early?.filter(|_| same) {
                 Some((selection, sending)) => {
                     (prepared.selection, prepared.uploads) = (Some(selection), sending);
@@ -452,6 +505,30 @@ impl<'a> PushRun<'a> {
         }
         prepared.decisions.append(&mut fates);
         Ok(prepared)
+    }
+
+    /// Reads the garbage collection state, unless the refs to move and the index files have the epoch
+    /// that this client knows.
+    fn learn_epoch(
+        &self,
+        remote: &mut RemoteStore,
+        slots: &[RefSlot],
+        fates: &[RefDecision],
+    ) -> Result<(), RemoteError> {
+        if remote.client().maintains_index() {
+            return Ok(());
+        }
+        let known = remote.mirror().epoch();
+        let is_other = |(slot, fate): (&RefSlot, &RefDecision)| {
+            matches!(fate, RefDecision::Move) && slot.exists() && slot.epoch() != known
+        };
+        if slots.iter().zip(fates).any(is_other) || remote.lists_newer_epoch() {
+            self.runtime.block_on(remote.read_gc())?;
+            if !remote.knows_named_files() {
+                self.runtime.block_on(remote.refresh())?;
+            }
+        }
+        remote.check_gc_is_known()
     }
 
     /// Returns true if the settings are usable, false if the push will replace them.
@@ -513,8 +590,9 @@ impl<'a> PushRun<'a> {
         if remote.mirror().is_damaged() {
             return Ok(FirstRequests::All);
         }
+        let holdings = remote.mirror().holdings();
         for update in &self.options.refs {
-            if !remote.mirror().has(&update.commit.object())? {
+            if holdings.of(&update.commit.object(), ObjectKind::Commit)? == PeerHas::Nothing {
                 return Ok(FirstRequests::All);
             }
         }
@@ -585,7 +663,9 @@ impl<'a> PushRun<'a> {
     ) -> Result<SelectedPacks<'a>, RemoteError> {
         let level = self.repo.config().compression_level;
         let lost = remote.mirror().damaged_packs();
-        let gather = Gather { scratch: self.options.scratch, level, lost: &lost };
+        let gc = remote.mirror().gc();
+        let collected = gc.as_deref().map(|gc| &gc.table);
+        let gather = Gather { scratch: self.options.scratch, level, lost: &lost, collected };
         let store = self.repo.store();
         let holdings = match proof {
             CompletenessProof::Index => remote.mirror().holdings(),
@@ -683,7 +763,7 @@ impl<'a> PushRun<'a> {
         sending: PackUploads,
         outcome: &mut PushOutcome,
     ) -> Result<(), RemoteError> {
-        outcome.resumed = sending.resumed;
+        outcome.resumed += sending.resumed;
         let head = self.head()?;
         let create = async {
             match found {
@@ -697,7 +777,9 @@ impl<'a> PushRun<'a> {
             // The local pack does not hash to its name, so mark it as damaged.
             let _ = self.repo.store().shadow_damage(error);
         }
-        (outcome.packs, outcome.sent_bytes) = sent?;
+        let (packs, bytes) = sent?;
+        outcome.packs += packs;
+        outcome.sent_bytes += bytes;
         created?;
         Ok(())
     }

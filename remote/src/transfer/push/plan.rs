@@ -101,6 +101,19 @@ pub fn plan(
         // Listings before and after the move: see `store::name_conflicts`.
         plan.add(RequestKind::List, 2);
     }
+    if !remote.client().maintains_index() {
+        let head = push.head()?;
+        for ((update, slot), fate) in options.refs.iter().zip(&slots).zip(&fates) {
+            let is_first = found == StoreLookup::Missing && update.name == head;
+            if is_made((slot, fate)) && !is_first {
+                // The ref is first created as deleted: see `store::gc`.
+                let can = remote.known_conditions().unwrap_or_else(|| remote.client().conditions());
+                let is_reserved = !slot.exists() && can.absent && can.unchanged;
+                plan.add(RequestKind::Put, usize::from(is_reserved));
+                plan.add(RequestKind::Get, 1 + usize::from(is_reserved));
+            }
+        }
+    }
     let decided = options.refs.iter().zip(slots).zip(fates);
     plan.refs = decided.map(|((update, slot), fate)| fate.into_pushed_ref(update, &slot)).collect();
     Ok(plan)
