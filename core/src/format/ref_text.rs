@@ -13,12 +13,10 @@
 //! Decoders also accept the shorter refs of store version 1, whose epoch is 0. Such a local ref has
 //! only line 1, with or without its `\n`; such a ref of a remote has lines 1 and 2.
 //!
-//! Garbage collection of a remote will increase the epoch and write it into each ref before it
-//! deletes objects. This version collects only the garbage of [local stores](crate::ops::gc), whose
-//! refs keep the epoch 0. So it does not know which objects of a remote are about to be deleted. It
-//! reads every ref, but does not [overwrite](RefText::is_writable) a ref whose epoch is not 0 or
-//! that has a line 4. The new value might refer to objects that are about to be deleted, and the
-//! former tips would be lost.
+//! The garbage collection of a remote writes its epoch into each ref before it deletes objects. So a
+//! push with an earlier epoch loses its compare-and-swap ([`gc_state`](crate::format::gc_state)). A
+//! program overwrites no ref that has a line 4, because the former tips would be lost. The refs of a
+//! local store keep the epoch 0, and a program overwrites [no other](RefText::is_writable) there.
 
 use std::{
     fmt,
@@ -90,7 +88,7 @@ impl RefText {
         Self { commit, nonce: None, epoch: FIRST_EPOCH, has_more: false }
     }
 
-    /// Returns true if this version may overwrite a ref with this content.
+    /// Returns true if this version may overwrite a ref of a local store with this content.
     pub fn is_writable(&self) -> bool {
         self.epoch == FIRST_EPOCH && !self.has_more
     }
