@@ -5,6 +5,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`gc`] | garbage collection of a remote store |
 //! | [`location`] | the location of a store, as users write it |
 //! | [`protocol`] | error responses of a snap server, which client and server share |
 //! | [`service`] | objects by key in a bucket, a share, a folder or a snap server |
@@ -17,6 +18,7 @@
 //! | [`verify`] | checks that a remote store is complete and undamaged |
 //! | [`repair`] | uploads again what a remote store has lost |
 
+pub mod gc;
 pub mod location;
 pub mod protocol;
 pub mod ranges;

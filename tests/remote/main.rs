@@ -9,6 +9,7 @@ mod contract;
 mod damage;
 mod damaged_index;
 mod distant;
+mod gc;
 mod other_copies;
 mod outside;
 mod patience;

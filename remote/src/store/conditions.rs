@@ -77,6 +77,14 @@ impl RemoteStore {
     ///
     /// # Errors
     /// [`RemoteError::Service`].
+    pub(crate) async fn checked_conditions(
+        &self,
+        observer: &dyn Observer,
+    ) -> Result<ConditionalWrites, RemoteError> {
+        self.conditions(observer).await
+    }
+
+    /// As [`Self::checked_conditions`].
     pub(super) async fn conditions(
         &self,
         observer: &dyn Observer,

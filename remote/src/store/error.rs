@@ -197,6 +197,24 @@ pub enum RemoteError {
         /// The location.
         location: String,
     },
+    /// The remote is the store of a project on this machine, which collects its own garbage.
+    #[error("{location} is the store of a project: run `snap gc` there")]
+    CollectThere {
+        /// The location.
+        location: String,
+    },
+    /// The remote is a snap server.
+    #[error("{location} is a snap server, whose garbage this version cannot collect")]
+    CollectServer {
+        /// The location.
+        location: String,
+    },
+    /// The service has no conditional writes, so a push could lose data during a collection.
+    #[error("{location} has no conditional writes, so no client may push during a collection")]
+    CollectUnsafe {
+        /// The location.
+        location: String,
+    },
     /// The remote store lacks an object that one of its commits refers to.
     #[error("the store at {location} is incomplete: {source}")]
     Incomplete {
@@ -281,8 +299,13 @@ impl RemoteError {
             Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
             Self::Range { .. } => ErrorKind::Unavailable,
             Self::NoStore { .. } | Self::Emptied { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
-            Self::NotAStore { .. } | Self::Itself { .. } => ErrorKind::Invalid,
-            Self::Newer { .. } | Self::PartialClone { .. } => ErrorKind::Unsupported,
+            Self::NotAStore { .. } | Self::Itself { .. } | Self::CollectThere { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::Newer { .. }
+            | Self::PartialClone { .. }
+            | Self::CollectServer { .. }
+            | Self::CollectUnsafe { .. } => ErrorKind::Unsupported,
             Self::Held { .. } | Self::Collected { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => match **source {
                 ConfigError::Newer { .. } => source.kind(),

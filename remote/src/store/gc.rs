@@ -13,26 +13,42 @@
 //! deleted, then reads the state, and only then moves it. The branch in `HEAD` needs no such step
 //! from the client that has just created the store: a collector touches it even if it is absent.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use snap_core::{
     base::{
+        id::CommitId,
         limits,
         observe::{Observer, Silent},
     },
-    format::{gc_state::GcState, gc_table::GcTable, ref_text::FIRST_EPOCH, wire::FormatError},
-    repo::ref_name::RefName,
+    format::{
+        gc_state::{GcState, Phase, TableHash},
+        gc_table::GcTable,
+        ref_text::{FIRST_EPOCH, Nonce},
+        wire::FormatError,
+    },
+    repo::{config::VERSION, ref_name::RefName},
 };
 
-use super::{RemoteError, RemoteStore, gc_view::GcView, refs::RefSlot};
-use crate::service::{ConditionalWrites, ObjectVersion};
+use super::{
+    REFS, RemoteError, RemoteStore,
+    gc_view::GcView,
+    refs::{NewRef, RefSlot},
+};
+use crate::service::{
+    ConditionalWrites, FailureDetail, FailureReason, ListedObject, ObjectVersion, WriteCondition,
+};
 
 /// Prefix of the keys of the garbage collection.
 pub(crate) const GC: &str = "gc/";
 
 /// Key of the state.
 pub(crate) const GC_STATE: &str = "gc/state";
+
+/// Number of refs to read and write concurrently.
+const REFS_AT_ONCE: usize = 16;
 
 /// Number of attempts to read a state and its table, if collectors replace them meanwhile.
 const READINGS: usize = 8;
@@ -198,5 +214,183 @@ impl RemoteStore {
         }
         self.check_present_epoch().await?;
         Ok(reserved)
+    }
+}
+
+impl RemoteStore {
+    /// Replaces the state that was read. Returns `None` if another client has replaced it.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub(crate) async fn swap_gc(
+        &self,
+        read: &ReadGc,
+        epoch: u64,
+        phase: Phase,
+        table: GcTable,
+    ) -> Result<Option<ReadGc>, RemoteError> {
+        let bytes = table.encode().map_err(|error| self.gc_error(GC, error))?;
+        let state = GcState {
+            epoch,
+            version: read.view.as_ref().map_or(0, |view| view.state.version) + 1,
+            nonce: Nonce::random(),
+            phase,
+            table: TableHash::from_bytes(*blake3::hash(&bytes).as_bytes()),
+        };
+        let key = format!("{GC}{}", state.table_name());
+        self.client.write(&key, bytes.into(), WriteCondition::Always).await?;
+        let can = self.conditions(&Silent).await?;
+        let when = match &read.version {
+            _ if !can.absent || !can.unchanged => {
+                // The user has promised that no other client writes.
+                let now = self.find_gc_state().await?.map(|(state, _)| state);
+                if now != read.view.as_ref().map(|view| view.state) {
+                    return Ok(None);
+                }
+                WriteCondition::Always
+            }
+            Some(version) => WriteCondition::Unchanged(version.clone()),
+            None => WriteCondition::Absent,
+        };
+        let written = self.client.write(GC_STATE, state.encode().into(), when).await;
+        // The reply of an attempt may be lost, and a proxy may answer in place of the service. Only
+        // the state itself shows whether it was replaced.
+        let is_open = written.as_ref().is_err_and(|error| {
+            error.reason != FailureReason::Conflict
+                && !error.reason.is_temporary()
+                && error.reason != FailureReason::Other
+        });
+        if is_open {
+            written?;
+        }
+        let Some((now, version)) = self.find_gc_state().await? else { return Ok(None) };
+        if now != state {
+            return Ok(None);
+        }
+        let view = Some(Arc::new(GcView { state, table }));
+        self.mirror.know_gc(view.clone())?;
+        Ok(Some(ReadGc { view, version }))
+    }
+
+    /// Makes older programs refuse the store.
+    ///
+    /// # Errors
+    /// [`RemoteError::Config`], [`RemoteError::Service`].
+    pub(crate) async fn upgrade_for_gc(&self) -> Result<(), RemoteError> {
+        let can = self.conditions(&Silent).await?;
+        self.upgrade_to(VERSION, can).await
+    }
+
+    /// Returns the commits of all refs.
+    ///
+    /// # Errors
+    /// [`RemoteError::Damaged`] if a ref is damaged: it may point at any commit.
+    pub(crate) async fn gc_roots(&self) -> Result<BTreeSet<CommitId>, RemoteError> {
+        let names = self.ref_names().await?;
+        let mut slots = stream::iter(&names).map(|name| self.slot(name)).buffered(REFS_AT_ONCE);
+        let mut commits = BTreeSet::new();
+        while let Some(slot) = slots.next().await {
+            commits.extend(slot?.commit);
+        }
+        Ok(commits)
+    }
+
+    /// Lists the names of all refs, also of deleted ones.
+    async fn ref_names(&self) -> Result<Vec<RefName>, RemoteError> {
+        let listed = self.client.list(REFS).await?;
+        let to_name = |object: &ListedObject| {
+            RefName::parse_full(&object.key).ok_or_else(|| RemoteError::Damaged {
+                key: object.key.clone(),
+                location: self.location.clone(),
+                why: "no branch or tag can have this name".to_owned(),
+            })
+        };
+        listed.iter().map(to_name).collect()
+    }
+
+    /// Writes the epoch into every ref, so that pushes of earlier epochs lose their swaps. Also
+    /// creates the branch in `HEAD`, as deleted. Returns the commits of the refs.
+    ///
+    /// # Errors
+    /// [`RemoteError::Collected`] if a ref has a later epoch; [`RemoteError::Damaged`],
+    /// [`RemoteError::Newer`].
+    pub(crate) async fn touch_refs(&self, epoch: u64) -> Result<BTreeSet<CommitId>, RemoteError> {
+        let mut names = self.ref_names().await?;
+        let head = self.find_head().await?.ok_or_else(|| self.lost_head())?;
+        if !names.contains(&head) {
+            names.push(head.clone());
+        }
+        let touches = stream::iter(&names).map(|name| self.touch_ref(name, epoch, *name == head));
+        let mut touches = touches.buffered(REFS_AT_ONCE);
+        let mut commits = BTreeSet::new();
+        while let Some(commit) = touches.next().await {
+            commits.extend(commit?);
+        }
+        Ok(commits)
+    }
+
+    async fn touch_ref(
+        &self,
+        name: &RefName,
+        epoch: u64,
+        is_head: bool,
+    ) -> Result<Option<CommitId>, RemoteError> {
+        let can = self.conditions(&Silent).await?;
+        for _ in 0..limits::REF_RETRIES {
+            let slot = self.slot(name).await?;
+            if !slot.is_writable() {
+                return Err(self.newer(name));
+            }
+            // A client has removed a deleted ref that was in the way of another name. Before it
+            // creates the ref again, it reads the state.
+            if !slot.exists() && !is_head {
+                return Ok(None);
+            }
+            if slot.exists() && slot.epoch() >= epoch {
+                return match slot.epoch() == epoch {
+                    true => Ok(slot.commit),
+                    false => Err(self.collected()),
+                };
+            }
+            let touched = NewRef { commit: slot.commit, epoch };
+            match self.write_ref_at(name, &slot, touched, can, &Silent).await {
+                Ok(()) => return Ok(slot.commit),
+                Err(RemoteError::Raced { .. }) => {}
+                // The names of other refs may leave no room for the branch in `HEAD`. Then the
+                // first push cannot create it either.
+                Err(RemoteError::Service(error))
+                    if is_head
+                        && !slot.exists()
+                        && error.detail == Some(FailureDetail::NameConflict) =>
+                {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(RemoteError::Held { name: Box::new(name.clone()), location: self.location.clone() })
+    }
+
+    /// Removes tables that no state can name any more. What stays is garbage only.
+    pub(crate) async fn remove_old_tables(&self, view: &GcView) {
+        let Ok(listed) = self.client.list(GC).await else { return };
+        let is_old = |key: &str| {
+            let name = key.strip_prefix(GC).and_then(|name| name.split_once('-'));
+            let version = name.and_then(|(version, _)| version.parse::<u64>().ok());
+            version.is_some_and(|version| version < view.state.version)
+        };
+        let old = listed.into_iter().map(|object| object.key).filter(|key| is_old(key));
+        let _ = self.remove_all(&old.collect::<Vec<_>>()).await;
+    }
+
+    /// Removes objects, as many with each request as the service allows.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub(crate) async fn remove_all(&self, keys: &[String]) -> Result<(), RemoteError> {
+        for some in keys.chunks(self.client.max_removals_per_request().max(1)) {
+            self.client.remove_many(some).await?;
+        }
+        Ok(())
     }
 }

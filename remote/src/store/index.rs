@@ -40,7 +40,7 @@ use snap_core::{
     store::Store,
 };
 
-use super::{INDEX, RemoteError, RemoteStore};
+use super::{INDEX, RemoteError, RemoteStore, gc_view::IndexedFiles};
 use crate::service::WriteCondition;
 
 /// Number of files of a class, including the new one, that a push merges into one.
@@ -167,8 +167,17 @@ impl RemoteStore {
         &self,
         publication: IndexUpdate<'_>,
     ) -> Result<Option<String>, RemoteError> {
+        let written = self.write_index_files(&publication).await?;
+        self.mirror.forget_sending();
+        Ok(written)
+    }
+
+    async fn write_index_files(
+        &self,
+        publication: &IndexUpdate<'_>,
+    ) -> Result<Option<String>, RemoteError> {
         let epoch = publication.epoch;
-        let written = match &publication.files[..] {
+        Ok(match &publication.files[..] {
             [] => None,
             [only] => {
                 let outlines = outlines(only)?;
@@ -192,9 +201,50 @@ impl RemoteStore {
                 self.mirror.add(&name, epoch, parts.iter().map(|part| outlines(part)))?;
                 Some(name)
             }
-        };
-        self.mirror.forget_sending();
-        Ok(written)
+        })
+    }
+
+    /// Returns the listed index files that the mirror knows.
+    pub(crate) fn listed_files(&self) -> IndexedFiles {
+        let mut files = self.mirror.files();
+        files.retain(|name, _| self.listed.contains_key(name));
+        files
+    }
+
+    /// Writes index files with these packs of the mirror, under the epoch that this client knows.
+    /// Returns their names. They count one by one, so the packs must be in files that count.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub(crate) async fn write_merged_index(
+        &self,
+        packs: Vec<PackId>,
+    ) -> Result<Vec<String>, RemoteError> {
+        let packs = packs.into_iter().map(|id| (self.mirror.store(), id)).collect();
+        let (mut files, _) = split(packs, self.index_file_bytes)?;
+        if files.is_empty() {
+            files.push(Vec::new());
+        }
+        let mut names = Vec::with_capacity(files.len());
+        for file in files {
+            let update = IndexUpdate { epoch: self.written_epoch(), files: vec![file] };
+            names.extend(self.write_index_files(&update).await?);
+        }
+        Ok(names)
+    }
+
+    /// Removes listed index files that neither the garbage collection names nor have its epoch.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub(crate) async fn remove_old_index(&self) -> Result<(), RemoteError> {
+        let epoch = self.mirror.epoch();
+        let old = self.listed_files().into_iter();
+        let old = old.filter(|(name, file)| file.epoch < epoch && !self.mirror.counts(name));
+        let names: Vec<String> = old.map(|(name, _)| name).collect();
+        let keys: Vec<String> = names.iter().map(|name| format!("{INDEX}{name}")).collect();
+        self.remove_all(&keys).await?;
+        Ok(self.mirror.forget(&names)?)
     }
 
     /// Writes an index file and returns its name.

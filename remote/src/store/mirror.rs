@@ -742,7 +742,9 @@ fn parse(line: &str) -> Option<(String, IndexedFile)> {
         None => (name, FIRST_EPOCH),
     };
     let packs: BTreeSet<PackId> = words.map(|id| id.parse().ok()).collect::<Option<_>>()?;
-    (!packs.is_empty()).then_some((name.to_owned(), IndexedFile { epoch, packs }))
+    // A garbage collection writes an empty file if nothing is left.
+    let is_valid = !packs.is_empty() || epoch != FIRST_EPOCH;
+    is_valid.then_some((name.to_owned(), IndexedFile { epoch, packs }))
 }
 
 /// Reads what the last process knew about the garbage collection.

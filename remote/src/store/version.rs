@@ -27,13 +27,25 @@ impl RemoteStore {
         if self.mirror.is_newest() || self.client.maintains_index() {
             return Ok(());
         }
+        self.upgrade_to(REFS_VERSION, can).await
+    }
+
+    /// Upgrades the store to a version, unless it has that or a newer one.
+    ///
+    /// # Errors
+    /// As [`Self::upgrade`].
+    pub(super) async fn upgrade_to(
+        &self,
+        version: u32,
+        can: ConditionalWrites,
+    ) -> Result<(), RemoteError> {
         for _ in 0..TRIES {
             // Without settings there is no store; another step reports that.
             let found = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
             let Some(found) = found else { return Ok(()) };
             let text = std::str::from_utf8(&found.bytes).unwrap_or("");
             let edit = Edit { text, path: Path::new(CONFIG), owner: ConfigOwner::Store };
-            let upgraded = edit.upgrade(REFS_VERSION).map_err(|error| self.config_error(error))?;
+            let upgraded = edit.upgrade(version).map_err(|error| self.config_error(error))?;
             let Some(upgraded) = upgraded else {
                 self.mirror.remember_newest();
                 return Ok(());
@@ -53,7 +65,7 @@ impl RemoteStore {
         Err(RemoteError::Damaged {
             key: CONFIG.to_owned(),
             location: self.location.clone(),
-            why: "it cannot be upgraded to version 2".to_owned(),
+            why: format!("it cannot be upgraded to version {version}"),
         })
     }
 }

@@ -13,6 +13,7 @@ pub mod pull;
 pub mod push;
 mod receiving_folder;
 
+pub(crate) use partial::reach_error;
 use snap_core::{
     base::id::CommitId,
     repo::history::{History, Parents},

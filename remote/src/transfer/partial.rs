@@ -104,7 +104,7 @@ pub(super) fn missing_ranges(
 }
 
 /// Converts an error of a walk through remote objects.
-pub(super) fn reach_error(remote: &RemoteStore, error: ReachError) -> RemoteError {
+pub(crate) fn reach_error(remote: &RemoteStore, error: ReachError) -> RemoteError {
     match error {
         ReachError::Interrupted => RemoteError::Interrupted,
         ReachError::Store(error @ StoreError::Missing { .. }) => RemoteError::Incomplete {

@@ -27,8 +27,8 @@ use crate::{
     },
 };
 
-/// The objects that the visited commits reach.
-pub(super) struct Live<'a> {
+/// The objects that the visited commits reach. The store may be local, or the mirror of a remote.
+pub struct Live<'a> {
     store: &'a Store,
     observer: &'a dyn Observer,
     marks: Marks,
@@ -41,7 +41,8 @@ pub(super) struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    pub(super) fn new(store: &'a Store, observer: &'a dyn Observer) -> Self {
+    /// Creates a set without live objects. In a store of stubs, the walk fetches what it reads.
+    pub fn new(store: &'a Store, observer: &'a dyn Observer) -> Self {
         Self {
             store,
             observer,
@@ -53,7 +54,10 @@ impl<'a> Live<'a> {
     }
 
     /// Returns true if an object is live.
-    pub(super) fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
         Ok(self.marks.is_marked(id)? || self.newer.borrow().contains(id))
     }
 
@@ -77,8 +81,8 @@ impl<'a> Live<'a> {
     /// Marks everything that the commits of refs reach.
     ///
     /// # Errors
-    /// As [`Live::add_commits`].
-    pub(super) fn add_refs(
+    /// [`GcError::Store`] if an object on the way is missing or damaged; [`GcError::Interrupted`].
+    pub fn add_refs(
         &self,
         commits: impl IntoIterator<Item = CommitId>,
     ) -> Result<(), GcError> {

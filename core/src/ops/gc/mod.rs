@@ -19,6 +19,8 @@ mod sweep;
 
 use std::{os::unix::fs::MetadataExt, time::Duration};
 
+pub use mark::Live;
+
 use crate::{
     base::{
         id::PackId,
@@ -28,7 +30,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    ops::gc::{mark::Live, plan::Plan, roots::Roots},
+    ops::gc::{plan::Plan, roots::Roots},
     repo::{Repo, refs::RefError},
     store::{Store, StoreError},
 };

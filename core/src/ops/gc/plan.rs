@@ -8,7 +8,7 @@ use crate::{
         observe::{Observer, Phase},
     },
     format::pack::{ObjectKind, PackedObject},
-    ops::gc::{GcError, GcOptions, GcOutcome, is_young, mark::Live},
+    ops::gc::{GcError, GcOptions, GcOutcome, Live, is_young},
     repo::Repo,
     store::{
         ObjectWriter, Store, StoreError,

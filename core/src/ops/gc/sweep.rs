@@ -5,7 +5,7 @@ use crate::{
     format::shadow::{Reason, ShadowTable, ShadowedPart},
     ops::gc::{
         GcError, GcOptions, GcOutcome, add_roots,
-        mark::Live,
+        Live,
         plan::{Fate, Plan, dead_of},
     },
     repo::Repo,

@@ -271,6 +271,10 @@ impl RemoteStore {
         }
         self.mirror.forget(&self.unlisted(&listed))?;
         self.listed = listed;
+        if self.lists_newer_epoch() {
+            // A collection may have deleted packs, and objects that others refer to.
+            self.read_gc().await?;
+        }
         Ok(())
     }
 

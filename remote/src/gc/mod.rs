@@ -1,0 +1,257 @@
+//! Garbage collection of a remote store without a server: deletes what no ref reaches.
+//!
+//! ```text
+//! 1  the state, the refs, the index, the packs     mark what the refs reach
+//! 2  the state: epoch + 1, dead objects shadowed   compare-and-swap
+//! 3  each ref: the same commit, the new epoch      compare-and-swap
+//! 4  the index again                               mark what moved meanwhile
+//! 5  index files without the packs that go
+//! 6  the state: the packs that go                  compare-and-swap
+//! 7  the packs, then index files and tables        are deleted
+//! ```
+//!
+//! Pushes, pulls and clones run beside it. A push that read its ref before step 3 loses its swap,
+//! and then knows the shadows. What a push moved before, step 4 finds live. A collector that finds
+//! step 2 done resumes with step 3. So a killed collection is finished by the next one, and two at
+//! once do the same work. `tests/model` explores every interleaving of these steps; this module
+//! follows it.
+//!
+//! Step 5 writes an index file of the new epoch in each collection. So a client that lists the index
+//! after a deletion sees that there is an epoch that it does not know.
+
+mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use snap_core::{
+    base::{
+        id::{CommitId, PackId},
+        observe::{Observer, Phase},
+    },
+    format::gc_state,
+    ops::{
+        gc::{GcError, Live},
+        reach::ReachError,
+    },
+    store::Store,
+};
+
+use self::plan::{FencePlan, SweepPlan};
+use crate::{
+    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    store::{
+        OBJECTS, RemoteError, RemoteStore, SettingsState,
+        gc::ReadGc,
+        gc_view::{GcView, epoch_of},
+    },
+    transfer::reach_error,
+};
+
+/// Maximum number of attempts, if other collectors replace the state.
+const ATTEMPTS: usize = 16;
+
+/// The promise of the user about other clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtherClients {
+    /// Other clients may push at the same time.
+    #[default]
+    MayPush,
+    /// No other client pushes or collects. Services without conditional writes need this.
+    DoNotPush,
+}
+
+/// What a collection may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RemoteGcOptions {
+    /// Only reports what a collection would do.
+    pub dry_run: bool,
+    /// The promise of the user.
+    pub others: OtherClients,
+}
+
+/// The result of a collection. A dry run reports what would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteGcOutcome {
+    /// Packs before the collection.
+    pub packs: u64,
+    /// Bytes of these packs.
+    pub bytes: u64,
+    /// Packs that were deleted.
+    pub deleted_packs: u64,
+    /// Bytes of the deleted packs.
+    pub deleted_bytes: u64,
+    /// Dead objects in packs that stay.
+    pub left_objects: u64,
+    /// Bytes of these objects, before compression.
+    pub left_bytes: u64,
+}
+
+/// Collects the garbage of a remote store. Blocks; must not be called on a thread of the runtime.
+///
+/// # Errors
+/// [`RemoteError`]. Nothing is lost. After an error, the next collection goes on.
+pub fn run(
+    remote: &mut RemoteStore,
+    options: &RemoteGcOptions,
+    waiting: &BlockingContext,
+    observer: &dyn Observer,
+) -> Result<RemoteGcOutcome, RemoteError> {
+    waiting.block_on(check_service(remote, options, observer))?;
+    for _ in 0..ATTEMPTS {
+        let mut collection = Collection { remote: &mut *remote, options, waiting, observer };
+        match collection.attempt() {
+            Ok(Some(outcome)) => return Ok(outcome),
+            // Another collector has replaced the state.
+            Ok(None) | Err(RemoteError::Collected { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(remote.collected())
+}
+
+/// Checks that the service can be collected.
+async fn check_service(
+    remote: &RemoteStore,
+    options: &RemoteGcOptions,
+    observer: &dyn Observer,
+) -> Result<(), RemoteError> {
+    let location = || remote.location().to_owned();
+    if remote.client().local_store().is_some() {
+        return Err(RemoteError::CollectThere { location: location() });
+    }
+    if remote.client().maintains_index() {
+        return Err(RemoteError::CollectServer { location: location() });
+    }
+    match remote.settings().await? {
+        SettingsState::Usable => {}
+        SettingsState::Damaged(error) => return Err(error),
+        SettingsState::Missing => return Err(RemoteError::NoStore { location: location() }),
+    }
+    let can = remote.checked_conditions(observer).await?;
+    match can.absent && can.unchanged || options.others == OtherClients::DoNotPush {
+        true => Ok(()),
+        false => Err(RemoteError::CollectUnsafe { location: location() }),
+    }
+}
+
+/// One attempt of a collection.
+struct Collection<'a> {
+    remote: &'a mut RemoteStore,
+    options: &'a RemoteGcOptions,
+    waiting: &'a BlockingContext,
+    observer: &'a dyn Observer,
+}
+
+/// The packs of a remote store, with their lengths.
+type PackLengths = BTreeMap<PackId, u64>;
+
+impl Collection<'_> {
+    /// Collects once. Returns `None` if another client has replaced the state meanwhile.
+    fn attempt(&mut self) -> Result<Option<RemoteGcOutcome>, RemoteError> {
+        let read = self.waiting.block_on(self.remote.read_gc())?;
+        self.remote.check_gc_is_known()?;
+        let is_fenced = |view: &Arc<GcView>| view.state.phase == gc_state::Phase::Fenced;
+        let is_resumed = read.view.as_ref().is_some_and(is_fenced);
+        // Read the refs before the index: a push writes them in the reverse order.
+        let roots = match is_resumed && !self.options.dry_run {
+            true => BTreeSet::new(),
+            false => self.waiting.block_on(self.remote.gc_roots())?,
+        };
+        self.waiting.block_on(self.remote.refresh())?;
+        let present = self.list_packs()?;
+        let stubs = self.open_stubs()?;
+        let live = Live::new(&stubs, self.observer);
+        self.observer.phase(Phase::Mark, None);
+        self.mark(&live, roots)?;
+        let fenced = match is_resumed && !self.options.dry_run {
+            true => read,
+            false => {
+                let plan = FencePlan::make(self.remote, &live, &present, self.observer)?;
+                let outcome = plan.outcome(&present);
+                if self.options.dry_run {
+                    return Ok(Some(outcome));
+                }
+                if !is_resumed && plan.frees_nothing() {
+                    self.delete_packs(&plan.leftovers)?;
+                    return Ok(Some(outcome));
+                }
+                self.waiting.block_on(self.remote.upgrade_for_gc())?;
+                let epoch = epoch_of(read.view.as_deref()) + 1;
+                let (phase, table) = (gc_state::Phase::Fenced, plan.table);
+                let swap = self.remote.swap_gc(&read, epoch, phase, table);
+                match self.waiting.block_on(swap)? {
+                    Some(fenced) => fenced,
+                    None => return Ok(None),
+                }
+            }
+        };
+        self.sweep(&fenced, &present, &stubs, &live)
+    }
+
+    /// Touches the refs, and deletes what is dead still.
+    fn sweep(
+        &mut self,
+        fenced: &ReadGc,
+        present: &PackLengths,
+        stubs: &Store,
+        live: &Live<'_>,
+    ) -> Result<Option<RemoteGcOutcome>, RemoteError> {
+        let Some(view) = &fenced.view else { return Ok(None) };
+        let epoch = view.state.epoch;
+        let tips = self.waiting.block_on(self.remote.touch_refs(epoch))?;
+        // The index has everything that the refs reach, since a push writes it before the ref.
+        self.waiting.block_on(self.remote.refresh())?;
+        stubs.refresh()?;
+        self.mark(live, tips)?;
+        let plan = SweepPlan::make(self.remote, view, live, present, self.observer)?;
+        let named = self.waiting.block_on(plan.write_index(self.remote))?;
+        let outcome = plan.outcome(present);
+        let (doomed, table) = plan.into_table(named);
+        let swap = self.remote.swap_gc(fenced, epoch, gc_state::Phase::Swept, table);
+        let Some(swept) = self.waiting.block_on(swap)? else { return Ok(None) };
+        self.delete_packs(&doomed)?;
+        if let Some(view) = &swept.view {
+            self.waiting.block_on(async {
+                self.remote.remove_old_index().await?;
+                self.remote.remove_old_tables(view).await;
+                Ok(())
+            })?;
+        }
+        Ok(Some(outcome))
+    }
+
+    /// Lists all packs, also those that no index file lists.
+    fn list_packs(&self) -> Result<PackLengths, RemoteError> {
+        let list = async { Ok(self.remote.client().list(OBJECTS).await?) };
+        let listed = self.waiting.block_on(list)?;
+        let packs = listed.into_iter().filter_map(|object| {
+            Some((object.key.strip_prefix(OBJECTS)?.parse().ok()?, object.bytes))
+        });
+        Ok(packs.collect())
+    }
+
+    /// Opens the mirror as a store that fetches what it reads.
+    fn open_stubs(&self) -> Result<Store, RemoteError> {
+        let (client, location, mirror) = self.remote.reopen()?.into_parts();
+        let packs = RemotePacks::of(client, location, self.waiting.clone());
+        let packs = packs.with_content_retention(ContentRetention::Forget);
+        Ok(mirror.into_store().with_remote_frames(Arc::new(packs)))
+    }
+
+    fn mark(&self, live: &Live<'_>, commits: BTreeSet<CommitId>) -> Result<(), RemoteError> {
+        live.add_refs(commits).map_err(|error| match error {
+            GcError::Store(error) => reach_error(self.remote, ReachError::Store(error)),
+            // The marking reads objects only, so any other error is an interruption.
+            _ => RemoteError::Interrupted,
+        })
+    }
+
+    /// Deletes packs that the published state lists as going.
+    fn delete_packs(&self, packs: &[PackId]) -> Result<(), RemoteError> {
+        let keys: Vec<String> = packs.iter().map(|id| format!("{OBJECTS}{id}")).collect();
+        self.waiting.block_on(self.remote.remove_all(&keys))
+    }
+}

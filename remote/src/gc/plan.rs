@@ -1,0 +1,316 @@
+//! Decides what a collection shadows, keeps and deletes.
+
+use std::collections::BTreeSet;
+
+use snap_core::{
+    base::{id::PackId, observe::Observer},
+    format::{
+        gc_table::{GcTable, IndexName},
+        shadow::{Reason, ShadowTable, ShadowedPart},
+    },
+    ops::gc::Live,
+    store::Store,
+};
+
+use super::{PackLengths, RemoteGcOutcome};
+use crate::store::{
+    RemoteError, RemoteStore,
+    gc_view::{GcView, IndexedFiles, index_name},
+};
+
+/// The dead objects of a pack.
+struct Dead {
+    /// The objects on which nothing may rely; `None` if there are none.
+    part: Option<ShadowedPart>,
+    objects: u64,
+    /// Their bytes, before compression.
+    bytes: u64,
+}
+
+impl Dead {
+    /// Compares a pack with the live objects. A pack that no index file lists is dead.
+    fn of(
+        stubs: &Store,
+        pack: &PackId,
+        live: &Live<'_>,
+        indexed: &BTreeSet<PackId>,
+    ) -> Result<Self, RemoteError> {
+        if !indexed.contains(pack) {
+            return Ok(Self { part: Some(ShadowedPart::Whole), objects: 0, bytes: 0 });
+        }
+        let (mut dead, mut bytes) = (BTreeSet::new(), 0);
+        let objects = stubs.open_pack(pack)?.objects()?;
+        for object in &objects {
+            if !live.contains(&object.id)? {
+                bytes += u64::from(object.bytes);
+                dead.insert(object.id);
+            }
+        }
+        let count = dead.len() as u64;
+        let part = match dead.len() {
+            0 => None,
+            all if all == objects.len() => Some(ShadowedPart::Whole),
+            _ => Some(ShadowedPart::Objects(dead)),
+        };
+        Ok(Self { part, objects: count, bytes })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.part == Some(ShadowedPart::Whole)
+    }
+}
+
+/// Returns the packs that the index files list, except those that are going.
+fn indexed_packs(files: &IndexedFiles, table: &GcTable) -> BTreeSet<PackId> {
+    let packs = files.values().flat_map(|file| &file.packs).copied();
+    packs.filter(|id| !table.going.contains(id)).collect()
+}
+
+/// What the first part of a collection shadows.
+pub(super) struct FencePlan {
+    /// The table of the next epoch.
+    pub(super) table: GcTable,
+    /// Packs that an earlier collection published as going, and that still exist.
+    pub(super) leftovers: Vec<PackId>,
+    outcome: RemoteGcOutcome,
+}
+
+impl FencePlan {
+    /// Shadows everything that is dead, in all packs.
+    pub(super) fn make(
+        remote: &RemoteStore,
+        live: &Live<'_>,
+        present: &PackLengths,
+        observer: &dyn Observer,
+    ) -> Result<Self, RemoteError> {
+        let files = remote.listed_files();
+        let mut table = remote.mirror().gc().map(|view| view.table.clone()).unwrap_or_default();
+        let indexed = indexed_packs(&files, &table);
+        let mut outcome = RemoteGcOutcome::default();
+        let mut shadows = ShadowTable::default();
+        for (pack, bytes) in present.iter().filter(|(pack, _)| !table.going.contains(pack)) {
+            observer.check(RemoteError::Interrupted)?;
+            let dead = Dead::of(remote.mirror().store(), pack, live, &indexed)?;
+            match dead.is_whole() {
+                true => {
+                    outcome.deleted_packs += 1;
+                    outcome.deleted_bytes += bytes;
+                }
+                false => {
+                    outcome.left_objects += dead.objects;
+                    outcome.left_bytes += dead.bytes;
+                }
+            }
+            if let Some(part) = dead.part {
+                shadows.add(*pack, Reason::Dead, part);
+            }
+        }
+        let leftovers = present.keys().filter(|pack| table.going.contains(pack));
+        let leftovers: Vec<PackId> = leftovers.copied().collect();
+        table.shadows = shadows;
+        table.named = files.keys().filter_map(|name| index_name(name)).collect();
+        Ok(Self { table, leftovers, outcome })
+    }
+
+    /// Returns true if no pack can be deleted.
+    pub(super) fn frees_nothing(&self) -> bool {
+        self.outcome.deleted_packs == 0
+    }
+
+    /// Returns what the collection is expected to do.
+    pub(super) fn outcome(&self, present: &PackLengths) -> RemoteGcOutcome {
+        with_leftovers(self.outcome, &self.leftovers, present)
+    }
+}
+
+fn with_leftovers(
+    outcome: RemoteGcOutcome,
+    leftovers: &[PackId],
+    present: &PackLengths,
+) -> RemoteGcOutcome {
+    let bytes = leftovers.iter().filter_map(|pack| present.get(pack)).sum::<u64>();
+    RemoteGcOutcome {
+        packs: present.len() as u64,
+        bytes: present.values().sum(),
+        deleted_packs: outcome.deleted_packs + leftovers.len() as u64,
+        deleted_bytes: outcome.deleted_bytes + bytes,
+        ..outcome
+    }
+}
+
+/// What the second part of a collection keeps and deletes.
+pub(super) struct SweepPlan {
+    /// The published table, except for the index files that count.
+    table: GcTable,
+    /// Index files that count and stay.
+    kept: BTreeSet<IndexName>,
+    /// Packs of index files that the collector writes again under the new epoch.
+    rewritten: BTreeSet<PackId>,
+    /// True if no index file of the new epoch would exist otherwise.
+    needs_file: bool,
+    going: Vec<PackId>,
+    leftovers: Vec<PackId>,
+    outcome: RemoteGcOutcome,
+}
+
+impl SweepPlan {
+    /// Withdraws the shadows of live objects. Only packs that were shadowed as a whole before the
+    /// refs were touched go.
+    pub(super) fn make(
+        remote: &RemoteStore,
+        view: &GcView,
+        live: &Live<'_>,
+        present: &PackLengths,
+        observer: &dyn Observer,
+    ) -> Result<Self, RemoteError> {
+        let (fenced, stubs) = (&view.table, remote.mirror().store());
+        let files = remote.listed_files();
+        let indexed = indexed_packs(&files, fenced);
+        let mut table = GcTable { shadows: ShadowTable::default(), ..fenced.clone() };
+        let (mut going, mut outcome) = (Vec::new(), RemoteGcOutcome::default());
+        for (pack, _, part) in fenced.shadows.entries() {
+            observer.check(RemoteError::Interrupted)?;
+            let dead = Dead::of(stubs, pack, live, &indexed)?;
+            if dead.is_whole() && *part == ShadowedPart::Whole {
+                outcome.deleted_packs += u64::from(present.contains_key(pack));
+                outcome.deleted_bytes += present.get(pack).copied().unwrap_or(0);
+                going.push(*pack);
+                continue;
+            }
+            outcome.left_objects += dead.objects;
+            outcome.left_bytes += dead.bytes;
+            if let Some(part) = dead.part.and_then(|dead| common(dead, part)) {
+                table.shadows.add(*pack, Reason::Dead, part);
+            }
+        }
+        // An index file that came after the fence counts from now on if anything in it is live.
+        // Then what is dead in its packs must be shadowed.
+        let is_counted = |name: &String| remote.mirror().counts(name);
+        let counted: BTreeSet<PackId> = files
+            .iter()
+            .filter(|(name, _)| is_counted(name))
+            .flat_map(|(_, file)| &file.packs)
+            .copied()
+            .collect();
+        let is_late = |pack: &&PackId| !counted.contains(pack) && !fenced.shadows.has_any(pack);
+        for pack in indexed.iter().filter(is_late) {
+            if let Some(part) = Dead::of(stubs, pack, live, &indexed)?.part {
+                table.shadows.add(*pack, Reason::Dead, part);
+            }
+        }
+        let leftovers = present.keys().filter(|pack| fenced.going.contains(pack));
+        let leftovers: Vec<PackId> = leftovers.copied().collect();
+        table.going.extend(&going);
+        let mut plan = Self {
+            table,
+            kept: BTreeSet::new(),
+            rewritten: BTreeSet::new(),
+            needs_file: false,
+            going,
+            leftovers,
+            outcome,
+        };
+        plan.choose_files(&files, view.state.epoch, &is_counted, stubs, live)?;
+        Ok(plan)
+    }
+
+    /// Decides which index files stay.
+    fn choose_files(
+        &mut self,
+        files: &IndexedFiles,
+        epoch: u64,
+        is_counted: &dyn Fn(&String) -> bool,
+        stubs: &Store,
+        live: &Live<'_>,
+    ) -> Result<(), RemoteError> {
+        let (mut has_newest, mut smallest) = (false, None::<(usize, IndexName)>);
+        for (name, file) in files {
+            let Some(index) = index_name(name) else { continue };
+            let staying: Vec<PackId> =
+                file.packs.iter().filter(|id| !self.table.going.contains(id)).copied().collect();
+            if !is_counted(name) {
+                // What the collector writes counts at once, before the shadows of this file do. So
+                // it is named, not rewritten.
+                if has_live(stubs, &staying, live)? {
+                    self.kept.insert(index);
+                }
+                continue;
+            }
+            if file.epoch == epoch {
+                has_newest = true;
+                self.kept.insert(index);
+                continue;
+            }
+            let is_shadowed = |id: &PackId| self.table.shadows.has_any(id);
+            if staying.len() < file.packs.len() || staying.iter().any(is_shadowed) {
+                self.rewritten.extend(&staying);
+                continue;
+            }
+            if smallest.is_none_or(|(packs, _)| staying.len() < packs) {
+                smallest = Some((staying.len(), index));
+            }
+            self.kept.insert(index);
+        }
+        if has_newest || !self.rewritten.is_empty() {
+            return Ok(());
+        }
+        self.needs_file = true;
+        if let Some((_, index)) = smallest {
+            self.kept.remove(&index);
+            let file = files.iter().find(|(name, _)| index_name(name) == Some(index));
+            self.rewritten.extend(file.into_iter().flat_map(|(_, file)| &file.packs));
+        }
+        Ok(())
+    }
+
+    /// Writes the index files of the new epoch. Returns the names of all index files that count.
+    /// They count at once, so they list only packs of files that count already.
+    pub(super) async fn write_index(
+        &self,
+        remote: &RemoteStore,
+    ) -> Result<BTreeSet<IndexName>, RemoteError> {
+        let mut named = self.kept.clone();
+        if !self.rewritten.is_empty() || self.needs_file {
+            let packs = self.rewritten.iter().copied().collect();
+            let written = remote.write_merged_index(packs).await?;
+            named.extend(written.iter().filter_map(|name| index_name(name)));
+        }
+        Ok(named)
+    }
+
+    /// Returns what the collection does.
+    pub(super) fn outcome(&self, present: &PackLengths) -> RemoteGcOutcome {
+        with_leftovers(self.outcome, &self.leftovers, present)
+    }
+
+    /// Returns the packs to delete, and the table to publish before.
+    pub(super) fn into_table(mut self, named: BTreeSet<IndexName>) -> (Vec<PackId>, GcTable) {
+        self.going.append(&mut self.leftovers);
+        self.table.named = named;
+        (self.going, self.table)
+    }
+}
+
+/// Returns true if any object of packs is live.
+fn has_live(stubs: &Store, packs: &[PackId], live: &Live<'_>) -> Result<bool, RemoteError> {
+    for pack in packs {
+        for object in stubs.open_pack(pack)?.objects()? {
+            if live.contains(&object.id)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Returns what two parts of a pack have in common.
+fn common(a: ShadowedPart, b: &ShadowedPart) -> Option<ShadowedPart> {
+    match (a, b) {
+        (ShadowedPart::Whole, b) => Some(b.clone()),
+        (a, ShadowedPart::Whole) => Some(a),
+        (ShadowedPart::Objects(a), ShadowedPart::Objects(b)) => {
+            let both: BTreeSet<_> = a.intersection(b).copied().collect();
+            (!both.is_empty()).then_some(ShadowedPart::Objects(both))
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Garbage collection of a remote store, alone and beside pushes, pulls and clones.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use snap_core::{
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        observe::Silent,
+    },
+    disk::Disk,
+    format::{
+        gc_state::{GcState, Phase},
+        gc_table::{GcTable, IndexName},
+        outline,
+        ref_text::RefText,
+    },
+    ops::reach,
+    store::{Marks, ObjectLocation, Store},
+};
+use snap_remote::{
+    gc::{self, RemoteGcOptions, RemoteGcOutcome},
+    remote_packs::BlockingContext,
+    service::{Service, WriteCondition, memory::MemoryService},
+    store::{RemoteError, RemoteStore},
+    transfer::push,
+};
+
+use crate::place::{Place, Wrapped, branch, complete};
+
+fn memory(name: &str) -> Arc<dyn Service> {
+    Arc::new(MemoryService::named(name, Arc::default()))
+}
+
+fn collect_in(place: &Place, remote: &mut RemoteStore) -> Result<RemoteGcOutcome, RemoteError> {
+    let waiting = BlockingContext::without_stop(place.runtime.handle());
+    gc::run(remote, &RemoteGcOptions::default(), &waiting, &Silent)
+}
+
+/// Collects with a mirror that is new.
+fn collect(service: Arc<dyn Service>) -> Result<RemoteGcOutcome, RemoteError> {
+    let place = Place::new();
+    let mut remote = place.remote(service, "remote");
+    collect_in(&place, &mut remote)
+}
+
+/// Returns all objects of a service.
+fn dump(service: &dyn Service) -> BTreeMap<String, Vec<u8>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut objects = BTreeMap::new();
+        for object in service.list("").await.unwrap() {
+            let read = service.read_whole(&object.key, u64::MAX).await.unwrap();
+            objects.insert(object.key, read.bytes.to_vec());
+        }
+        objects
+    })
+}
+
+/// Returns a service with these objects and no others.
+fn load(name: &str, objects: &BTreeMap<String, Vec<u8>>) -> Arc<dyn Service> {
+    let service = memory(name);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for object in service.list("").await.unwrap() {
+            service.remove(&object.key).await.unwrap();
+        }
+        for (key, bytes) in objects {
+            let bytes = bytes.clone().into();
+            service.write(key, bytes, WriteCondition::Always).await.unwrap();
+        }
+    });
+    service
+}
+
+/// What a bucket holds, read without the code of clients.
+struct Bucket {
+    state: Option<GcState>,
+    table: GcTable,
+    refs: BTreeMap<String, RefText>,
+    /// The packs of each index file, with its epoch.
+    files: BTreeMap<String, (u64, BTreeSet<PackId>)>,
+    objects: BTreeMap<String, Vec<u8>>,
+}
+
+impl Bucket {
+    fn read(service: &dyn Service) -> Self {
+        let objects = dump(service);
+        let state = objects.get("gc/state").map(|bytes| GcState::decode(bytes).unwrap());
+        let table = state.map(|state| &objects[&format!("gc/{}", state.table_name())]);
+        let table = table.map(|bytes| GcTable::decode(bytes).unwrap()).unwrap_or_default();
+        let below = |prefix: &'static str| {
+            let found = objects.iter().filter_map(move |(key, bytes)| {
+                Some((key.strip_prefix(prefix)?.to_owned(), bytes.clone()))
+            });
+            found.collect::<Vec<_>>()
+        };
+        let refs = below("refs/").into_iter();
+        let refs = refs.map(|(name, bytes)| (name, RefText::decode(&bytes).unwrap())).collect();
+        let files = below("index/").into_iter().map(|(name, bytes)| {
+            let file = outline::decode(&bytes).unwrap();
+            let packs = file.outlines.into_iter().map(|outline| outline.id).collect();
+            (name, (file.epoch, packs))
+        });
+        Self { state, table, refs, files: files.collect(), objects }
+    }
+
+    fn has(&self, pack: &PackId) -> bool {
+        self.objects.contains_key(&format!("objects/{pack}"))
+    }
+
+    fn packs(&self) -> usize {
+        self.objects.keys().filter(|key| key.starts_with("objects/")).count()
+    }
+
+    /// Returns the packs of index files on which a client may rely.
+    fn counted(&self) -> BTreeSet<PackId> {
+        let epoch = self.state.map_or(0, |state| state.epoch);
+        let is_named = |name: &str| {
+            name.parse().is_ok_and(|hash| self.table.named.contains(&IndexName::File(hash)))
+        };
+        let counts =
+            |(name, (of, _)): &(&String, &(u64, BTreeSet<PackId>))| *of == epoch || is_named(name);
+        let files = self.files.iter().filter(counts);
+        files.flat_map(|(_, (_, packs))| packs).copied().collect()
+    }
+
+    /// Opens a store of all existing packs that index files list.
+    fn store(&self, dir: &std::path::Path) -> Store {
+        Store::create(dir, &Disk::scratch()).unwrap();
+        for pack in self.files.values().flat_map(|(_, packs)| packs).collect::<BTreeSet<_>>() {
+            if let Some(bytes) = self.objects.get(&format!("objects/{pack}")) {
+                let path = dir.join("objects").join(pack.to_string());
+                fs_err::write(path, bytes).unwrap();
+            }
+        }
+        Store::open(dir, Disk::scratch(), &Silent).unwrap()
+    }
+
+    /// Checks that each ref has everything that it refers to. In a swept store, all of it must also
+    /// be in copies on which clients rely.
+    #[track_caller]
+    fn check(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = self.store(folder.path());
+        let counted = self.counted();
+        let is_fenced = self.state.is_some_and(|state| state.phase == Phase::Fenced);
+        let tips: Vec<CommitId> = self.refs.values().filter_map(|text| text.commit).collect();
+        for tip in &tips {
+            let marks = Marks::new(&store);
+            let mut enter = |id: &ObjectId, _: &ObjectLocation| {
+                let places = store.places(id)?;
+                let is_alive = |place: &ObjectLocation| {
+                    let pack = store.pack_id(place.pack).unwrap();
+                    counted.contains(&pack) && !self.table.is_dead(&pack, id)
+                };
+                assert!(is_fenced || places.iter().any(is_alive), "{id:?} of {tip} is dead");
+                marks.mark(id)
+            };
+            reach::visit(&store, &[*tip], &mut enter, &Silent).unwrap();
+        }
+        for pack in &self.table.going {
+            assert!(
+                is_fenced || self.state.is_none() || !self.has(pack) || !counted.contains(pack),
+                "{pack} still exists and counts"
+            );
+        }
+    }
+}
+
+/// A bucket with garbage, and clients that work in it.
+///
+/// The branch `main` has a commit. One pack is dead. Another has dead objects beside a content of
+/// `main`. The commits `next` and `fresh` refer to a folder of the dead packs.
+struct Setting {
+    objects: BTreeMap<String, Vec<u8>>,
+    /// The client whose pushes run beside a collection.
+    pusher: Place,
+    /// A child of the tip of `main`.
+    next: CommitId,
+    main: CommitId,
+    collector: Place,
+}
+
+fn delete(place: &Place, service: Arc<dyn Service>, name: &str) {
+    let remote = place.remote(service, "deleting");
+    push::delete(&remote, &branch(name), None, place.runtime.handle()).unwrap();
+}
+
+impl Setting {
+    fn new(name: &str) -> Self {
+        let service = load(name, &BTreeMap::new());
+        let (pusher, other, third) = (Place::new(), Place::new(), Place::new());
+        let first = pusher.change("y", "kept from the start");
+        pusher.push(&mut pusher.remote(service.clone(), "remote"), first).unwrap();
+        // A pack whose folder dies, and whose content `z` lives on.
+        other.write("z", "a content that main takes over");
+        let side = other.change("t/x", "in a folder that nothing refers to");
+        let refs = vec![other.update("side", side)];
+        other.push_all(&mut other.remote(service.clone(), "remote"), refs).unwrap();
+        // A pack that dies.
+        let gone = third.change("g/h", "only in a deleted branch");
+        let refs = vec![third.update("gone", gone)];
+        third.push_all(&mut third.remote(service.clone(), "remote"), refs).unwrap();
+        let main = pusher.change("z", "a content that main takes over");
+        pusher.push(&mut pusher.remote(service.clone(), "remote"), main).unwrap();
+        delete(&pusher, service.clone(), "side");
+        delete(&pusher, service.clone(), "gone");
+        pusher.write("g/h", "only in a deleted branch");
+        let next = pusher.change("t/x", "in a folder that nothing refers to");
+        let bucket = Bucket::read(&*service);
+        bucket.check();
+        let objects = bucket.objects;
+        Self { objects, pusher, next, main, collector: Place::new() }
+    }
+
+    /// Opens the remote store of the pusher with a mirror that knows the bucket.
+    fn warm(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
+        let mut remote = self.pusher.remote(service, cache);
+        self.pusher.runtime.block_on(remote.refresh()).unwrap();
+        remote
+    }
+}
+
+#[test]
+fn a_collection_deletes_what_no_ref_reaches() {
+    let setting = Setting::new("deletes");
+    let service = memory("deletes");
+    let before = Bucket::read(&*service);
+    let outcome = collect(service.clone()).unwrap();
+    let after = Bucket::read(&*service);
+    after.check();
+    // One of them is in no index file: a push sent it before it knew that it was needless.
+    assert_eq!((outcome.packs, outcome.deleted_packs), (before.packs() as u64, 2));
+    assert_eq!(after.packs(), before.packs() - 2);
+    assert!(outcome.deleted_bytes > 0 && outcome.left_objects > 0);
+    assert_eq!(after.state.unwrap().epoch, 1);
+    assert_eq!(after.state.unwrap().phase, Phase::Swept);
+    assert!(after.refs.values().all(|text| text.epoch == 1));
+    assert_eq!(after.objects.keys().filter(|key| key.starts_with("gc/")).count(), 2);
+    assert!(String::from_utf8_lossy(&after.objects["config.toml"]).contains("version = 4"));
+    assert_eq!(complete(service.clone(), "main"), Some(setting.main));
+    // A second collection has nothing to do, and begins no epoch.
+    let again = collect(service.clone()).unwrap();
+    assert_eq!(again.deleted_packs, 0);
+    assert_eq!(Bucket::read(&*service).state, after.state);
+    // A push with a mirror of the time before sends what is dead again.
+    let pushed = setting.pusher.push(&mut setting.pusher.remote(service.clone(), "remote"), setting.next);
+    assert!(pushed.unwrap().objects >= 5);
+    Bucket::read(&*service).check();
+    assert_eq!(complete(service, "main"), Some(setting.next));
+}
+
+/// Runs `first`, and `second` before its call number `at`, or not at all if there are fewer calls.
+/// Returns false in that case.
+fn interleave(
+    service: Arc<dyn Service>,
+    at: u64,
+    first: impl FnOnce(Arc<dyn Service>),
+    second: impl FnOnce() + Send + 'static,
+) -> bool {
+    let second: Arc<Mutex<Option<_>>> = Arc::new(Mutex::new(Some(second)));
+    let left = Arc::clone(&second);
+    let wrapped = Wrapped::new(service, move |number, _, _| {
+        let second = if number == at { left.lock().take() } else { None };
+        Box::pin(async move {
+            if let Some(second) = second {
+                tokio::task::spawn_blocking(second).await.unwrap();
+            }
+            false
+        })
+    });
+    first(wrapped);
+    second.lock().is_none()
+}
+
+/// Returns each number until `run` returns false.
+fn while_true(run: impl Fn(u64) -> bool) -> u64 {
+    let mut number = 0;
+    while run(number) {
+        number += 1;
+    }
+    number
+}
+
+#[test]
+fn a_collection_at_each_request_of_a_push_loses_nothing() {
+    let setting = Setting::new("gc_in_push");
+    for is_warm in [true, false] {
+        for name in ["main", "new"] {
+            let calls = while_true(|at| {
+                let service = load("gc_in_push", &setting.objects);
+                let cache = format!("{is_warm}_{name}_{at}");
+                let push = |wrapped: Arc<dyn Service>| {
+                    if is_warm {
+                        drop(setting.warm(memory("gc_in_push"), &cache));
+                    }
+                    let mut remote = setting.pusher.remote(wrapped, &cache);
+                    let refs = vec![setting.pusher.update(name, setting.next)];
+                    let pushed = setting.pusher.push_all(&mut remote, refs).unwrap();
+                    pushed.all_moved().unwrap();
+                };
+                let has_met = interleave(service.clone(), at, push, || {
+                    let service = memory("gc_in_push");
+                    collect(service.clone()).unwrap();
+                    Bucket::read(&*service).check();
+                });
+                let bucket = Bucket::read(&*service);
+                bucket.check();
+                let text = &bucket.refs[&format!("heads/{name}")];
+                assert_eq!(text.commit, Some(setting.next), "{is_warm} {name} {at}");
+                if at % 4 == 0 {
+                    assert_eq!(complete(service.clone(), name), Some(setting.next));
+                    collect(service.clone()).unwrap();
+                    Bucket::read(&*service).check();
+                }
+                has_met
+            });
+            assert!(calls > 5, "{calls}");
+        }
+    }
+}
+
+#[test]
+fn a_push_at_each_request_of_a_collection_loses_nothing() {
+    let setting = Setting::new("push_in_gc");
+    let setting = Arc::new(setting);
+    for name in ["main", "new"] {
+        let calls = while_true(|at| {
+            let service = load("push_in_gc", &setting.objects);
+            let cache = format!("{name}_{at}");
+            drop(setting.warm(service.clone(), &cache));
+            let gc = |wrapped: Arc<dyn Service>| {
+                let mut remote = setting.collector.remote(wrapped, &cache);
+                collect_in(&setting.collector, &mut remote).unwrap();
+            };
+            let (pusher, cache) = (Arc::clone(&setting), cache.clone());
+            let has_met = interleave(service.clone(), at, gc, move || {
+                let service = memory("push_in_gc");
+                let mut remote = pusher.pusher.remote(service.clone(), &cache);
+                let refs = vec![pusher.pusher.update(name, pusher.next)];
+                pusher.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
+                Bucket::read(&*service).check();
+            });
+            let bucket = Bucket::read(&*service);
+            bucket.check();
+            if has_met {
+                let text = &bucket.refs[&format!("heads/{name}")];
+                assert_eq!(text.commit, Some(setting.next), "{name} {at}");
+            }
+            has_met
+        });
+        assert!(calls > 15, "{calls}");
+    }
+}
+
+#[test]
+fn a_collection_that_is_killed_at_each_request_is_finished_by_the_next() {
+    let setting = Setting::new("killed_gc");
+    let calls = while_true(|at| {
+        let service = load("killed_gc", &setting.objects);
+        let cache = format!("killed_{at}");
+        let failing = Wrapped::failing_from(service.clone(), at);
+        let mut remote = setting.collector.remote(failing.clone(), &cache);
+        let killed = collect_in(&setting.collector, &mut remote);
+        drop(remote);
+        Bucket::read(&*service).check();
+        assert!(killed.is_ok() || failing.calls() > at, "{at}");
+        // A push goes on as if nothing had happened.
+        if at % 2 == 0 {
+            let mut remote = setting.warm(service.clone(), &cache);
+            let refs = vec![setting.pusher.update("main", setting.next)];
+            setting.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
+            Bucket::read(&*service).check();
+            assert_eq!(complete(service.clone(), "main"), Some(setting.next));
+        }
+        collect(service.clone()).unwrap();
+        let bucket = Bucket::read(&*service);
+        bucket.check();
+        assert!(bucket.state.is_none_or(|state| state.phase == Phase::Swept));
+        failing.calls() > at
+    });
+    assert!(calls > 15, "{calls}");
+}
+
+#[test]
+fn two_collections_at_once_do_not_disturb_each_other() {
+    let setting = Setting::new("two_gcs");
+    while_true(|at| {
+        let service = load("two_gcs", &setting.objects);
+        let gc = |wrapped: Arc<dyn Service>| {
+            let mut remote = setting.collector.remote(wrapped, &format!("two_{at}"));
+            collect_in(&setting.collector, &mut remote).unwrap();
+        };
+        let has_met = interleave(service.clone(), at, gc, || {
+            let service = memory("two_gcs");
+            collect(service.clone()).unwrap();
+            Bucket::read(&*service).check();
+        });
+        let bucket = Bucket::read(&*service);
+        bucket.check();
+        assert_eq!(bucket.packs(), 3, "{at}");
+        has_met
+    });
+}
