@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::{CommitId, ObjectId, PackId},
+        kind::ErrorKind,
         observe::Silent,
     },
     disk::Disk,
@@ -16,17 +17,20 @@ use snap_core::{
         gc_state::{GcState, Phase},
         gc_table::{GcTable, IndexName},
         outline,
+        pack::ObjectKind,
         ref_text::RefText,
+        shadow::Reason,
     },
     ops::reach,
+    repo::Repo,
     store::{Marks, ObjectLocation, Store},
 };
 use snap_remote::{
     gc::{self, RemoteGcOptions, RemoteGcOutcome},
-    remote_packs::BlockingContext,
+    remote_packs::{BlockingContext, RemotePacks},
     service::{Service, WriteCondition, memory::MemoryService},
     store::{RemoteError, RemoteStore},
-    transfer::push,
+    transfer::{clone, push},
 };
 
 use crate::place::{Place, Wrapped, branch, complete};
@@ -248,7 +252,8 @@ fn a_collection_deletes_what_no_ref_reaches() {
     assert_eq!(again.deleted_packs, 0);
     assert_eq!(Bucket::read(&*service).state, after.state);
     // A push with a mirror of the time before sends what is dead again.
-    let pushed = setting.pusher.push(&mut setting.pusher.remote(service.clone(), "remote"), setting.next);
+    let pushed =
+        setting.pusher.push(&mut setting.pusher.remote(service.clone(), "remote"), setting.next);
     assert!(pushed.unwrap().objects >= 5);
     Bucket::read(&*service).check();
     assert_eq!(complete(service, "main"), Some(setting.next));
@@ -405,4 +410,182 @@ fn two_collections_at_once_do_not_disturb_each_other() {
         assert_eq!(bucket.packs(), 3, "{at}");
         has_met
     });
+}
+
+/// Checks that each object on which local commands rely has everything that it refers to.
+#[track_caller]
+fn check_local(store: &Store) {
+    for pack in store.packs() {
+        for object in store.open_pack(&pack).unwrap().objects().unwrap() {
+            if !store.is_alive(&object.id).unwrap() {
+                continue;
+            }
+            let mut enter = |id: &ObjectId, _: &ObjectLocation| {
+                assert!(
+                    store.is_alive(id)?,
+                    "{:?} {:?} needs a dead {id:?}",
+                    object.kind,
+                    object.id
+                );
+                Ok(*id == object.id)
+            };
+            let visited = match object.kind {
+                ObjectKind::Commit => {
+                    let commit = [CommitId::from_object(object.id)];
+                    reach::visit(store, &commit, &mut enter, &Silent)
+                }
+                ObjectKind::Tree | ObjectKind::ChunkList => {
+                    let start = [(object.id, object.kind)];
+                    reach::visit_below(store, &start, &mut enter, &Silent)
+                }
+                ObjectKind::Blob => Ok(()),
+            };
+            visited.unwrap_or_else(|error| panic!("{:?} {:?}: {error}", object.kind, object.id));
+        }
+    }
+}
+
+/// Clones all of a remote store.
+fn clone_all(place: &Place, service: Arc<dyn Service>) -> Result<Repo, RemoteError> {
+    let mut remote = place.remote(service, "clone");
+    let waiting = BlockingContext::without_stop(place.runtime.handle());
+    let packs = RemotePacks::new(&remote, waiting);
+    let dir = place.folder.path().join("store");
+    let repo = Repo::open(&dir, Disk::default(), &Silent).unwrap();
+    let repo = repo.with_remote_frames(Arc::new(packs.clone()));
+    let from = clone::CloneSource { remote: &mut remote, packs: &packs };
+    let (options, runtime) = (clone::CloneOptions::default(), place.runtime.handle());
+    let restore = |_: &clone::CloneOutcome| Ok::<_, RemoteError>(());
+    clone::run(repo.store(), from, &options, restore, runtime, &Silent)?;
+    Ok(Repo::open(&dir, Disk::default(), &Silent).unwrap())
+}
+
+#[test]
+fn a_pull_and_a_clone_take_no_dead_objects_as_stored() {
+    let setting = Setting::new("readers");
+    let service = memory("readers");
+    collect(service.clone()).unwrap();
+    let (puller, cloner) = (Place::new(), Place::new());
+    let mut remote = puller.remote(service.clone(), "remote");
+    assert_eq!(puller.pull(&mut remote, &branch("main")).unwrap(), setting.main);
+    check_local(puller.repo.store());
+    let cloned = clone_all(&cloner, service).unwrap();
+    check_local(cloned.store());
+    // The folder lies in a pack that both have read.
+    let side = Bucket::read(&*load("readers_before", &setting.objects));
+    let folder = tempfile::tempdir().unwrap();
+    let before = side.store(folder.path());
+    let tree = before.commit(&setting.main).unwrap().tree;
+    assert!(cloned.store().is_alive(&tree.object()).unwrap());
+    let shadows = cloned.store().shadow_table();
+    assert!(shadows.entries().all(|(_, reason, _)| reason == Reason::Dead));
+    assert!(shadows.entries().count() > 0);
+    assert!(puller.repo.store().shadow_table().is_empty());
+}
+
+#[test]
+fn a_collection_at_each_request_of_a_pull_or_clone_loses_nothing() {
+    let setting = Setting::new("gc_in_pull");
+    for clones in [false, true] {
+        let calls = while_true(|at| {
+            let service = load("gc_in_pull", &setting.objects);
+            let place = Place::new();
+            let read = |wrapped: Arc<dyn Service>| match clones {
+                true => check_local(clone_all(&place, wrapped).unwrap().store()),
+                false => {
+                    let mut remote = place.remote(wrapped, "remote");
+                    assert_eq!(place.pull(&mut remote, &branch("main")).unwrap(), setting.main);
+                    check_local(place.repo.store());
+                }
+            };
+            interleave(service, at, read, || {
+                collect(memory("gc_in_pull")).unwrap();
+            })
+        });
+        assert!(calls > 5, "{calls}");
+    }
+}
+
+#[test]
+fn a_pull_or_clone_at_each_request_of_a_collection_loses_nothing() {
+    let setting = Setting::new("pull_in_gc");
+    let main = setting.main;
+    for clones in [false, true] {
+        while_true(|at| {
+            let service = load("pull_in_gc", &setting.objects);
+            let gc = |wrapped: Arc<dyn Service>| {
+                let mut remote = setting.collector.remote(wrapped, &format!("{clones}_{at}"));
+                collect_in(&setting.collector, &mut remote).unwrap();
+            };
+            interleave(service, at, gc, move || {
+                let (place, service) = (Place::new(), memory("pull_in_gc"));
+                match clones {
+                    true => check_local(clone_all(&place, service).unwrap().store()),
+                    false => {
+                        let mut remote = place.remote(service, "remote");
+                        assert_eq!(place.pull(&mut remote, &branch("main")).unwrap(), main);
+                        check_local(place.repo.store());
+                    }
+                }
+            })
+        });
+    }
+}
+
+/// A push moves a branch after the fence, to dead objects, and the collector dies before it touches
+/// the branch.
+#[test]
+fn what_a_push_revives_during_a_collection_can_be_pulled_and_cloned() {
+    let setting = Setting::new("revived");
+    let service = load("revived", &setting.objects);
+    let mut remote = setting.warm(service.clone(), "warm");
+    // The collector dies at its first touch of a ref.
+    let failing = Wrapped::new(service.clone(), |_, operation, key| {
+        let dies = operation == "write" && key.starts_with("refs/");
+        Box::pin(async move { dies })
+    });
+    let mut collecting = setting.collector.remote(failing, "collecting");
+    collect_in(&setting.collector, &mut collecting).unwrap_err();
+    assert_eq!(Bucket::read(&*service).state.unwrap().phase, Phase::Fenced);
+    let refs = vec![setting.pusher.update("main", setting.next)];
+    setting.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
+    assert_eq!(Bucket::read(&*service).refs["heads/main"].epoch, 0);
+    let puller = Place::new();
+    let mut reading = puller.remote(service.clone(), "remote");
+    assert_eq!(puller.pull(&mut reading, &branch("main")).unwrap(), setting.next);
+    check_local(puller.repo.store());
+    let cloner = Place::new();
+    check_local(clone_all(&cloner, service.clone()).unwrap().store());
+    collect(service.clone()).unwrap();
+    Bucket::read(&*service).check();
+    assert_eq!(complete(service, "main"), Some(setting.next));
+}
+
+#[test]
+fn a_damaged_or_missing_folder_stops_a_collection() {
+    let setting = Setting::new("broken");
+    let service = load("broken", &setting.objects);
+    let bucket = Bucket::read(&*service);
+    let folder = tempfile::tempdir().unwrap();
+    let store = bucket.store(folder.path());
+    let tree = store.commit(&setting.main).unwrap().tree.object();
+    let pack = store.pack_id(store.locate(&tree).unwrap().unwrap().pack).unwrap();
+    let key = format!("objects/{pack}");
+    let runtime = &setting.pusher.runtime;
+    let mut damaged = bucket.objects[&key].clone();
+    damaged[20..60].fill(0);
+    for content in [Some(damaged), None] {
+        let is_there = content.is_some();
+        match content {
+            Some(bytes) => {
+                let write = service.write(&key, bytes.into(), WriteCondition::Always);
+                drop(runtime.block_on(write).unwrap());
+            }
+            None => runtime.block_on(service.remove(&key)).unwrap(),
+        }
+        let before = dump(&*service);
+        let error = collect(service.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{is_there} {error}");
+        assert_eq!(dump(&*service), before);
+    }
 }

@@ -21,6 +21,9 @@
 //! | 2    | the epoch, in decimal                              |
 //! | 3    | nonce, 32 hex digits: a random number for each epoch |
 //!
+//! If `gc` is a folder, another machine may push to this store as to a folder, and its garbage was
+//! collected as that of a [remote](crate::format::gc_state). Then the epoch is that of `gc/state`.
+//!
 //! The nonce distinguishes epochs of the same number after the file was lost. A missing or damaged
 //! file is the epoch 0: nothing in `objects/` is wrong because of it, and the next collection
 //! writes it again.
@@ -37,6 +40,7 @@ use crate::{
     },
     disk::{Renamed, regular::read_at_most},
     format::{
+        gc_state::GcState,
         pack::{ObjectKind, checksum},
         ref_text::Nonce,
         shadow::Reason,
@@ -100,10 +104,20 @@ impl Epoch {
                 return Ok(Self::default());
             }
             Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => Vec::new(),
+            Err(_) if path.is_dir() => return Ok(Self::of_folder(&path)),
             Err(error) => return Err(PathError::when("read", &path)(error)),
         };
         let damaged = || Self { damage: checksum(&bytes) | 1, ..Self::default() };
         Ok(Self::decode(&bytes).unwrap_or_else(damaged))
+    }
+
+    /// Returns the epoch of a store that clients use as a remote. It is never the first one.
+    fn of_folder(dir: &Path) -> Self {
+        let bytes = read_at_most(&dir.join("state"), limits::GC_STATE_BYTES).unwrap_or_default();
+        match GcState::decode(&bytes) {
+            Ok(state) => Self { number: state.epoch, nonce: Some(state.nonce), damage: 0 },
+            Err(_) => Self { damage: checksum(&bytes) | 1, ..Self::default() },
+        }
     }
 }
 
@@ -342,5 +356,30 @@ impl Reliance {
             }
         }
         self.marks.all(&|id| store.is_alive(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::gc_state::{GcState, Phase, TableHash};
+
+    #[test]
+    fn a_store_that_was_collected_as_a_remote_has_its_epoch() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        assert_eq!(Epoch::read(dir).unwrap(), Epoch::default());
+        fs_err::create_dir(dir.join("gc")).unwrap();
+        assert_ne!(Epoch::read(dir).unwrap(), Epoch::default());
+        let state = GcState {
+            epoch: 3,
+            version: 5,
+            nonce: Nonce::random(),
+            phase: Phase::Swept,
+            table: TableHash::from_bytes([1; 32]),
+        };
+        fs_err::write(dir.join("gc/state"), state.encode()).unwrap();
+        let read = Epoch::read(dir).unwrap();
+        assert_eq!((read.number, read.nonce), (3, Some(state.nonce)));
     }
 }

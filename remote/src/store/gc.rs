@@ -131,6 +131,12 @@ impl RemoteStore {
         Ok(self.find_gc_state().await?.map_or(FIRST_EPOCH, |(state, _)| state.epoch))
     }
 
+    /// Returns true if the state is the one that this client knows.
+    pub(crate) async fn knows_present_gc(&self) -> Result<bool, RemoteError> {
+        let known = self.mirror.gc().map(|view| view.state);
+        Ok(self.find_gc_state().await?.map(|(state, _)| state) == known)
+    }
+
     /// Checks that no collector has begun an epoch that this client does not know.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ const IGNORED: &str = "ignored";
 const IGNORED_SECS: i64 = 24 * 60 * 60;
 
 /// What the last process knew about the garbage collection: the state, then the table.
-const GC: &str = "gc";
+const GC: &str = "gc-view";
 
 /// File that exists once the remote store is known to have the newest version.
 const NEWEST: &str = "version-2";

@@ -20,6 +20,8 @@ use snap_core::{
     store::{BundleError, FrameObjects, Marks, ObjectLocation, Store, StoreError},
 };
 
+use tokio::runtime::Handle;
+
 use crate::{
     ranges::ReadError,
     service::FailureReason,
@@ -34,15 +36,20 @@ const FRAMES: usize = 100;
 /// lost pack like a damaged frame.
 ///
 /// # Errors
-/// The errors of `work`.
+/// The errors of `work`; [`RemoteError::Collected`] if a pack is lost and garbage was collected
+/// since the client has read the state.
 pub(super) fn around_damage<T>(
     store: &Store,
     remote: &RemoteStore,
+    runtime: &Handle,
     mut work: impl FnMut() -> Result<T, RemoteError>,
 ) -> Result<T, RemoteError> {
     for _ in 0..FRAMES {
         match work() {
             Err(error) => {
+                if lost_pack(&error).is_some() {
+                    check_not_collected(remote, runtime)?;
+                }
                 let is_new = match (damaged_frame(&error), lost_pack(&error)) {
                     (Some((pack, offset)), _) => shadow_frame(store, remote, &pack, offset),
                     (None, Some(pack)) => shadow_lost_pack(store, remote, &pack),
@@ -56,6 +63,14 @@ pub(super) fn around_damage<T>(
         }
     }
     work()
+}
+
+/// Checks that no collection can have deleted a pack since the client has read the index.
+fn check_not_collected(remote: &RemoteStore, runtime: &Handle) -> Result<(), RemoteError> {
+    match !remote.client().maintains_index() && !runtime.block_on(remote.knows_present_gc())? {
+        true => Err(remote.collected()),
+        false => Ok(()),
+    }
 }
 
 /// Returns the pack that an error reports as lost or damaged in the remote store.

@@ -11,7 +11,7 @@
 //! ```
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -21,6 +21,7 @@ use snap_core::{
     base::{
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
+        limits,
         observe::{Note, Observer, Phase},
     },
     ops::reach,
@@ -32,6 +33,7 @@ use tokio::runtime::Handle;
 use super::{
     beside, fetch,
     fetch_frames::PackFetcher,
+    liveness::{Liveness, take_shadows},
     partial::{self, PackRanges, PartialScope},
 };
 use crate::{
@@ -96,21 +98,33 @@ pub fn run<E: std::convert::From<RemoteError>>(
 ) -> Result<CloneOutcome, E> {
     let CloneSource { remote, packs } = from;
     let outcome = runtime.block_on(look(remote, options.name.clone()))?;
-    let remote = &*remote;
-    partial::add_stubs(store, remote).map_err(RemoteError::from)?;
+    let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
+    let mut live = Liveness::of(remote, &commits, runtime, observer)?;
+    partial::add_stubs(store, remote, &live).map_err(RemoteError::from)?;
     if runtime.block_on(remote.client().partial_clone()).map_err(RemoteError::from)?.is_some() {
         // Check this now, because otherwise the clone would fail after the restore of the last
         // commit.
         partial::missing_ranges(store, remote, &options.part.of(outcome.commit), observer)
             .map_err(|error| partial::explain_partial_clone(remote, error, runtime))?;
     }
-    let needed = beside::around_damage(store, remote, || {
-        partial::missing_ranges(store, remote, &options.part.of_last(outcome.commit), observer)
-    })?;
+    let mut rounds = 0;
+    let needed = loop {
+        let last = options.part.of_last(outcome.commit);
+        let needed = beside::around_damage(store, remote, runtime, || {
+            partial::missing_ranges(store, remote, &last, observer)
+        });
+        match needed {
+            Err(RemoteError::Collected { .. }) if rounds < limits::GC_ROUNDS => {
+                rounds += 1;
+                live = learn_collection(store, remote, &commits, runtime, observer)?;
+            }
+            needed => break needed?,
+        }
+    };
     packs.prefetch(&needed);
     let rest = BackgroundFetch {
         store,
-        remote,
+        remote: &*remote,
         packs,
         needed: &needed,
         part: &options.part,
@@ -136,12 +150,24 @@ pub fn run<E: std::convert::From<RemoteError>>(
         Ok::<_, E>(())
     })?;
     keep_leftovers(store, packs).map_err(RemoteError::from)?;
-    let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
     loop {
-        let finished = beside::around_damage(store, remote, || {
+        let finished = beside::around_damage(store, remote, runtime, || {
             finish(store, remote, options, outcome.commit, runtime, observer)
         });
-        let Err(error) = finished else { return Ok(outcome) };
+        let error = match finished {
+            Ok(()) => {
+                // A walk through a part would fetch the rest.
+                let roots = if options.part.is_everything() { &commits[..] } else { &[] };
+                take_shadows(store, &live, &store.packs(), roots, observer)?;
+                return Ok(outcome);
+            }
+            Err(RemoteError::Collected { .. }) if rounds < limits::GC_ROUNDS => {
+                rounds += 1;
+                live = learn_collection(store, remote, &commits, runtime, observer)?;
+                continue;
+            }
+            Err(error) => error,
+        };
         let bad = beside::bad_pack(&error);
         let is_dropped = bad
             .map_or(Ok(false), |pack| beside::drop_unneeded_stub(store, &pack, &commits, observer));
@@ -150,6 +176,38 @@ pub fn run<E: std::convert::From<RemoteError>>(
         }
         observer.note(Note::UnneededPackUnread { error: &error });
     }
+}
+
+/// Learns what a collection has deleted since the clone has read the index, and replaces the stubs of
+/// deleted packs by those of packs with the same objects.
+fn learn_collection(
+    store: &Store,
+    remote: &mut RemoteStore,
+    commits: &[CommitId],
+    runtime: &Handle,
+    observer: &dyn Observer,
+) -> Result<Liveness, RemoteError> {
+    runtime.block_on(remote.read_gc())?;
+    runtime.block_on(remote.refresh())?;
+    let live = Liveness::of(remote, commits, runtime, observer)?;
+    let mirror = remote.mirror().store();
+    let known: HashSet<PackId> = mirror.packs().into_iter().collect();
+    let gone = store.partial_packs().into_iter().filter(|id| !known.contains(id));
+    let gone: Vec<PackId> = gone.collect();
+    let mut sources = BTreeSet::new();
+    for id in &gone {
+        for object in store.open_pack(id)?.objects()? {
+            if !store.is_object_stored(&object)? {
+                sources.extend(live.source(mirror, &object.id)?);
+            }
+        }
+    }
+    let outlines: Result<Vec<_>, _> = sources.iter().map(|id| mirror.outline(id)).collect();
+    store.add_stubs(&outlines?)?;
+    for id in &gone {
+        beside::drop_unneeded_stub(store, id, commits, observer)?;
+    }
+    Ok(live)
 }
 
 /// Reads the refs of the remote store and an index that knows their commits.

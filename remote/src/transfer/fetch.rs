@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use super::{
     beside,
     fetch_frames::PackFetcher,
+    liveness::{Liveness, take_shadows},
     partial::{self, WantedPart},
 };
 use crate::store::{RemoteError, RemoteStore, StoreLookup};
@@ -68,19 +69,23 @@ pub fn run(
     runtime.block_on(learn(remote))?;
     let gone = relocate(store, remote)?;
     let remote = &*remote;
-    let (received_bytes, completed) = beside::around_damage(store, remote, || match what {
-        FetchScope::Everything => {
-            let came = everything(store, remote, runtime, observer)?;
-            let (again, completed) = promote_all(store, remote, runtime, observer)?;
-            Ok((came + again, completed))
-        }
-        FetchScope::Commits(request, depth) => {
-            let wanted = WantedPart { request: request.clone(), depth: *depth };
-            let ranges = partial::missing_ranges(store, remote, &wanted, observer)?;
-            let came = partial::fetch_ranges(store, remote, &ranges, runtime, observer)?;
-            Ok((came, promote(store, remote, observer)?))
-        }
-    })?;
+    let (received_bytes, completed) =
+        beside::around_damage(store, remote, runtime, || match what {
+            FetchScope::Everything => {
+                let came = everything(store, remote, runtime, observer)?;
+                let (again, completed) = promote_all(store, remote, runtime, observer)?;
+                Ok((came + again, completed))
+            }
+            FetchScope::Commits(request, depth) => {
+                let wanted = WantedPart { request: request.clone(), depth: *depth };
+                let ranges = partial::missing_ranges(store, remote, &wanted, observer)?;
+                let came = partial::fetch_ranges(store, remote, &ranges, runtime, observer)?;
+                Ok((came, promote(store, remote, observer)?))
+            }
+        })?;
+    // A collection may have deleted what dead objects in these packs refer to.
+    let live = Liveness::of(remote, &[], runtime, observer)?;
+    take_shadows(store, &live, &partial, &[], observer)?;
     match gone {
         Some(gone) => Err(RemoteError::Incomplete {
             location: remote.location().to_owned(),

@@ -6,6 +6,8 @@ use snap_core::{
     store::{FrameObjects, Store, StoreError},
 };
 
+use super::liveness::Liveness;
+
 /// A pack with missing objects.
 #[derive(Debug)]
 pub(super) struct WantedPack {
@@ -23,11 +25,12 @@ pub(super) enum PackPart {
 }
 
 /// Decides which objects to fetch from which pack. If several remote packs contain an object,
-/// chooses the pack that the index of the mirror names.
+/// chooses the pack that the index of the mirror names. Leaves out dead objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FetchPlanner<'a> {
     pub(super) local: &'a Store,
     pub(super) mirror: &'a Store,
+    pub(super) live: &'a Liveness,
 }
 
 impl FetchPlanner<'_> {
@@ -46,8 +49,7 @@ impl FetchPlanner<'_> {
     }
 
     fn is_from(&self, id: &ObjectId, pack: &PackId) -> Result<bool, StoreError> {
-        let place = self.mirror.locate(id)?;
-        Ok(place.and_then(|place| self.mirror.pack_id(place.pack)) == Some(*pack))
+        Ok(self.live.source(self.mirror, id)? == Some(*pack))
     }
 
     /// Returns the remote packs with wanted objects, except those for which `is_left_out` returns

@@ -8,6 +8,7 @@ pub mod clone;
 pub mod fetch;
 mod fetch_frames;
 mod fetch_planner;
+mod liveness;
 pub mod partial;
 pub mod pull;
 pub mod push;

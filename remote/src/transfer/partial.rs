@@ -17,7 +17,11 @@ use snap_core::{
 };
 use tokio::runtime::Handle;
 
-use super::{fetch_frames::PackFetcher, fetch_planner::FetchPlanner};
+use super::{
+    fetch_frames::PackFetcher,
+    fetch_planner::FetchPlanner,
+    liveness::{Liveness, take_shadows},
+};
 use crate::{
     service::PartialClone,
     store::{RemoteError, RemoteStore},
@@ -75,14 +79,23 @@ pub(super) fn fetch_part(
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<u64, RemoteError> {
-    add_stubs(store, remote)?;
+    let commits = [wanted.request.commit];
+    let live = Liveness::of(remote, &commits, runtime, observer)?;
+    add_stubs(store, remote, &live)?;
     let ranges = missing_ranges(store, remote, wanted, observer)?;
-    fetch_ranges(store, remote, &ranges, runtime, observer)
+    let bytes = fetch_ranges(store, remote, &ranges, runtime, observer)?;
+    // A walk from the commits would fetch what is not wanted.
+    take_shadows(store, &live, &store.partial_packs(), &[], observer)?;
+    Ok(bytes)
 }
 
-pub(super) fn add_stubs(store: &Store, remote: &RemoteStore) -> Result<(), StoreError> {
+pub(super) fn add_stubs(
+    store: &Store,
+    remote: &RemoteStore,
+    live: &Liveness,
+) -> Result<(), StoreError> {
     let mirror = remote.mirror().store();
-    let wanted = FetchPlanner { local: store, mirror }.packs(&|_| false)?;
+    let wanted = FetchPlanner { local: store, mirror, live }.packs(&|_| false)?;
     for some in wanted.chunks(STUBS_AT_ONCE) {
         let outlines: Result<Vec<_>, _> =
             some.iter().map(|pack| mirror.outline(&pack.id)).collect();

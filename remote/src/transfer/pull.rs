@@ -8,6 +8,7 @@
 use snap_core::{
     base::{
         id::{CommitId, ObjectId, PackId},
+        limits,
         observe::{Note, Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
@@ -29,6 +30,7 @@ use super::{
     beside::{self, PacksLeftOut},
     fetch_frames::{PackFetcher, key},
     fetch_planner::{FetchPlanner, PackPart, WantedPack},
+    liveness::Liveness,
     partial::{self, PartialScope},
     receiving_folder::ReceivingFolder,
 };
@@ -73,14 +75,20 @@ pub fn run(
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<PullOutcome, RemoteError> {
-    let commit = runtime.block_on(find(remote, &options.name))?;
-    let remote = &*remote;
-    let mut left_out = PacksLeftOut::default();
+    let mut commit = runtime.block_on(find(remote, &options.name))?;
+    let (mut left_out, mut rounds) = (PacksLeftOut::default(), 0);
     loop {
-        let pulled = beside::around_damage(store, remote, || {
-            run_once(store, remote, &left_out, commit, options, runtime, observer)
+        let known = &*remote;
+        let pulled = beside::around_damage(store, known, runtime, || {
+            let live = Liveness::of(known, &[commit], runtime, observer)?;
+            run_once(store, (known, &live), &left_out, commit, options, runtime, observer)
         });
         match pulled {
+            Err(RemoteError::Collected { .. }) if rounds < limits::GC_ROUNDS => {
+                rounds += 1;
+                runtime.block_on(remote.read_gc())?;
+                commit = runtime.block_on(find(remote, &options.name))?;
+            }
             Ok(outcome) => {
                 for error in left_out.errors() {
                     observer.note(Note::UnneededPackUnread { error });
@@ -88,15 +96,15 @@ pub fn run(
                 return Ok(outcome);
             }
             Err(error) => left_out
-                .add(remote, error)
-                .map_err(|error| partial::explain_partial_clone(remote, error, runtime))?,
+                .add(known, error)
+                .map_err(|error| partial::explain_partial_clone(known, error, runtime))?,
         }
     }
 }
 
 fn run_once(
     store: &Store,
-    remote: &RemoteStore,
+    (remote, live): (&RemoteStore, &Liveness),
     left_out: &PacksLeftOut,
     commit: CommitId,
     options: &PullOptions,
@@ -113,7 +121,7 @@ fn run_once(
         return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes: 0 });
     }
     hash_own_packs(store, observer)?;
-    let lacking = FetchPlanner { local: store, mirror: remote.mirror().store() };
+    let lacking = FetchPlanner { local: store, mirror: remote.mirror().store(), live };
     let wanted = lacking.packs(&|pack| left_out.contains(pack))?;
     StagingArea::new(store).sweep_abandoned();
     let mut incoming = ReceivedPacks::new(store, observer)?;
@@ -178,13 +186,18 @@ fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<b
 async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
     let place = remote.location().to_owned();
     let location = || place.clone();
-    let (found, standing) = futures::join!(remote.find_store(), remote.read_ref(name));
+    let (found, standing) = futures::join!(remote.find_store(), remote.slot(name));
     match found? {
         StoreLookup::Missing => return Err(RemoteError::NoStore { location: location() }),
         StoreLookup::Store => remote.refresh().await?,
     }
-    if let Some(standing) = standing? {
-        return Ok(standing.commit);
+    let slot = standing?;
+    if let Some(commit) = slot.commit {
+        if slot.epoch() > remote.mirror().epoch() && !remote.client().maintains_index() {
+            remote.read_gc().await?;
+            remote.refresh().await?;
+        }
+        return Ok(commit);
     }
     remote.must_exist().await?;
     Err(RemoteError::NoRef { name: Box::new(name.clone()), location: location() })

@@ -73,7 +73,7 @@ use crate::{
 };
 
 /// The reason why a store is served read-only.
-const COLLECTED: &str = "`snap gc` has run in this store, and this version of the server serves such \
+pub(crate) const COLLECTED: &str = "`snap gc` has run in this store, and this version of the server serves such \
                          a store read-only";
 
 /// Memory limit for cached bundle layouts, in bytes.

@@ -37,6 +37,7 @@ use snap_core::{
         time::Time,
     },
     disk::Disk,
+    format::ref_text::FIRST_EPOCH,
     ops::accept,
     repo::{
         Config, Repo, config,
@@ -63,6 +64,7 @@ use crate::{
     causes::causes,
     problem::{Code, HttpProblem},
     ref_log,
+    repository::COLLECTED,
 };
 
 /// Maximum number of pack outlines in memory at once.
@@ -651,6 +653,10 @@ impl UpstreamRepository {
         }
         let remote = &moving.remote;
         let slot = self.wait(remote.any_slot(name))?;
+        // This server remembers what is stored upstream, and would rely on deleted objects.
+        if new.is_some() && (remote.mirror().gc().is_some() || slot.epoch() != FIRST_EPOCH) {
+            return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+        }
         let is_met = match expected {
             refs::ExpectedRef::Damaged(damage) => slot.damage() == Some(damage),
             refs::ExpectedRef::At(commit) => !slot.is_damaged() && slot.commit == commit,
@@ -682,6 +688,9 @@ impl UpstreamRepository {
         match swapped {
             Ok(()) => {}
             Err(RemoteError::Raced { theirs, .. }) => return Err(conflict_at(name, theirs)),
+            Err(RemoteError::Collected { .. }) => {
+                return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+            }
             Err(error) => return Err(self.to_problem(error)),
         }
         // The ref has moved upstream. From here on, report success, whatever fails.

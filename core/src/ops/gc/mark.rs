@@ -82,10 +82,7 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// [`GcError::Store`] if an object on the way is missing or damaged; [`GcError::Interrupted`].
-    pub fn add_refs(
-        &self,
-        commits: impl IntoIterator<Item = CommitId>,
-    ) -> Result<(), GcError> {
+    pub fn add_refs(&self, commits: impl IntoIterator<Item = CommitId>) -> Result<(), GcError> {
         self.is_at_ref.set(true);
         let added = self.add_commits(commits);
         self.is_at_ref.set(false);

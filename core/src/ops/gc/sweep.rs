@@ -4,8 +4,7 @@ use crate::{
     base::{id::PackId, observe::Observer},
     format::shadow::{Reason, ShadowTable, ShadowedPart},
     ops::gc::{
-        GcError, GcOptions, GcOutcome, add_roots,
-        Live,
+        GcError, GcOptions, GcOutcome, Live, add_roots,
         plan::{Fate, Plan, dead_of},
     },
     repo::Repo,

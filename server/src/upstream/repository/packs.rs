@@ -22,6 +22,7 @@ use snap_remote::{service::UploadProgress, store::OBJECTS};
 use super::{PushState, UpstreamRepository};
 use crate::{
     problem::{Code, HttpProblem},
+    repository::COLLECTED,
     upstream::{
         cache::{PENDING, touch},
         health::unavailable,
@@ -240,6 +241,10 @@ impl UpstreamRepository {
         let (marked, there) = (self.marked(), self.there(moving));
         let new = self.pending(&marked, &there);
         if !new.is_empty() {
+            // The packs may refer to objects that a collector deletes upstream.
+            if moving.remote.mirror().gc().is_some() {
+                return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+            }
             for id in &new {
                 self.send(id, &self.store().pack_path(id))?;
             }

@@ -1,0 +1,158 @@
+//! What a client may take over from a remote store whose garbage is collected.
+//!
+//! Packs that stay may have dead objects, and a collection may have deleted what these refer to. A
+//! client must not take them as stored. So a pull copies only live objects, and a clone, which takes
+//! over whole packs, shadows the dead ones.
+//!
+//! While a collection is not complete, refs may reach objects that count as dead: a push may have
+//! moved them meanwhile. Then the client walks everything that its commits reach.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use snap_core::{
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        observe::Observer,
+    },
+    format::{
+        gc_state::Phase,
+        pack::ObjectKind,
+        shadow::{Reason, ShadowedPart},
+    },
+    ops::reach,
+    store::{Marks, ObjectLocation, Store, StoreError},
+};
+use tokio::runtime::Handle;
+
+use super::partial::reach_error;
+use crate::{
+    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    store::{RemoteError, RemoteStore, gc_view::DeadCopies},
+};
+
+/// The copies of objects in a remote store that a client may take over.
+#[derive(Debug, Default)]
+pub(super) struct Liveness {
+    /// `None` if all copies are live.
+    dead: Option<Arc<DeadCopies>>,
+    /// What the commits reach, while a collection is not complete.
+    reached: Option<Marks>,
+}
+
+impl Liveness {
+    /// Returns what may be taken over for these commits.
+    ///
+    /// # Errors
+    /// [`RemoteError`] if an object that they reach is missing or damaged.
+    pub(super) fn of(
+        remote: &RemoteStore,
+        commits: &[CommitId],
+        runtime: &Handle,
+        observer: &dyn Observer,
+    ) -> Result<Self, RemoteError> {
+        let Some(dead) = remote.mirror().dead_copies() else { return Ok(Self::default()) };
+        let is_fenced = remote.mirror().gc().is_some_and(|gc| gc.state.phase == Phase::Fenced);
+        let reached = match is_fenced {
+            true => Some(walk(remote, commits, runtime, observer)?),
+            false => None,
+        };
+        Ok(Self { dead: Some(dead), reached })
+    }
+
+    /// Returns true if a copy of an object is live.
+    pub(super) fn is_live(&self, pack: &PackId, id: &ObjectId) -> Result<bool, StoreError> {
+        match (&self.dead, &self.reached) {
+            (Some(dead), Some(reached)) if dead.contains(pack, id) => reached.is_marked(id),
+            (Some(dead), None) => Ok(!dead.contains(pack, id)),
+            _ => Ok(true),
+        }
+    }
+
+    /// Returns the pack of the mirror from which an object comes; `None` if it is dead.
+    pub(super) fn source(
+        &self,
+        mirror: &Store,
+        id: &ObjectId,
+    ) -> Result<Option<PackId>, StoreError> {
+        if self.dead.is_none() {
+            return Ok(mirror.locate(id)?.and_then(|place| mirror.pack_id(place.pack)));
+        }
+        let (mut whole, mut list) = (None, None);
+        for place in mirror.places(id)? {
+            let Some(pack) = mirror.pack_id(place.pack) else { continue };
+            if self.is_live(&pack, id)? {
+                match place.kind {
+                    ObjectKind::ChunkList => list = list.or(Some(pack)),
+                    _ => whole = whole.or(Some(pack)),
+                }
+            }
+        }
+        Ok(whole.or(list))
+    }
+}
+
+/// Walks what commits reach in the remote store, also through objects that count as dead.
+fn walk(
+    remote: &RemoteStore,
+    commits: &[CommitId],
+    runtime: &Handle,
+    observer: &dyn Observer,
+) -> Result<Marks, RemoteError> {
+    let (client, location, mirror) = remote.reopen()?.into_parts();
+    let packs = RemotePacks::of(client, location, BlockingContext::without_stop(runtime));
+    let packs = packs.with_content_retention(ContentRetention::Forget);
+    let stubs = mirror.into_store().with_remote_frames(Arc::new(packs));
+    let marks = Marks::new(&stubs);
+    let mut enter = |id: &ObjectId, _: &ObjectLocation| marks.mark(id);
+    let walked = reach::visit(&stubs, commits, &mut enter, observer);
+    walked.map_err(|error| reach_error(remote, error))?;
+    Ok(marks)
+}
+
+/// Shadows the objects of packs taken over that are dead in the remote store, except those that
+/// commits reach.
+///
+/// # Errors
+/// [`RemoteError::Store`] if the shadows cannot be written.
+pub(super) fn take_shadows(
+    store: &Store,
+    live: &Liveness,
+    packs: &[PackId],
+    commits: &[CommitId],
+    observer: &dyn Observer,
+) -> Result<(), RemoteError> {
+    let Some(dead) = &live.dead else { return Ok(()) };
+    let here = store.packs();
+    let is_touched = |pack: &&PackId| dead.touches(pack) && here.binary_search(pack).is_ok();
+    let packs: Vec<PackId> = packs.iter().filter(is_touched).copied().collect();
+    if packs.is_empty() {
+        return Ok(());
+    }
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, _: &ObjectLocation| marks.mark(id);
+    for commit in commits {
+        // What is missing or damaged is reported elsewhere.
+        let _ = reach::visit(store, &[*commit], &mut enter, observer);
+    }
+    observer.check(RemoteError::Interrupted)?;
+    let mut shadows = Vec::new();
+    for pack in packs {
+        let mut ids = BTreeSet::new();
+        for object in store.open_pack(&pack)?.objects()? {
+            if !live.is_live(&pack, &object.id)? && !marks.is_marked(&object.id)? {
+                ids.insert(object.id);
+            }
+        }
+        if !ids.is_empty() {
+            shadows.push((pack, ShadowedPart::Objects(ids)));
+        }
+    }
+    if !shadows.is_empty() {
+        store.change_shadows(&|table| {
+            for (pack, part) in &shadows {
+                table.add(*pack, Reason::Dead, part.clone());
+            }
+        })?;
+    }
+    Ok(())
+}
