@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -21,19 +22,27 @@ use snap_core::{
         ref_text::RefText,
         shadow::Reason,
     },
-    ops::reach,
+    ops::{
+        reach,
+        verify::{Data, VerifyOptions},
+    },
     repo::Repo,
     store::{Marks, ObjectLocation, Store},
 };
+use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
-    gc::{self, RemoteGcOptions, RemoteGcOutcome},
+    gc::{self, OtherClients, RemoteGcOptions, RemoteGcOutcome},
     remote_packs::{BlockingContext, RemotePacks},
-    service::{Service, WriteCondition, memory::MemoryService},
+    service::{
+        ConditionalWrites, Service, WriteCondition, folder::FolderService, memory::MemoryService,
+        traffic::Traffic,
+    },
     store::{RemoteError, RemoteStore},
     transfer::{clone, push},
+    verify,
 };
 
-use crate::place::{Place, Wrapped, branch, complete};
+use crate::place::{Place, Wrapped, branch, bucket, complete};
 
 fn memory(name: &str) -> Arc<dyn Service> {
     Arc::new(MemoryService::named(name, Arc::default()))
@@ -588,4 +597,140 @@ fn a_damaged_or_missing_folder_stops_a_collection() {
         assert_eq!(error.kind(), ErrorKind::Damaged, "{is_there} {error}");
         assert_eq!(dump(&*service), before);
     }
+}
+
+/// Returns a folder with the content of a bucket, in which all files are `age_secs` old.
+fn folder_of(setting: &Setting, age_secs: u64) -> (tempfile::TempDir, Arc<dyn Service>) {
+    let folder = tempfile::tempdir().unwrap();
+    let then = SystemTime::now() - Duration::from_secs(age_secs);
+    for (key, bytes) in &setting.objects {
+        let path = folder.path().join(key);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(&path, bytes).unwrap();
+        fs_err::File::options().write(true).open(&path).unwrap().set_modified(then).unwrap();
+    }
+    let service = FolderService::new(folder.path().to_owned(), Arc::default());
+    (folder, Arc::new(service))
+}
+
+#[test]
+fn young_packs_stay_with_what_they_refer_to() {
+    let setting = Setting::new("young");
+    let hour = 3600;
+    let collect = |service: Arc<dyn Service>, grace_secs| {
+        let place = Place::new();
+        let waiting = BlockingContext::without_stop(place.runtime.handle());
+        let grace = Duration::from_secs(grace_secs);
+        let options = RemoteGcOptions { grace, ..RemoteGcOptions::default() };
+        gc::run(&mut place.remote(service, "remote"), &options, &waiting, &Silent)
+    };
+    let (_folder, service) = folder_of(&setting, hour);
+    let kept = collect(service.clone(), 2 * hour).unwrap();
+    assert_eq!((kept.deleted_packs, kept.young_packs), (0, 5));
+    assert_eq!(Bucket::read(&*service).state, None);
+    // One of the dead packs is older than the grace.
+    let deleted = collect(service.clone(), hour - 60).unwrap();
+    assert_eq!((deleted.deleted_packs, deleted.young_packs), (2, 0));
+    Bucket::read(&*service).check();
+    // The next epoch begins ten minutes later at the earliest, except with a grace of zero.
+    let (other, first) = (Place::new(), Place::new());
+    let dead = other.change("new", "dead soon");
+    let refs = vec![other.update("soon", dead)];
+    other.push_all(&mut other.remote(service.clone(), "remote"), refs).unwrap();
+    delete(&first, service.clone(), "soon");
+    let early = collect(service.clone(), 1).unwrap();
+    assert!(early.deleted_packs == 0, "{early:?}");
+    assert!(collect(service.clone(), 0).unwrap().deleted_packs > 0);
+    Bucket::read(&*service).check();
+    assert_eq!(complete(service, "main"), Some(setting.main));
+    // This service has no times.
+    let error = collect(load("young", &setting.objects), hour).unwrap_err();
+    assert!(matches!(error, RemoteError::CollectNoTimes { .. }), "{error}");
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let setting = Setting::new("dry_gc");
+    let service = load("dry_gc", &setting.objects);
+    let place = Place::new();
+    let waiting = BlockingContext::without_stop(place.runtime.handle());
+    let options = RemoteGcOptions { dry_run: true, ..RemoteGcOptions::default() };
+    let mut remote = place.remote(service.clone(), "remote");
+    let planned = gc::run(&mut remote, &options, &waiting, &Silent).unwrap();
+    assert_eq!(dump(&*service), setting.objects);
+    let done = collect(service).unwrap();
+    assert_eq!(planned, done);
+}
+
+#[test]
+fn services_without_conditional_writes_are_collected_only_alone() {
+    let setting = Setting::new("alone_gc");
+    load("alone_gc", &setting.objects);
+    let none = ConditionalWrites::NONE;
+    let memory = MemoryService::named("alone_gc", Arc::default()).with_conditions(none);
+    let service: Arc<dyn Service> = Arc::new(memory);
+    let error = collect(service.clone()).unwrap_err();
+    assert!(matches!(error, RemoteError::CollectUnsafe { .. }), "{error}");
+    assert_eq!(dump(&*service), setting.objects);
+    let place = Place::new();
+    let waiting = BlockingContext::without_stop(place.runtime.handle());
+    let others = OtherClients::DoNotPush;
+    let options = RemoteGcOptions { others, ..RemoteGcOptions::default() };
+    let mut remote = place.remote(service.clone(), "remote");
+    let done = gc::run(&mut remote, &options, &waiting, &Silent).unwrap();
+    assert_eq!(done.deleted_packs, 2);
+    Bucket::read(&*service).check();
+    // A client that knows the store from before moves a branch and creates one.
+    let mut pushing = setting.warm(service.clone(), "warm");
+    let refs = ["main", "new"].map(|name| setting.pusher.update(name, setting.next));
+    setting.pusher.push_all(&mut pushing, refs.into()).unwrap().all_moved().unwrap();
+    Bucket::read(&*service).check();
+}
+
+#[test]
+fn a_collected_bucket_is_verified_and_collected_again() {
+    let server = S3Server::start(S3Options::default());
+    let setting = Setting::new("s3_gc");
+    for (key, bytes) in &setting.objects {
+        server.put(&format!("some/prefix/{key}"), bytes.clone());
+    }
+    let traffic = Arc::new(Traffic::default());
+    let service = || bucket(&server.endpoint(), &server, &traffic);
+    let collector = Place::new();
+    let mut remote = collector.remote_counting(service(), "remote", Arc::clone(&traffic));
+    assert_eq!(collect_in(&collector, &mut remote).unwrap().deleted_packs, 2);
+    Bucket::read(&*service()).check();
+    let verify = || {
+        let place = Place::new();
+        let remote = place.remote(service(), "verifying");
+        let waiting = BlockingContext::without_stop(place.runtime.handle());
+        let options = VerifyOptions { data: Data::All };
+        let found = verify::run(remote, &options, &[], &waiting, &Silent).unwrap();
+        assert!(found.is_intact(), "{found:?}");
+    };
+    verify();
+    let mut pushing = setting.warm(service(), "warm");
+    let refs = ["main", "new"].map(|name| setting.pusher.update(name, setting.next));
+    setting.pusher.push_all(&mut pushing, refs.into()).unwrap().all_moved().unwrap();
+    Bucket::read(&*service()).check();
+    verify();
+    // Nothing is left to do: the settings, the state, three refs and three listings.
+    collect_in(&collector, &mut remote).unwrap();
+    let before = traffic.counts().requests();
+    assert_eq!(collect_in(&collector, &mut remote).unwrap().deleted_packs, 0);
+    assert!(traffic.counts().requests() - before <= 12, "{:?}", traffic.counts());
+    delete(&setting.pusher, service(), "main");
+    delete(&setting.pusher, service(), "new");
+    let all = collect_in(&collector, &mut remote).unwrap();
+    let bucket = Bucket::read(&*service());
+    bucket.check();
+    assert_eq!((all.packs, bucket.packs()), (all.deleted_packs, 0));
+    // The bucket is empty but for its garbage collection. A push fills it again.
+    let mut pushing = setting.warm(service(), "warm");
+    let refs = vec![setting.pusher.update("main", setting.next)];
+    setting.pusher.push_all(&mut pushing, refs).unwrap().all_moved().unwrap();
+    let bucket = Bucket::read(&*service());
+    bucket.check();
+    assert!(bucket.table.going.iter().all(|pack| !bucket.has(pack)));
+    assert_eq!(complete(service(), "main"), Some(setting.next));
 }

@@ -1,12 +1,14 @@
-//! `snap gc`: deletes what no branch or tag reaches.
+//! `snap gc`: deletes what no branch or tag reaches, here or at a remote.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use snap_core::ops::gc::{self, GcOptions, GcOutcome};
+use snap_remote::gc::{OtherClients, RemoteGcOptions, RemoteGcOutcome};
 
 use crate::{
     context::Context,
+    remote::{Cost, LimitArgs, RemoteSpec, RemoteStatsJson},
     report::{CliError, CommandOutcome},
     ui::{
         VERSION,
@@ -20,6 +22,7 @@ Examples:
   snap gc -n                show what would be deleted
   snap gc --now             also delete what was stored in the last day
   snap gc --max-repack 5GB  copy at most 5 GB
+  snap gc origin            delete packs at a remote that nothing there reaches
 
 Keeps everything that a branch, a tag, a remote-tracking branch or HEAD reaches, and
 what they reached in the last 7 days (`gc.undo`), so that `snap undo` still works.
@@ -33,16 +36,25 @@ loses nothing; the next one finishes its work.
 A pack of which a quarter is garbage is written again without the garbage. This needs
 space on the disk until the old pack is deleted; --max-repack limits it.
 
+At a remote, only branches and tags count, and packs that are partly in use stay. Other
+clients can push, pull and clone at the same time, except those of earlier versions,
+which refuse the remote from then on. WebDAV and SFTP need --exclusive. A snap server
+cannot be collected yet.
+
 Exits with 4 and deletes nothing if a commit, a folder or a content is missing or
 damaged: run `snap repair` first.";
 
 /// Delete what no branch or tag reaches
 ///
 /// Deletes packs of the local store that only deleted branches, undone commits and interrupted
-/// commands used, and writes other packs again without such data.
+/// commands used, and writes other packs again without such data. With a remote, deletes packs there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GcArgs {
+    /// Remote or URL whose garbage is deleted; default: the local store
+    #[arg(value_name = "REMOTE|URL")]
+    remote: Option<String>,
+
     /// Also delete what was stored in the last day
     #[arg(long)]
     now: bool,
@@ -52,11 +64,21 @@ pub(crate) struct GcArgs {
     dry_run: bool,
 
     /// Most bytes of packs to write again, such as 5GB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "remote")]
     max_repack: Option<u64>,
+
+    /// Collect a remote without conditional writes: no other client pushes there meanwhile
+    #[arg(long, requires = "remote")]
+    exclusive: bool,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    if let Some(remote) = &args.remote {
+        return run_remote(remote, args, cx);
+    }
     let repo = cx.open_repo()?;
     let grace = match args.now {
         true => Duration::ZERO,
@@ -77,6 +99,106 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
     }
     summarize(&outcome, args, cx);
     Ok(CommandOutcome::Success)
+}
+
+/// Collects the garbage of a remote.
+fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let mut connection = cx.connect(cx.remote(Some(remote).into())?, &args.limits)?;
+    let grace = match args.now {
+        true => Duration::ZERO,
+        false => cx.settings_here()?.0.duration("gc.grace")?,
+    };
+    let options = RemoteGcOptions {
+        dry_run: args.dry_run,
+        others: if args.exclusive { OtherClients::DoNotPush } else { OtherClients::MayPush },
+        grace,
+    };
+    let progress = cx.progress();
+    let outcome = snap_remote::gc::run(&mut connection.store, &options, &cx.waiting()?, &progress);
+    let outcome = outcome.map_err(|error| cx.remote_error(error))?;
+    drop(progress);
+    if cx.ui().is_json() {
+        let mut out = cx.ui().out();
+        out.json(&RemoteGcJson {
+            version: VERSION,
+            r#type: "collected-remote",
+            remote: connection.place.name.as_deref(),
+            location: connection.place.location.to_string(),
+            dry_run: args.dry_run,
+            packs: outcome.packs,
+            bytes: outcome.bytes,
+            deleted_packs: outcome.deleted_packs,
+            deleted_bytes: outcome.deleted_bytes,
+            young_packs: outcome.young_packs,
+            left_objects: outcome.left_objects,
+            left_bytes: outcome.left_bytes,
+            early: outcome.is_early,
+            stats: cx.stats(),
+        })?;
+        out.finish()?;
+    }
+    summarize_remote(&outcome, &connection.place, args, cx)?;
+    Ok(CommandOutcome::Success)
+}
+
+fn summarize_remote(
+    outcome: &RemoteGcOutcome,
+    place: &RemoteSpec,
+    args: &GcArgs,
+    cx: &Context,
+) -> Result<(), CliError> {
+    let (ui, place) = (cx.ui(), place.shown());
+    let freed = ByteCount(outcome.deleted_bytes);
+    let deleted = count(outcome.deleted_packs, "pack");
+    match (outcome.deleted_packs, args.dry_run) {
+        (0, _) if outcome.is_early => {
+            ui.status(format_args!(
+                "Nothing deleted at {place}: another collection began minutes ago"
+            ));
+        }
+        (0, _) => {
+            let (packs, bytes) = (count(outcome.packs, "pack"), ByteCount(outcome.bytes));
+            ui.status(format_args!("Nothing to delete at {place}: {packs} with {bytes} stay"));
+        }
+        (_, false) => ui.status(format_args!("Freed {freed} at {place}: {deleted} deleted")),
+        (_, true) => {
+            ui.status(format_args!("Would free {freed} at {place}: {deleted} to delete"));
+            ui.status(format_args!("Dry run: nothing was changed"));
+        }
+    }
+    if outcome.left_bytes > 0 {
+        let left = ByteCount(outcome.left_bytes);
+        ui.status(format_args!("{left} of garbage stay in packs that are partly in use"));
+    }
+    let counts = cx.network().traffic().counts();
+    let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
+    ui.status(format_args!("{}, {cost}", count(counts.requests(), "request")));
+    if outcome.young_packs > 0 {
+        let young = count(outcome.young_packs, "pack");
+        ui.status(format_args!("{young} stay because they are new; `--now` deletes those, too"));
+    } else if outcome.is_early {
+        ui.hint("`--now` collects again");
+    }
+    Ok(())
+}
+
+/// The record of a collection of a remote.
+#[derive(Serialize)]
+struct RemoteGcJson<'a> {
+    version: u32,
+    r#type: &'static str,
+    remote: Option<&'a str>,
+    location: String,
+    dry_run: bool,
+    packs: u64,
+    bytes: u64,
+    deleted_packs: u64,
+    deleted_bytes: u64,
+    young_packs: u64,
+    left_objects: u64,
+    left_bytes: u64,
+    early: bool,
+    stats: RemoteStatsJson,
 }
 
 fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {

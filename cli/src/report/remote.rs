@@ -89,7 +89,14 @@ fn of_remote(error: &RemoteError) -> Option<String> {
                 None => "first run `snap fetch` in the partial clone".to_owned(),
             });
         }
-        RemoteError::Raced { .. } | RemoteError::Held { .. } => "run the command again",
+        RemoteError::Raced { .. } | RemoteError::Held { .. } | RemoteError::Collected { .. } => {
+            "run the command again"
+        }
+        RemoteError::CollectServer { .. } => "a later version will collect it",
+        RemoteError::CollectUnsafe { .. } => {
+            "make sure that no other client pushes, and pass `--exclusive`"
+        }
+        RemoteError::CollectNoTimes { .. } => "`--now` deletes packs of any age",
         RemoteError::Itself { .. } => "pass another store",
         RemoteError::NotAStore { .. } => {
             "pass an empty folder or prefix, such as s3://bucket/project"

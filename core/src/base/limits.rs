@@ -119,6 +119,9 @@ pub const SHADOW_BYTES: u64 = 64 << 20;
 /// Number of attempts of a push that meets the beginning of a garbage collection each time.
 pub const GC_ROUNDS: usize = 8;
 
+/// Seconds between the beginnings of two epochs of a remote store. Each costs running pushes a retry.
+pub const GC_INTERVAL_SECS: i64 = 600;
+
 /// Length of the garbage collection state of a remote store: six short lines.
 pub const GC_STATE_BYTES: u64 = 512;
 

@@ -16,6 +16,9 @@
 //! once do the same work. `tests/model` explores every interleaving of these steps; this module
 //! follows it.
 //!
+//! Young packs stay, with everything that they refer to. That spares pushes that run for long, but
+//! what a ref reaches never depends on a clock.
+//!
 //! Step 5 writes an index file of the new epoch in each collection. So a client that lists the index
 //! after a deletion sees that there is an epoch that it does not know.
 
@@ -24,12 +27,15 @@ mod plan;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use snap_core::{
     base::{
         id::{CommitId, PackId},
+        limits,
         observe::{Observer, Phase},
+        time::Time,
     },
     format::gc_state,
     ops::{
@@ -70,6 +76,9 @@ pub struct RemoteGcOptions {
     pub dry_run: bool,
     /// The promise of the user.
     pub others: OtherClients,
+    /// Packs younger than this stay, with everything that they refer to. Ages are differences of
+    /// times of the service. Zero also means that the last collection may be as young.
+    pub grace: Duration,
 }
 
 /// The result of a collection. A dry run reports what would be.
@@ -87,6 +96,10 @@ pub struct RemoteGcOutcome {
     pub left_objects: u64,
     /// Bytes of these objects, before compression.
     pub left_bytes: u64,
+    /// Packs that stay because they are young.
+    pub young_packs: u64,
+    /// True if nothing was deleted because the last collection began only minutes ago.
+    pub is_early: bool,
 }
 
 /// Collects the garbage of a remote store. Blocks; must not be called on a thread of the runtime.
@@ -145,8 +158,15 @@ struct Collection<'a> {
     observer: &'a dyn Observer,
 }
 
-/// The packs of a remote store, with their lengths.
-type PackLengths = BTreeMap<PackId, u64>;
+/// A pack in a remote store.
+#[derive(Clone, Copy, Debug)]
+struct StoredPack {
+    bytes: u64,
+    is_young: bool,
+}
+
+/// The packs of a remote store.
+type StoredPacks = BTreeMap<PackId, StoredPack>;
 
 impl Collection<'_> {
     /// Collects once. Returns `None` if another client has replaced the state meanwhile.
@@ -161,11 +181,15 @@ impl Collection<'_> {
             false => self.waiting.block_on(self.remote.gc_roots())?,
         };
         self.waiting.block_on(self.remote.refresh())?;
-        let present = self.list_packs()?;
+        let time = self.present_time()?;
+        let present = self.list_packs(time)?;
         let stubs = self.open_stubs()?;
         let live = Live::new(&stubs, self.observer);
         self.observer.phase(Phase::Mark, None);
         self.mark(&live, roots)?;
+        if !is_resumed {
+            self.mark_young(&live, &stubs, &present)?;
+        }
         let fenced = match is_resumed && !self.options.dry_run {
             true => read,
             false => {
@@ -177,6 +201,10 @@ impl Collection<'_> {
                 if !is_resumed && plan.frees_nothing() {
                     self.delete_packs(&plan.leftovers)?;
                     return Ok(Some(outcome));
+                }
+                if !is_resumed && self.is_early(time)? {
+                    self.delete_packs(&plan.leftovers)?;
+                    return Ok(Some(plan.leftovers_outcome(&present)));
                 }
                 self.waiting.block_on(self.remote.upgrade_for_gc())?;
                 let epoch = epoch_of(read.view.as_deref()) + 1;
@@ -195,7 +223,7 @@ impl Collection<'_> {
     fn sweep(
         &mut self,
         fenced: &ReadGc,
-        present: &PackLengths,
+        present: &StoredPacks,
         stubs: &Store,
         live: &Live<'_>,
     ) -> Result<Option<RemoteGcOutcome>, RemoteError> {
@@ -224,13 +252,70 @@ impl Collection<'_> {
     }
 
     /// Lists all packs, also those that no index file lists.
-    fn list_packs(&self) -> Result<PackLengths, RemoteError> {
+    fn list_packs(&self, time: Option<i64>) -> Result<StoredPacks, RemoteError> {
         let list = async { Ok(self.remote.client().list(OBJECTS).await?) };
         let listed = self.waiting.block_on(list)?;
         let packs = listed.into_iter().filter_map(|object| {
-            Some((object.key.strip_prefix(OBJECTS)?.parse().ok()?, object.bytes))
+            let is_young = self.is_younger(object.modified_secs, time, self.options.grace);
+            let pack = StoredPack { bytes: object.bytes, is_young };
+            Some((object.key.strip_prefix(OBJECTS)?.parse().ok()?, pack))
         });
         Ok(packs.collect())
+    }
+
+    /// Returns the present time of the service; `None` if no age matters. A dry run, which writes
+    /// nothing, uses the clock of this machine.
+    fn present_time(&self) -> Result<Option<i64>, RemoteError> {
+        if self.options.grace.is_zero() {
+            return Ok(None);
+        }
+        if self.options.dry_run {
+            return Ok(Some(Time::now().secs));
+        }
+        match self.waiting.block_on(self.remote.clock_secs())? {
+            Some(time) => Ok(Some(time)),
+            None => {
+                Err(RemoteError::CollectNoTimes { location: self.remote.location().to_owned() })
+            }
+        }
+    }
+
+    /// Returns true if something is younger than `age`, or if its age is unknown.
+    fn is_younger(&self, modified: Option<i64>, time: Option<i64>, age: Duration) -> bool {
+        let Some(time) = time else { return false };
+        let age_secs = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+        modified.is_none_or(|modified| modified.saturating_add(age_secs) > time)
+    }
+
+    /// Returns true if the last epoch began only minutes ago.
+    fn is_early(&self, time: Option<i64>) -> Result<bool, RemoteError> {
+        if time.is_none() {
+            return Ok(false);
+        }
+        let interval = Duration::from_secs(limits::GC_INTERVAL_SECS as u64);
+        let begun = self.waiting.block_on(self.remote.gc_state_secs())?;
+        Ok(begun.is_some_and(|begun| self.is_younger(Some(begun), time, interval)))
+    }
+
+    /// Marks young packs, with everything that they refer to.
+    fn mark_young(
+        &self,
+        live: &Live<'_>,
+        stubs: &Store,
+        present: &StoredPacks,
+    ) -> Result<(), RemoteError> {
+        let here: BTreeSet<PackId> = stubs.packs().into_iter().collect();
+        let young = present.iter().filter(|(id, pack)| pack.is_young && here.contains(id));
+        for (id, _) in young {
+            for object in stubs.open_pack(id)?.objects()? {
+                match live.attempt(&object.id, object.kind) {
+                    Ok(_) => {}
+                    Err(GcError::Store(error)) => return Err(error.into()),
+                    Err(_) => return Err(RemoteError::Interrupted),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Opens the mirror as a store that fetches what it reads.

@@ -12,7 +12,7 @@ use snap_core::{
     store::Store,
 };
 
-use super::{PackLengths, RemoteGcOutcome};
+use super::{RemoteGcOutcome, StoredPacks};
 use crate::store::{
     RemoteError, RemoteStore,
     gc_view::{GcView, IndexedFiles, index_name},
@@ -55,6 +55,12 @@ impl Dead {
         Ok(Self { part, objects: count, bytes })
     }
 
+    /// Returns the ids of all objects of a dead pack, so that the pack is not deleted.
+    fn objects_of(&self, remote: &RemoteStore, pack: &PackId) -> Result<ShadowedPart, RemoteError> {
+        let objects = remote.mirror().store().open_pack(pack)?.objects()?;
+        Ok(ShadowedPart::Objects(objects.into_iter().map(|object| object.id).collect()))
+    }
+
     fn is_whole(&self) -> bool {
         self.part == Some(ShadowedPart::Whole)
     }
@@ -80,7 +86,7 @@ impl FencePlan {
     pub(super) fn make(
         remote: &RemoteStore,
         live: &Live<'_>,
-        present: &PackLengths,
+        present: &StoredPacks,
         observer: &dyn Observer,
     ) -> Result<Self, RemoteError> {
         let files = remote.listed_files();
@@ -88,13 +94,23 @@ impl FencePlan {
         let indexed = indexed_packs(&files, &table);
         let mut outcome = RemoteGcOutcome::default();
         let mut shadows = ShadowTable::default();
-        for (pack, bytes) in present.iter().filter(|(pack, _)| !table.going.contains(pack)) {
+        for (pack, stored) in present.iter().filter(|(pack, _)| !table.going.contains(pack)) {
             observer.check(RemoteError::Interrupted)?;
+            outcome.young_packs += u64::from(stored.is_young);
+            // A push may be about to list the pack.
+            if stored.is_young && !indexed.contains(pack) {
+                continue;
+            }
             let dead = Dead::of(remote.mirror().store(), pack, live, &indexed)?;
             match dead.is_whole() {
+                // It is incomplete, since its objects would be live otherwise.
+                true if stored.is_young => {
+                    shadows.add(*pack, Reason::Dead, dead.objects_of(remote, pack)?);
+                    continue;
+                }
                 true => {
                     outcome.deleted_packs += 1;
-                    outcome.deleted_bytes += bytes;
+                    outcome.deleted_bytes += stored.bytes;
                 }
                 false => {
                     outcome.left_objects += dead.objects;
@@ -112,13 +128,23 @@ impl FencePlan {
         Ok(Self { table, leftovers, outcome })
     }
 
+    /// Returns the outcome of a collection that only deletes what an earlier one has published.
+    pub(super) fn leftovers_outcome(&self, present: &StoredPacks) -> RemoteGcOutcome {
+        let kept = RemoteGcOutcome {
+            is_early: true,
+            young_packs: self.outcome.young_packs,
+            ..RemoteGcOutcome::default()
+        };
+        with_leftovers(kept, &self.leftovers, present)
+    }
+
     /// Returns true if no pack can be deleted.
     pub(super) fn frees_nothing(&self) -> bool {
         self.outcome.deleted_packs == 0
     }
 
     /// Returns what the collection is expected to do.
-    pub(super) fn outcome(&self, present: &PackLengths) -> RemoteGcOutcome {
+    pub(super) fn outcome(&self, present: &StoredPacks) -> RemoteGcOutcome {
         with_leftovers(self.outcome, &self.leftovers, present)
     }
 }
@@ -126,12 +152,12 @@ impl FencePlan {
 fn with_leftovers(
     outcome: RemoteGcOutcome,
     leftovers: &[PackId],
-    present: &PackLengths,
+    present: &StoredPacks,
 ) -> RemoteGcOutcome {
-    let bytes = leftovers.iter().filter_map(|pack| present.get(pack)).sum::<u64>();
+    let bytes = leftovers.iter().filter_map(|pack| Some(present.get(pack)?.bytes)).sum::<u64>();
     RemoteGcOutcome {
         packs: present.len() as u64,
-        bytes: present.values().sum(),
+        bytes: present.values().map(|stored| stored.bytes).sum(),
         deleted_packs: outcome.deleted_packs + leftovers.len() as u64,
         deleted_bytes: outcome.deleted_bytes + bytes,
         ..outcome
@@ -160,7 +186,7 @@ impl SweepPlan {
         remote: &RemoteStore,
         view: &GcView,
         live: &Live<'_>,
-        present: &PackLengths,
+        present: &StoredPacks,
         observer: &dyn Observer,
     ) -> Result<Self, RemoteError> {
         let (fenced, stubs) = (&view.table, remote.mirror().store());
@@ -173,7 +199,7 @@ impl SweepPlan {
             let dead = Dead::of(stubs, pack, live, &indexed)?;
             if dead.is_whole() && *part == ShadowedPart::Whole {
                 outcome.deleted_packs += u64::from(present.contains_key(pack));
-                outcome.deleted_bytes += present.get(pack).copied().unwrap_or(0);
+                outcome.deleted_bytes += present.get(pack).map_or(0, |stored| stored.bytes);
                 going.push(*pack);
                 continue;
             }
@@ -279,7 +305,7 @@ impl SweepPlan {
     }
 
     /// Returns what the collection does.
-    pub(super) fn outcome(&self, present: &PackLengths) -> RemoteGcOutcome {
+    pub(super) fn outcome(&self, present: &StoredPacks) -> RemoteGcOutcome {
         with_leftovers(self.outcome, &self.leftovers, present)
     }
 

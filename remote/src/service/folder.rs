@@ -7,6 +7,7 @@
 use std::{
     io::{self, Read, Seek, SeekFrom},
     ops::Range,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Once},
 };
@@ -302,7 +303,8 @@ impl FolderService {
                 if meta.is_dir() {
                     folders.push(path);
                 } else if let Some(key) = self.key(&path) {
-                    found.push(ListedObject { key, bytes: meta.len() });
+                    let modified_secs = Some(meta.mtime());
+                    found.push(ListedObject { key, bytes: meta.len(), modified_secs });
                 }
             }
         }

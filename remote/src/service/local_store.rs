@@ -323,10 +323,11 @@ impl LocalStoreInner {
             let waiting = target.staged.list();
             let waiting = waiting.map_err(|error| of_staged("list", OBJECTS, &target, &error))?;
             let waiting = waiting.into_iter();
-            listed.extend(
-                waiting
-                    .map(|(name, bytes)| ListedObject { key: format!("{OBJECTS}{name}"), bytes }),
-            );
+            listed.extend(waiting.map(|(name, bytes)| ListedObject {
+                key: format!("{OBJECTS}{name}"),
+                bytes,
+                modified_secs: None,
+            }));
         }
         Ok(listed)
     }
@@ -355,7 +356,8 @@ impl LocalStoreInner {
                 Err(error) => return Err(failed(&error)),
             };
             let name = blake3::hash(&bytes).to_hex().to_string();
-            listed.push(ListedObject { key: format!("{INDEX}{name}"), bytes: bytes.len() as u64 });
+            let (key, bytes) = (format!("{INDEX}{name}"), bytes.len() as u64);
+            listed.push(ListedObject { key, bytes, modified_secs: None });
             files.insert(name, id);
         }
         *self.files.lock() = files;

@@ -137,7 +137,8 @@ impl Service for MemoryService {
             let objects = self.objects.lock();
             let listed = objects.iter().filter(|(key, _)| key.starts_with(prefix));
             let listed = listed
-                .map(|(key, bytes)| ListedObject { key: key.clone(), bytes: bytes.len() as u64 });
+                .map(|(key, bytes)| (key.clone(), bytes.len() as u64))
+                .map(|(key, bytes)| ListedObject { key, bytes, modified_secs: None });
             Ok(listed.collect())
         })
     }

@@ -79,6 +79,8 @@ pub struct ListedObject {
     pub key: String,
     /// Length in bytes.
     pub bytes: u64,
+    /// Seconds since 1970 at the last write, by the clock of the service; `None` if unknown.
+    pub modified_secs: Option<i64>,
 }
 
 /// An incomplete store: a clone with `--depth` or `--path`.

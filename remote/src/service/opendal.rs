@@ -252,7 +252,10 @@ impl OpendalService {
             if let Some(key) = self.key(prefix, &entry)?
                 && entry.metadata().mode().is_file()
             {
-                listed.push(ListedObject { key, bytes: entry.metadata().content_length() });
+                let (metadata, bytes) = (entry.metadata(), entry.metadata().content_length());
+                let modified = metadata.last_modified();
+                let modified_secs = modified.map(|time| time.into_inner().as_second());
+                listed.push(ListedObject { key, bytes, modified_secs });
             }
         }
         Ok(Some(listed))

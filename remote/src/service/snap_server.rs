@@ -385,8 +385,11 @@ impl SnapServer {
 
     async fn list_all(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
         let of = |FilesBody { files }: FilesBody| {
-            let listed =
-                |FileBody { name, bytes }| ListedObject { key: format!("{prefix}{name}"), bytes };
+            let listed = |FileBody { name, bytes }| ListedObject {
+                key: format!("{prefix}{name}"),
+                bytes,
+                modified_secs: None,
+            };
             files.into_iter().map(listed).collect()
         };
         let listed = match prefix {
@@ -394,7 +397,9 @@ impl SnapServer {
             OBJECTS => self.json("packs", "list", prefix).await.map(of),
             REFS => self.json("refs", "list", prefix).await.map(|RefsBody { refs, damaged }| {
                 let names = refs.into_iter().map(|NamedRefBody { name, .. }| name).chain(damaged);
-                names.map(|name| ListedObject { key: name, bytes: 0 }).collect()
+                names
+                    .map(|name| ListedObject { key: name, bytes: 0, modified_secs: None })
+                    .collect()
             }),
             _ => Ok(Vec::new()),
         };

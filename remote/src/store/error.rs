@@ -215,6 +215,12 @@ pub enum RemoteError {
         /// The location.
         location: String,
     },
+    /// The listings of the service have no times, so the ages of packs are unknown.
+    #[error("the listings of {location} have no times, so the ages of packs are unknown")]
+    CollectNoTimes {
+        /// The location.
+        location: String,
+    },
     /// The remote store lacks an object that one of its commits refers to.
     #[error("the store at {location} is incomplete: {source}")]
     Incomplete {
@@ -305,6 +311,7 @@ impl RemoteError {
             Self::Newer { .. }
             | Self::PartialClone { .. }
             | Self::CollectServer { .. }
+            | Self::CollectNoTimes { .. }
             | Self::CollectUnsafe { .. } => ErrorKind::Unsupported,
             Self::Held { .. } | Self::Collected { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => match **source {

@@ -47,6 +47,9 @@ pub(crate) const GC: &str = "gc/";
 /// Key of the state.
 pub(crate) const GC_STATE: &str = "gc/state";
 
+/// Key of an object that a collector writes to learn the time of the service.
+const CLOCK: &str = "gc/clock";
+
 /// Number of refs to read and write concurrently.
 const REFS_AT_ONCE: usize = 16;
 
@@ -375,6 +378,34 @@ impl RemoteStore {
             }
         }
         Err(RemoteError::Held { name: Box::new(name.clone()), location: self.location.clone() })
+    }
+
+    /// Returns the present time by the clock of the service, in seconds since 1970; `None` if its
+    /// listings have no times. Writes an object for that.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub(crate) async fn clock_secs(&self) -> Result<Option<i64>, RemoteError> {
+        let text = format!("{}\n", Nonce::random());
+        self.client.write(CLOCK, text.into(), WriteCondition::Always).await?;
+        let time = self.written_secs(CLOCK).await?;
+        // If it stays, the next collection replaces it.
+        let _ = self.client.remove(CLOCK).await;
+        Ok(time)
+    }
+
+    /// Returns the time of the last swap of the state, by the clock of the service.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub(crate) async fn gc_state_secs(&self) -> Result<Option<i64>, RemoteError> {
+        self.written_secs(GC_STATE).await
+    }
+
+    async fn written_secs(&self, key: &str) -> Result<Option<i64>, RemoteError> {
+        let listed = self.client.list(GC).await?;
+        let object = listed.into_iter().find(|object| object.key == key);
+        Ok(object.and_then(|object| object.modified_secs))
     }
 
     /// Removes tables that no state can name any more. What stays is garbage only.

@@ -129,7 +129,10 @@ impl<'a> Live<'a> {
 
     /// Marks an object and what it refers to, if all of that is alive. Otherwise marks nothing.
     /// Returns true if it was marked.
-    pub(super) fn attempt(&self, id: &ObjectId, kind: ObjectKind) -> Result<bool, GcError> {
+    ///
+    /// # Errors
+    /// [`GcError::Interrupted`], or [`GcError::Store`] when the index cannot be read.
+    pub fn attempt(&self, id: &ObjectId, kind: ObjectKind) -> Result<bool, GcError> {
         if self.contains(id)? {
             return Ok(false);
         }

@@ -488,7 +488,9 @@ impl SftpService {
                     if is_folder(&metadata) {
                         waiting.push(format!("{key}/"));
                     } else if is_file(&metadata) {
-                        listed.push(ListedObject { key, bytes: metadata.len().unwrap_or(0) });
+                        let modified = metadata.modified().map(|at| i64::from(at.into_raw()));
+                        let bytes = metadata.len().unwrap_or(0);
+                        listed.push(ListedObject { key, bytes, modified_secs: modified });
                     }
                 }
             }
