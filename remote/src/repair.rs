@@ -90,6 +90,7 @@ pub fn run(
     if options.run == RepairRun::Real {
         waiting.runtime.block_on(open()?.client().begin_push())?;
     }
+    let epoch = present_epoch(open()?, waiting)?;
     let (mut outcome, mut data) = (RemoteRepairOutcome::default(), options.data);
     let (mut round_before, mut has_mended, mut has_relisted) = (None, false, false);
     loop {
@@ -113,6 +114,7 @@ pub fn run(
                 && options.run == RepairRun::Real
             {
                 let mut remote = open()?;
+                check_epoch(open()?, epoch, waiting)?;
                 let listing = async {
                     remote.refresh_around_damage(false).await?;
                     unlisted.list(&remote).await
@@ -155,11 +157,37 @@ pub fn run(
             return Ok(outcome);
         }
         let runtime = &waiting.runtime;
+        check_epoch(open()?, epoch, waiting)?;
         outcome.sent_bytes +=
             push::send_packs(&mut open()?, workshop.store(), &packs, runtime, observer)?;
         outcome.repaired.extend(repaired.iter().cloned());
         round_before = Some(repaired);
         data = Data::None;
+    }
+}
+
+/// Returns the garbage collection epoch of the store; `None` if a server maintains it.
+fn present_epoch(
+    remote: RemoteStore,
+    waiting: &BlockingContext,
+) -> Result<Option<u64>, RemoteError> {
+    match remote.client().maintains_index() {
+        true => Ok(None),
+        false => Ok(Some(waiting.runtime.block_on(remote.present_epoch())?)),
+    }
+}
+
+/// Checks that no collection has begun since the repair has read the refs: it may have found some of
+/// the objects dead that the packs of the repair refer to.
+fn check_epoch(
+    remote: RemoteStore,
+    epoch: Option<u64>,
+    waiting: &BlockingContext,
+) -> Result<(), RemoteError> {
+    let collected = remote.collected();
+    match present_epoch(remote, waiting)? == epoch {
+        true => Ok(()),
+        false => Err(collected),
     }
 }
 

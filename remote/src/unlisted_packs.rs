@@ -35,7 +35,7 @@ use snap_core::{
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
     service::{FailureReason, ServiceError, client::Client},
-    store::{INDEX, OBJECTS, RemoteError, RemoteStore},
+    store::{INDEX, OBJECTS, RemoteError, RemoteStore, gc_view::DeadCopies},
 };
 
 /// Number of bytes at the end of a pack to read first. The tables of most packs fit.
@@ -74,12 +74,13 @@ impl UnlistedPacks {
         if stubs.packs().is_empty() {
             return Ok(Self { packs: Vec::new(), stubs, _scratch: scratch });
         }
+        let dead = remote.mirror().dead_copies();
         let (client, location, mirror) = remote.reopen()?.into_parts();
         let packs = RemotePacks::of(client, location, waiting.clone());
         let packs = Arc::new(packs.with_content_retention(ContentRetention::Forget));
         let listed = mirror.into_store().with_remote_frames(packs.clone());
         let stubs = stubs.with_remote_frames(packs);
-        let objects = BothStores { listed: &listed, unlisted: &stubs };
+        let objects = BothStores { listed: &listed, unlisted: &stubs, dead };
         let mut packs = complete_packs(&objects, observer)?;
         if !tips.is_empty() {
             packs.extend(reached_packs(&objects, &packs, tips, observer)?);
@@ -111,10 +112,13 @@ impl UnlistedPacks {
 /// Adds stubs of the packs that the mirror lacks.
 async fn read_outlines(remote: &RemoteStore, stubs: &Store) -> Result<(), RemoteError> {
     let known: HashSet<PackId> = remote.mirror().store().packs().into_iter().collect();
+    let gc = remote.mirror().gc();
     let listed = remote.client().list(OBJECTS).await?.into_iter();
     let unlisted = listed.filter_map(|object| {
         let id: PackId = object.key.strip_prefix(OBJECTS)?.parse().ok()?;
-        (!known.contains(&id)).then_some((id, object.bytes))
+        // A collection deletes packs that are going, and no client uses their names again.
+        let is_going = gc.as_ref().is_some_and(|gc| gc.table.going.contains(&id));
+        (!known.contains(&id) && !is_going).then_some((id, object.bytes))
     });
     let unlisted: Vec<_> = unlisted.collect();
     let reads = unlisted.into_iter().map(|(id, bytes)| read_outline(remote.client(), id, bytes));
@@ -192,18 +196,32 @@ async fn try_outline(
 struct BothStores<'s> {
     listed: &'s Store,
     unlisted: &'s Store,
+    /// Copies in listed packs that a collection may delete.
+    dead: Option<Arc<DeadCopies>>,
 }
 
 impl BothStores<'_> {
-    /// Returns true if a listed pack has the object, and the pack is not known to be damaged.
+    /// Returns true if a listed pack has the object, and the copy is neither dead nor known to be
+    /// damaged.
     fn is_listed(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.listed.locate_unshadowed(id)?.is_some())
+        Ok(self.listed_place(id)?.is_some())
+    }
+
+    fn listed_place(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        let Some(dead) = &self.dead else { return self.listed.locate_unshadowed(id) };
+        for place in self.listed.places(id)? {
+            let Some(pack) = self.listed.pack_id(place.pack) else { continue };
+            if !dead.contains(&pack, id) && !self.listed.is_copy_shadowed(&pack, id) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
     }
 }
 
 impl ObjectSource for BothStores<'_> {
     fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
-        match self.listed.locate_unshadowed(id)? {
+        match self.listed_place(id)? {
             Some(place) => Ok(Some(place)),
             None => self.unlisted.locate(id),
         }

@@ -150,13 +150,27 @@ async fn request_first(
             problems.push(RemoteError::RolledBack { name, location, seen });
         }
     }
+    let mut lengths = pack_lengths(remote).await?;
+    let is_any_lost =
+        remote.mirror().store().packs().iter().any(|id: &PackId| !lengths.contains_key(id));
+    if is_any_lost && !remote.client().maintains_index() && !remote.knows_present_gc().await? {
+        // A collection has deleted packs since the index was read.
+        remote.read_gc().await?;
+        problems.extend(remote.refresh_around_damage(false).await?);
+        lengths = pack_lengths(remote).await?;
+    }
+    let tips = refs.into_iter().map(|(_, id)| id).collect();
+    Ok(FirstReplies { tips, seen: seen_there, lengths, problems })
+}
+
+/// Lists the packs with their lengths.
+async fn pack_lengths(remote: &RemoteStore) -> Result<HashMap<PackId, u64>, RemoteError> {
     let listed = remote.client().list(OBJECTS).await?;
     let lengths = listed.into_iter().filter_map(|object| {
         let id = object.key.strip_prefix(OBJECTS)?.parse().ok()?;
         Some((id, object.bytes))
     });
-    let tips = refs.into_iter().map(|(_, id)| id).collect();
-    Ok(FirstReplies { tips, seen: seen_there, lengths: lengths.collect(), problems })
+    Ok(lengths.collect())
 }
 
 /// Returns the problem of a store without settings, or the error that there is no store.

@@ -83,3 +83,66 @@ fn damage_ends_a_collection_before_it_deletes() {
     hint: `snap repair` recovers lost data
     ");
 }
+
+/// A project that has pushed two branches to a folder, and has deleted one of them there.
+fn with_remote() -> TestEnv {
+    let mut env = with_deleted_branch();
+    env.write("secret", "secret");
+    env.snap(["commit", "-b", "topic", "-m", "secret"]).succeeds();
+    let url = format!("file://{}", env.path("bucket").display());
+    env.snap(["remote", "add", "origin", &url]).succeeds();
+    env.snap(["push", "origin", "main", "topic"]).succeeds();
+    env.snap(["push", "--delete", "topic"]).succeeds();
+    env.set("SNAP_GC_GRACE", "1d");
+    env
+}
+
+#[test]
+fn a_branch_that_was_deleted_at_a_remote_is_deleted_from_its_disk() {
+    let env = with_remote();
+    insta::assert_snapshot!(collected(&env, &["origin", "--now", "-n"]), @"
+    Would free [N] B at origin: 2 packs to delete
+    Dry run: nothing was changed
+    9 requests, 0.000018 USD
+    ");
+    insta::assert_snapshot!(collected(&env, &["origin"]), @"
+    Nothing to delete at origin: 4 packs with [N] KiB stay
+    11 requests, 0.000028 USD
+    4 packs are too new to delete; `--now` deletes them if nothing reaches them
+    ");
+    insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
+    Freed [N] B at origin: 2 packs deleted
+    29 requests, 0.000075 USD
+    ");
+    insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
+    Nothing to delete at origin: 2 packs with [N] B stay
+    7 requests, 0.000017 USD
+    ");
+    env.snap(["verify", "origin", "--data"]).succeeds();
+    let url = format!("file://{}", env.path("bucket").display());
+    env.snap(["clone", &url, "cloned"]).succeeds();
+    // The branch comes back.
+    env.snap(["push", "origin", "topic"]).succeeds();
+    env.snap(["verify", "origin", "--data"]).succeeds();
+}
+
+#[test]
+fn only_remotes_without_a_server_are_collected() {
+    let env = with_remote();
+    env.snap(["--store", "other", "init"]).succeeds();
+    let url = format!("file://{}", env.path("other").display());
+    insta::assert_snapshot!(env.snap(["gc", &url]), @"
+    exit: 2
+    --- stderr ---
+    error: file://[ROOT]/other is the store of a project: run `snap gc` there
+    ");
+    insta::assert_snapshot!(env.snap(["gc", "http://localhost:1/x"]), @"
+    exit: 1
+    --- stderr ---
+    error: http://localhost:1/x is a snap server, whose garbage this version cannot collect
+    hint: a later version will collect it
+    ");
+    for args in [&["gc", "--exclusive"][..], &["gc", "origin", "--max-repack", "1GB"]] {
+        assert_eq!(env.snap(args).code, Some(2));
+    }
+}

@@ -133,6 +133,8 @@ fn every_record_is_as_its_schema_says() {
         (&["push", "--dry-run"], &["would-push"]),
         (&["push", "--all", "--tags"], &["pushed"]),
         (&["push", "--delete", "old"], &["pushed"]),
+        (&["gc", "origin", "--dry-run"], &["collected-remote"]),
+        (&["gc", "origin", "--now"], &["collected-remote"]),
         (&["verify", "origin", "--sample", "50%"], &["verify-summary"]),
         (&["pull"], &["pulled"]),
         (&["remote", "show"], &["remote-known"]),

@@ -175,7 +175,9 @@ fn summarize_remote(
     ui.status(format_args!("{}, {cost}", count(counts.requests(), "request")));
     if outcome.young_packs > 0 {
         let young = count(outcome.young_packs, "pack");
-        ui.status(format_args!("{young} stay because they are new; `--now` deletes those, too"));
+        ui.status(format_args!(
+            "{young} are too new to delete; `--now` deletes them if nothing reaches them"
+        ));
     } else if outcome.is_early {
         ui.hint("`--now` collects again");
     }
