@@ -8,7 +8,7 @@
 //! | `HEAD` | `ref: refs/heads/NAME`, the default branch; written once, with the settings |
 //! | `refs/heads/…`, `refs/tags/…` | a commit id and a nonce ([`refs`]); 64 zeros if deleted |
 //! | `claims/…` | claims on refs, if the service has no conditional writes ([`claims`]) |
-//! | `gc/…` | the garbage collection, once there was one ([`gc`]) |
+//! | `gc/…` | the garbage collection, once there was one ([`gc_view`]) |
 //!
 //! A pack counts once `index/` has its outline. A push writes the outline after the pack and after
 //! everything that the pack refers to. So the packs in the index are complete, and later pushes can
