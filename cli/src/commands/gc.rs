@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   snap gc                   delete what was deleted or undone some time ago
   snap gc -n                show what would be deleted
-  snap gc --now             also delete what was stored in the last day
+  snap gc --now             also delete what was stored in the last day or just forgotten
   snap gc --max-repack 5GB  copy at most 5 GB
 
 Keeps everything that a branch, a tag, a remote-tracking branch or HEAD reaches, and
@@ -43,7 +43,7 @@ damaged: run `snap repair` first.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GcArgs {
-    /// Also delete what was stored in the last day
+    /// Also delete what was stored in the last day, and what was just forgotten
     #[arg(long)]
     now: bool,
 
@@ -62,9 +62,11 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
         true => Duration::ZERO,
         false => cx.settings().duration("gc.grace")?,
     };
+    let undo = cx.settings().duration("gc.undo")?;
     let options = GcOptions {
         dry_run: args.dry_run,
-        undo: cx.settings().duration("gc.undo")?,
+        undo,
+        undo_of_forget: if args.now { Duration::ZERO } else { undo },
         grace,
         max_rewritten_bytes: args.max_repack,
         present: cx.now(),

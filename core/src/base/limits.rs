@@ -116,6 +116,9 @@ pub const NEWER_OBJECTS: usize = 1 << 16;
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;
 
+/// Length of a table of forgotten commits: room for more than a million commits.
+pub const FORGOTTEN_BYTES: u64 = 64 << 20;
+
 /// Maximum length of a file of pack checks: 450,000 lines of at most 150 bytes. A longer file counts
 /// as empty, so no pack in it counts as checked or proven.
 pub const CHECK_LOG_BYTES: u64 = 64 << 20;

@@ -8,6 +8,7 @@ pub mod acl;
 pub mod bundle;
 pub mod chunk_list;
 pub mod commit;
+pub mod forgotten;
 pub mod outline;
 pub mod pack;
 pub mod ref_text;
