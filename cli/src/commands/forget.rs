@@ -249,7 +249,7 @@ fn choice(args: &ForgetArgs, repo: &Repo, cx: &Context) -> Result<ForgetChoice, 
     }
     let policy = match is_given {
         true => args.keep.policy(),
-        false => cx.settings().keep_policy()?,
+        false => cx.settings_of(repo.dir())?.keep_policy()?,
     };
     if !is_given && policy.is_empty() {
         return Err(CliError::NoPolicy);
@@ -292,7 +292,7 @@ fn summarize(plan: &ForgetPlan, forgotten: u64, args: &ForgetArgs, cx: &Context)
         _ => String::new(),
     };
     match (forgotten, args.dry_run) {
-        (0, _) => cx.ui().status(format_args!("Nothing to forget: all of {all} stay")),
+        (0, _) => cx.ui().status(format_args!("Nothing to forget; {all} stay")),
         (_, true) => {
             cx.ui().status(format_args!("Would forget {forgotten} of {all}{bytes}"));
             cx.ui().status(format_args!("Dry run: nothing was changed"));

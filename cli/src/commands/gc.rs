@@ -58,11 +58,12 @@ pub(crate) struct GcArgs {
 
 pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
+    let settings = cx.settings_of(repo.dir())?;
     let grace = match args.now {
         true => Duration::ZERO,
-        false => cx.settings().duration("gc.grace")?,
+        false => settings.duration("gc.grace")?,
     };
-    let undo = cx.settings().duration("gc.undo")?;
+    let undo = settings.duration("gc.undo")?;
     let options = GcOptions {
         dry_run: args.dry_run,
         undo,

@@ -635,6 +635,10 @@ fn of_store(error: &StoreError) -> Option<String> {
              the next commit then stores the lost data again"
                 .to_owned(),
         ),
+        StoreError::Forgotten { id } => Some(format!(
+            "`snap log` lists the commits that are left\n\
+             a remote may still have it: `snap restore REMOTE#{id:.12} DIR`"
+        )),
         _ => None,
     }
 }

@@ -138,6 +138,7 @@ impl ForgetPlan {
 
     /// Returns the bytes that the forgotten commits take, if they were computed.
     pub fn forgotten_bytes(&self) -> Option<u64> {
+        self.kept_bytes?;
         let gone = self.commits.iter().filter(|commit| commit.reasons.is_empty());
         gone.map(|commit| commit.bytes).sum()
     }
