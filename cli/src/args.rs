@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "export",
         ],
     ),
-    ("Manage", &["branch", "tag", "verify", "repair", "gc", "config"]),
+    ("Manage", &["branch", "tag", "verify", "repair", "forget", "gc", "config"]),
     ("Help", &["help", "completions"]),
 ];
 

@@ -169,10 +169,12 @@ fn wrong_policies_and_names_are_refused() {
     hint: or name a commit: `snap forget REV`
     ");
     insta::assert_snapshot!(env.snap(["forget", "--keep-last", "0"]), @"
-    exit: 0
+    exit: 2
     --- stderr ---
-    Forgot 3 of 5 commits; `snap undo` brings them back, `snap gc` frees the space
+    error: this policy keeps only the last commit of each branch
+    hint: add a rule such as --keep-daily 30, or pass --allow-none
     ");
+    env.snap(["forget", "--keep-last", "0", "--allow-none", "-n"]).succeeds();
     insta::assert_snapshot!(env.snap(["forget", "main"]), @"
     exit: 2
     --- stderr ---

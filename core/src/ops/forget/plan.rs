@@ -421,14 +421,17 @@ impl ForgetPlan {
         Ok(())
     }
 
-    /// Checks that more than the tips of branches stays, if anything goes.
+    /// Checks that a rule keeps more than the tips of branches, if anything goes.
     fn check_keeps_more_than_tips(&self) -> Result<(), ForgetError> {
         let is_tip = |reason: &KeepReason| matches!(reason, KeepReason::Tip(_));
-        let only_tips = self
-            .commits
-            .iter()
-            .all(|commit| commit.reasons.is_empty() || commit.reasons.iter().any(is_tip));
+        let is_rule = |reason: &KeepReason| matches!(reason, KeepReason::Rule(_));
+        let has_rule = |commit: &PlannedCommit| {
+            commit.reasons.iter().any(is_rule) && !commit.reasons.iter().any(is_tip)
+        };
         let goes = self.commits.iter().any(|commit| commit.reasons.is_empty());
-        if only_tips && goes { Err(ForgetError::OnlyTips) } else { Ok(()) }
+        match goes && !self.commits.iter().any(has_rule) {
+            true => Err(ForgetError::OnlyTips),
+            false => Ok(()),
+        }
     }
 }
