@@ -32,7 +32,8 @@ fn a_policy_explains_itself_and_an_undo_takes_it_back() {
     insta::assert_snapshot!(env.snap(["forget", "--keep-daily", "2"]).succeeds(), @"
     exit: 0
     --- stderr ---
-    Forgot 3 of 5 commits; `snap undo` brings them back, `snap gc` frees the space
+    Forgot 3 of 5 commits
+    `snap gc` frees the space; until then, `snap undo` takes this back
     ");
     insta::assert_snapshot!(env.snap(["log", "--oneline"]).succeeds(), @"
     exit: 0
@@ -51,13 +52,13 @@ fn a_policy_explains_itself_and_an_undo_takes_it_back() {
     insta::assert_snapshot!(env.snap(["undo", "-n"]).succeeds(), @r#"
     exit: 0
     --- stderr ---
-    3 commits come back: undo of "snap forget", 2026-12-01 00:00:00 +00:00
+    3 commits brought back: undo of "snap forget", 2026-12-01 00:00:00 +00:00
     Dry run: nothing was changed
     "#);
     insta::assert_snapshot!(env.snap(["undo"]).succeeds(), @r#"
     exit: 0
     --- stderr ---
-    3 commits come back: undo of "snap forget", 2026-12-01 00:00:00 +00:00
+    3 commits brought back: undo of "snap forget", 2026-12-01 00:00:00 +00:00
     "#);
     insta::assert_snapshot!(env.snap(["forget", "--keep-daily", "9"]).succeeds(), @"
     exit: 0
@@ -127,7 +128,17 @@ fn a_push_sends_links_and_no_deleted_commit() {
         env.snap(["verify", &url]).succeeds();
         env.snap(["gc", "--now"]).succeeds();
     }
-    // A remote that has the commits gets no links, and the next pull needs none of them.
+    // A remote whose branch is at a commit that was deleted here still takes a fast-forward, and no
+    // links of commits that it has.
+    env.snap(["remote", "add", "origin", &format!("file://{}", env.path("tip").display())])
+        .succeeds();
+    env.snap(["push", "origin", "--all"]).succeeds();
+    env.write("next", "next");
+    env.snap(["commit", "-m", "next"]).succeeds();
+    env.snap(["forget", "HEAD~1"]).succeeds();
+    env.snap(["gc", "--now"]).succeeds();
+    env.snap(["push", "origin", "--all"]).succeeds();
+    env.snap(["verify", "origin", "--data"]).succeeds();
     let url = format!("file://{}", env.path("kept").display());
     env.write("more", "more");
     env.snap(["commit", "-m", "more"]).succeeds();

@@ -273,7 +273,7 @@ fn print(plan: &ForgetPlan, cx: &Context) -> Result<(), CliError> {
         let verb = if commit.reasons.is_empty() { "forget" } else { "keep  " };
         let id = cx.ui().paint().id(&cx.ui().id(&commit.id));
         let why = match commit.reasons.as_slice() {
-            [] => "no rule keeps it".to_owned(),
+            [] => commit.cause.to_string(),
             reasons => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
         let bytes = commit.bytes.map(|bytes| format!(", {}", ByteCount(bytes))).unwrap_or_default();
@@ -287,19 +287,26 @@ fn print(plan: &ForgetPlan, cx: &Context) -> Result<(), CliError> {
 
 fn summarize(plan: &ForgetPlan, forgotten: u64, args: &ForgetArgs, cx: &Context) {
     let all = count(plan.commits.len() as u64, "commit");
-    let bytes = match plan.forgotten_bytes() {
-        Some(bytes) if forgotten > 0 => format!(", about {}", ByteCount(bytes)),
+    let kept = plan.kept_bytes.map(|kept| format!(" with {}", ByteCount(kept))).unwrap_or_default();
+    let bytes = match (plan.forgotten_bytes(), plan.kept_bytes) {
+        (Some(gone), Some(kept)) => {
+            format!(" with {}; {} stay", ByteCount(gone), ByteCount(kept))
+        }
         _ => String::new(),
     };
     match (forgotten, args.dry_run) {
-        (0, _) => cx.ui().status(format_args!("Nothing to forget; {all} stay")),
+        (0, _) if plan.commits.is_empty() && plan.forgotten_before > 0 => {
+            cx.ui().status(format_args!("Nothing to forget: already forgotten"));
+        }
+        (0, _) => cx.ui().status(format_args!("Nothing to forget; {all} stay{kept}")),
         (_, true) => {
             cx.ui().status(format_args!("Would forget {forgotten} of {all}{bytes}"));
             cx.ui().status(format_args!("Dry run: nothing was changed"));
         }
         (_, false) => {
+            cx.ui().status(format_args!("Forgot {forgotten} of {all}{bytes}"));
             cx.ui().status(format_args!(
-                "Forgot {forgotten} of {all}{bytes}; `snap undo` brings them back, `snap gc` frees the space"
+                "`snap gc` frees the space; until then, `snap undo` takes this back"
             ));
         }
     }

@@ -87,7 +87,7 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
     let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
     let cleaned = match outcome.rewritten_packs {
         0 => String::new(),
-        packs => format!("; garbage in {} more", count(packs, "pack")),
+        packs => format!("; garbage in {}", count(packs, "other pack")),
     };
     match (outcome.deleted_packs, args.dry_run) {
         (0, _) => {

@@ -106,7 +106,7 @@ fn undo_forget(
         }
     }
     let time = time::local(last.time);
-    cx.ui().status(format_args!("{count} come back: undo of \"snap forget\", {time}"));
+    cx.ui().status(format_args!("{count} brought back: undo of \"snap forget\", {time}"));
     if args.dry_run {
         cx.ui().status(format_args!("Dry run: nothing was changed"));
     }

@@ -230,7 +230,7 @@ impl<'a> Revisions<'a> {
             let store = self.repo.store();
             let is_known = match store.locate(&id.object())? {
                 Some(place) => place.kind == ObjectKind::Commit,
-                None => store.has_link(&id)?,
+                None => store.knows(&id)?,
             };
             return Ok(is_known.then_some(id));
         }

@@ -64,6 +64,14 @@ impl Store {
             || self.locate(&id.object())?.is_none() && self.has_link(id)?)
     }
 
+    /// Returns true if the store has a commit or its link.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn knows(&self, id: &CommitId) -> Result<bool, StoreError> {
+        Ok(self.locate(&id.object())?.is_some() || self.has_link(id)?)
+    }
+
     /// Returns true if the store has the link of a commit, and the link may be relied on.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ mod policy;
 
 use std::collections::BTreeSet;
 
-pub use plan::{ForgetChoice, ForgetPlan, GroupBy, KeepReason, PlannedCommit, plan};
+pub use plan::{ForgetCause, ForgetChoice, ForgetPlan, GroupBy, KeepReason, PlannedCommit, plan};
 pub use policy::{KeepPolicy, KeptLabel, Period, Rule};
 
 use crate::{

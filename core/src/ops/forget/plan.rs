@@ -103,6 +103,27 @@ impl fmt::Display for KeepReason {
     }
 }
 
+/// Why a commit is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForgetCause {
+    /// The user named it.
+    Named,
+    /// No rule keeps it.
+    NoRule,
+    /// A rule keeps it, but it takes the commits above the limit of bytes.
+    AboveLimit,
+}
+
+impl fmt::Display for ForgetCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Named => "named",
+            Self::NoRule => "no rule keeps it",
+            Self::AboveLimit => "above the limit",
+        })
+    }
+}
+
 /// A commit of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCommit {
@@ -113,6 +134,8 @@ pub struct PlannedCommit {
     pub message: String,
     /// Why the commit stays. Without a reason it is forgotten.
     pub reasons: Vec<KeepReason>,
+    /// Why the commit is forgotten, if it has no reason to stay.
+    pub cause: ForgetCause,
     /// The bytes that the commit takes in the store and no commit that stays, or that goes later,
     /// takes as well. `None` if they were not computed.
     pub bytes: Option<u64>,
@@ -254,12 +277,13 @@ impl Planner<'_> {
         reasons
     }
 
-    fn add(&mut self, step: HistoryStep, reasons: Vec<KeepReason>) {
+    fn add(&mut self, step: HistoryStep, reasons: Vec<KeepReason>, cause: ForgetCause) {
         let HistoryStep { id, commit, .. } = step;
         let line = commit.message.lines().next().unwrap_or_default();
         let message = line.chars().take(MESSAGE_CHARS).collect();
         let (time, host) = (commit.time, commit.host);
-        self.plan.commits.push(PlannedCommit { id, time, host, message, reasons, bytes: None });
+        let bytes = None;
+        self.plan.commits.push(PlannedCommit { id, time, host, message, reasons, cause, bytes });
     }
 
     fn add_named(&mut self, ids: &[CommitId]) -> Result<(), ForgetError> {
@@ -276,7 +300,7 @@ impl Planner<'_> {
             if let Some(reason) = self.own_reasons(&step).into_iter().find(is_reason) {
                 return Err(ForgetError::Protected { id: *id, reason });
             }
-            self.add(step, Vec::new());
+            self.add(step, Vec::new(), ForgetCause::Named);
         }
         self.plan.commits.sort_by_key(|commit| std::cmp::Reverse(commit.time));
         Ok(())
@@ -341,7 +365,7 @@ impl Planner<'_> {
             reasons
                 .extend(other.map(|number| KeepReason::OtherBranch(branches[*number].0.clone())));
             reasons.extend(rules.into_iter().map(KeepReason::Rule));
-            self.add(step, reasons);
+            self.add(step, reasons, ForgetCause::NoRule);
         }
         Ok(())
     }
@@ -411,6 +435,7 @@ impl ForgetPlan {
                 is_over = is_over || max_bytes.is_some_and(|most| kept_bytes + bytes > most);
                 if is_over {
                     commit.reasons.clear();
+                    commit.cause = ForgetCause::AboveLimit;
                 }
             }
             if !commit.reasons.is_empty() {
