@@ -29,7 +29,7 @@ try:
 except ImportError:
     zstandard = None
 
-BLOB, CHUNK_LIST, TREE, COMMIT = range(4)
+BLOB, CHUNK_LIST, TREE, COMMIT, LINK = range(5)
 CONTEXTS = {TREE: "snap 2026-11-21 tree v1", COMMIT: "snap 2026-11-21 commit v1"}
 
 
@@ -47,7 +47,14 @@ def check_xxh3(data, wanted, what, bits=64):
         check(xxhash.xxh3_64_intdigest(data) & ((1 << bits) - 1) == wanted, f"checksum of {what}")
 
 
+def inverted(id):
+    """Returns the id of the link of a commit, or the id of the commit of a link."""
+    return bytes(byte ^ 0xFF for byte in id)
+
+
 def check_id(kind, data, wanted):
+    if kind == LINK:
+        kind, wanted = COMMIT, inverted(wanted)
     if blake3 and kind != CHUNK_LIST:
         context = CONTEXTS.get(kind)
         hasher = blake3.blake3(data, derive_key_context=context) if context else blake3.blake3(data)
@@ -134,6 +141,7 @@ def read_footer(path, base=0, size=None):
         trailer = file.read(48)
         frames, objects, sum_frames, sum_objects, length = struct.unpack("<IIQQQ", trailer[:32])
         check(trailer[40:] == b"SNAPEND\n" and length == size, f"trailer of {path}")
+        check(trailer[32:36] in (b"\1\0\0\0", b"\2\0\0\0"), f"version of {path}")
         check_xxh3(trailer[:36], struct.unpack("<I", trailer[36:40])[0], "a trailer", bits=32)
         file.seek(base + size - 48 - 24 * frames - 37 * objects)
         table, rest = file.read(24 * frames), file.read(37 * objects)
@@ -200,10 +208,11 @@ class Store:
         return kind, data
 
     def commit(self, id):
-        kind, data = self.object(id)
+        """Decodes a commit, or the link of a forgotten one, whose tree may be missing."""
+        kind, data = self.object(id if id in self.places else inverted(id))
         r = Reader(data)
         version = r.u8()
-        check(kind == COMMIT and version in (1, 2), "a commit")
+        check(kind in (COMMIT, LINK) and version in (1, 2), "a commit")
         tree = r.raw(32)
         parents = [r.raw(32) for _ in range(r.varint())]
         secs, _nanos = r.zigzag(), r.varint()

@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "export",
         ],
     ),
-    ("Manage", &["branch", "tag", "verify", "repair", "gc", "config"]),
+    ("Manage", &["branch", "tag", "verify", "repair", "forget", "gc", "config"]),
     ("Help", &["help", "completions"]),
 ];
 
@@ -286,6 +286,7 @@ pub(crate) enum Command {
     Undo(commands::undo::UndoArgs),
     Verify(commands::verify::VerifyArgs),
     Repair(commands::repair::RepairArgs),
+    Forget(commands::forget::ForgetArgs),
     Gc(commands::gc::GcArgs),
     Config(commands::config::ConfigArgs),
     Completions(commands::completions::CompletionsArgs),

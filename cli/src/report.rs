@@ -16,8 +16,8 @@ use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        gc::GcError, list::ListError, repair::RepairError, restore::RestoreError,
-        update::UpdateError, verify::VerifyError,
+        forget::ForgetError, gc::GcError, list::ListError, repair::RepairError,
+        restore::RestoreError, update::UpdateError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -357,6 +357,23 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Gc(#[from] GcError),
     #[error(transparent)]
+    Forget(#[from] ForgetError),
+    /// `snap forget` got neither commits nor rules.
+    #[error("no policy says which commits to keep")]
+    NoPolicy,
+    /// No server records when it received a commit.
+    #[error("no server records yet when it received a commit")]
+    ReceivedUnknown,
+    /// `snap forget` works only in local stores.
+    #[error("`{name}` is a remote, and snap cannot forget commits of a remote yet")]
+    ForgetRemote { name: String },
+    /// A policy applies to branches.
+    #[error("there is no branch `{name}`")]
+    ForgetBranch { name: String },
+    /// `snap gc` has deleted a commit that an undo would bring back.
+    #[error("cannot undo the last `snap forget`: `snap gc` has deleted commit {id:.12}")]
+    ForgottenGone { id: CommitId },
+    #[error(transparent)]
     Repo(#[from] RepoError),
     /// A server cannot be started, or its tokens cannot be managed.
     #[cfg(feature = "serve")]
@@ -450,6 +467,10 @@ impl CliError {
                 ErrorKind::Exists
             }
             Self::BadTime { .. } | Self::BadDate { .. } => ErrorKind::Invalid,
+            Self::NoPolicy | Self::ReceivedUnknown | Self::ForgetRemote { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::ForgetBranch { .. } | Self::ForgottenGone { .. } => ErrorKind::NotFound,
             Self::NoSource { .. }
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }
@@ -513,6 +534,7 @@ impl CliError {
             Self::Verify(error) => error.kind(),
             Self::Repair(error) => error.kind(),
             Self::Gc(error) => error.kind(),
+            Self::Forget(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             #[cfg(feature = "serve")]
             Self::Serve(error) => error.kind(),

@@ -18,7 +18,7 @@ use snap_core::{
         bundle::BundleHead,
         chunk_list::{self, ChunkList},
         commit::Commit,
-        pack::{self, Codec, FRAME_ENTRY_BYTES, HEADER_BYTES, TRAILER_BYTES, Trailer},
+        pack::{self, Codec, FRAME_ENTRY_BYTES, HEADER_BYTES, ObjectKind, TRAILER_BYTES, Trailer},
         table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader, TablePurpose},
         tree::Node,
         wire::{WireReader, WireWriter},
@@ -154,12 +154,15 @@ pub fn pack_footer(data: &[u8]) {
         |entry: &[u8]| u64::from(u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
     let frames_bytes: u64 = table.chunks_exact(FRAME_ENTRY_BYTES).map(stored).sum();
     let start = HEADER_BYTES as u64;
+    let count = objects.len() / pack::OBJECT_ENTRY_BYTES;
+    let kinds = &objects[objects.len() - count..];
     let trailer = Trailer {
         frames: u32::from(frames),
-        objects: (objects.len() / pack::OBJECT_ENTRY_BYTES) as u32,
+        objects: count as u32,
         frames_checksum: pack::checksum(table),
         objects_checksum: pack::checksum(objects),
         file_bytes: start + frames_bytes + (rest.len() + TRAILER_BYTES) as u64,
+        has_links: kinds.contains(&ObjectKind::Link.code()),
     };
     let Ok(decoded) = trailer.decode_frames(table, start) else { return };
     let Ok(found) = trailer.decode_objects(objects, &decoded) else { return };

@@ -326,7 +326,7 @@ fn references_of(
                 let commit = [CommitId::from_object(object.id)];
                 reach::visit(objects, &commit, &mut enter, observer)?;
             }
-            ObjectKind::Tree | ObjectKind::ChunkList => {
+            ObjectKind::Tree | ObjectKind::ChunkList | ObjectKind::Link => {
                 let start = [(object.id, object.kind)];
                 reach::visit_below(objects, &start, &mut enter, observer)?;
             }

@@ -43,6 +43,7 @@ fn settings_are_listed_set_and_read() {
     commit.gitignore = false
     pull.update = false
     ui.color = "auto"
+    keep.label = []
     gc.undo = "7d"
     gc.grace = "1d"
     price.currency = "USD"
@@ -96,6 +97,7 @@ fn the_origin_of_each_value_is_told() {
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
     pull.update = false  # built-in
     ui.color = "always"  # --color
+    keep.label = []  # built-in
     gc.undo = "7d"  # built-in
     gc.grace = "1d"  # built-in
     price.currency = "USD"  # built-in

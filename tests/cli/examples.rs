@@ -534,6 +534,7 @@ examples! {
     examples_of_pipelines_run: "docs/pipelines.md",
     examples_of_records_run: "docs/schema/README.md",
     examples_of_remotes_run: "docs/remotes.md",
+    examples_of_retention_run: "docs/retention.md",
     examples_of_safety_run: "docs/safety.md",
     examples_of_servers_run: "docs/server.md",
     examples_of_the_protocol_run: "docs/protocol.md",

@@ -13,7 +13,7 @@ fn with_deleted_branch() -> TestEnv {
     env.write("kept", "kept, too");
     env.snap(["commit", "-m", "later"]).succeeds();
     env.snap(["branch", "-d", "topic"]).succeeds();
-    env.set("SNAP_GC_UNDO", "0s");
+    env.snap(["config", "set", "gc.undo", "0s"]).succeeds();
     // The lines of the logs are older than this.
     env.set("SNAP_TIME", "2027-06-01T00:00:00Z");
     env

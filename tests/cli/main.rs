@@ -26,6 +26,7 @@ mod export;
 mod fifo;
 mod find;
 mod first_commit;
+mod forget;
 mod gc;
 mod hooks;
 mod init;

@@ -117,6 +117,12 @@ fn every_record_is_as_its_schema_says() {
         (&["verify"], &["verify-summary"]),
         (&["verify", "--against-files"], &["change", "diff-summary"]),
         (&["repair", "--data"], &["repair-summary"]),
+        (
+            &["forget", "--keep-last", "1", "--allow-none", "--sizes"],
+            &["forget-commit", "forgotten"],
+        ),
+        (&["log"], &["commit"]),
+        (&["undo"], &["undo"]),
         (&["gc", "--dry-run"], &["collected"]),
         (&["gc", "--now"], &["collected"]),
         (&["config"], &["setting"]),

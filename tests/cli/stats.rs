@@ -62,7 +62,7 @@ fn json_has_a_record_of_each_type() {
     --- stdout ---
     {"version":1,"type":"commit","id":"[ID]","time":"2026-11-02T10:00:00Z","message":"day 2","snapshot_bytes":60001,"changed_files":1,"changed_bytes":1,"new_objects":1,"new_bytes":1,"stored_bytes":1,"meta_objects":2,"meta_bytes":235,"meta_stored_bytes":235}
     {"version":1,"type":"file","path":"copy/text","size":30000,"id":"[ID]","commit":"[ID]"}
-    {"version":1,"type":"store","commits":2,"snapshot_bytes":120001,"changed_bytes":60001,"new_bytes":30001,"stored_bytes":34,"meta_bytes":449,"meta_stored_bytes":421,"dedup_ratio":4.0,"compression_ratio":882.38,"packs":2,"pack_bytes":938,"data_frames":{"count":2,"raw_bytes":30001,"stored_bytes":34},"meta_frames":{"count":2,"raw_bytes":449,"stored_bytes":421},"blobs":{"count":2,"bytes":30001},"chunk_lists":{"count":0,"bytes":0},"trees":{"count":3,"bytes":287},"commit_objects":{"count":2,"bytes":162},"repeated":{"count":0,"bytes":0}}
+    {"version":1,"type":"store","commits":2,"forgotten_commits":0,"snapshot_bytes":120001,"changed_bytes":60001,"new_bytes":30001,"stored_bytes":34,"meta_bytes":449,"meta_stored_bytes":421,"dedup_ratio":4.0,"compression_ratio":882.38,"packs":2,"pack_bytes":938,"data_frames":{"count":2,"raw_bytes":30001,"stored_bytes":34},"meta_frames":{"count":2,"raw_bytes":449,"stored_bytes":421},"blobs":{"count":2,"bytes":30001},"chunk_lists":{"count":0,"bytes":0},"trees":{"count":3,"bytes":287},"commit_objects":{"count":2,"bytes":162},"links":{"count":0,"bytes":0},"repeated":{"count":0,"bytes":0}}
     "#);
 }
 

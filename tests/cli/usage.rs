@@ -77,7 +77,7 @@ fn a_command_of_another_tool_is_answered_with_that_of_snap() {
         ("switch", "use `snap branch --switch NAME`"),
         ("add", "`snap commit PATH` saves some"),
         ("prune", "`snap gc`"),
-        ("forget", "`snap branch -d NAME` deletes a branch"),
+        ("delete", "`snap forget REV` forgets a commit"),
         ("cherry-pick", "`snap diff A B` compares two branches"),
         ("unlock", "not needed: a lock ends with its process"),
         ("extract", "use `snap restore REV DIR`"),

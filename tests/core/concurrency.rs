@@ -181,7 +181,7 @@ fn concurrent_commits_to_a_branch_all_enter_its_history() {
     let count = |name: &str| {
         let tip = refs(&repo).into_iter().find(|(have, _)| have == name).unwrap().1;
         let history = History::new(repo.store(), &[tip], Default::default()).unwrap();
-        let messages = history.map(|item| item.unwrap().1.message);
+        let messages = history.map(|item| item.unwrap().commit.message);
         messages.collect::<std::collections::HashSet<_>>().len()
     };
     assert_eq!(count("refs/heads/main"), THREADS * COMMITS);

@@ -39,37 +39,38 @@ use crate::{
 pub(crate) const ALL: GcOptions = GcOptions {
     dry_run: false,
     undo: Duration::ZERO,
+    undo_of_forget: Duration::ZERO,
     grace: Duration::ZERO,
     max_rewritten_bytes: None,
     present: Time { secs: START.secs + 1_000_000, nanos: 0 },
 };
 
 /// Returns bytes that cannot be compressed.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut noise = vec![0; bytes];
     Rng::new(seed).fill(&mut noise);
     noise
 }
 
-fn collect(repo: &Repo) -> GcOutcome {
+pub(crate) fn collect(repo: &Repo) -> GcOutcome {
     gc::run(repo, &ALL, &Silent).unwrap()
 }
 
-fn message(reason: &str) -> RefLogMessage<'_> {
+pub(crate) fn message(reason: &str) -> RefLogMessage<'_> {
     RefLogMessage { time: START, who: "a", reason }
 }
 
-fn delete_branch(repo: &Repo, name: &str) {
+pub(crate) fn delete_branch(repo: &Repo, name: &str) {
     let name = RefName::branch(name).unwrap();
     let at = repo.refs().read(&name).unwrap();
     repo.refs().update(&name, at, None, &message("branch: delete")).unwrap();
 }
 
-fn commit(repo: &Repo, source: &Path, branch: &str) -> CommitId {
+pub(crate) fn commit(repo: &Repo, source: &Path, branch: &str) -> CommitId {
     crate::scratch::commit(repo, source, &on_branch(branch)).id.unwrap()
 }
 
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> =
         fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -77,7 +78,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns true if a store has an object, shadowed or not.
-fn has(store: &Store, id: &ObjectId) -> bool {
+pub(crate) fn has(store: &Store, id: &ObjectId) -> bool {
     !store.places(id).unwrap().is_empty()
 }
 
@@ -305,7 +306,7 @@ impl FaultInjector for Meanwhile {
 
 /// Runs `first` with `second` before each of its steps, each time in a new copy of `scratch`. The
 /// refs must be complete afterwards, and after one more collection.
-fn interleave(
+pub(crate) fn interleave(
     scratch: &Scratch,
     first: &dyn Fn(&Repo, &Path),
     second: impl Fn(&Path, &Path) + Send + Sync + Clone + 'static,

@@ -127,7 +127,7 @@ fn a_store_of_version_1_opens_verifies_and_lists_its_history() {
     assert_eq!(refs(&repo), names);
     let logged: Vec<CommitId> = log::run(repo.store(), &ids[2..], &log::LogOptions::default())
         .unwrap()
-        .map(|item| item.unwrap().0)
+        .map(|item| item.unwrap().id)
         .collect();
     assert_eq!(logged, [ids[2], ids[1], ids[0]]);
     let all = verify::VerifyOptions { data: Data::All };

@@ -19,6 +19,7 @@ mod elsewhere;
 mod export;
 mod faults;
 mod files_lock;
+mod forget;
 mod fuzz_replay;
 mod gc;
 mod golden;

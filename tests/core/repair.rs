@@ -109,6 +109,9 @@ fn repacked(store: &Store) -> (tempfile::TempDir, Store) {
                 ObjectKind::Commit => {
                     writer.add_commit(CommitId::from_object(object.id), &bytes).unwrap();
                 }
+                ObjectKind::Link => {
+                    writer.add_link(CommitId::of_link(object.id), &bytes).unwrap();
+                }
             }
         }
     }

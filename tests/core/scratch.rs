@@ -21,7 +21,11 @@ use snap_core::{
         commit::{self, CommitOutcome, CommitSource},
         restore,
     },
-    repo::{Config, Repo, history::History, ref_name::RefKind},
+    repo::{
+        Config, Repo,
+        history::{History, HistoryStep},
+        ref_name::RefKind,
+    },
     store::Store,
 };
 use snap_testkit::{
@@ -172,14 +176,17 @@ pub(crate) fn refs(repo: &Repo) -> Vec<(String, CommitId)> {
 }
 
 /// Reads everything that is reachable from the refs and checks it against its ids.
-/// Returns the number of commits, or the first error.
+/// Returns the number of commits that are not forgotten, or the first error.
 pub(crate) fn check(repo: &Repo) -> Result<usize, String> {
     let starts: Vec<CommitId> = refs(repo).into_iter().map(|(_, id)| id).collect();
     let history = History::new(repo.store(), &starts, Default::default());
     let mut seen = HashSet::new();
     let mut commits = 0;
     for item in history.map_err(|error| error.to_string())? {
-        let (id, commit) = item.map_err(|error| error.to_string())?;
+        let HistoryStep { id, commit, is_forgotten } = item.map_err(|error| error.to_string())?;
+        if is_forgotten && !starts.contains(&id) {
+            continue;
+        }
         commits += 1;
         check_tree(repo, commit.tree, &mut seen).map_err(|error| format!("{id:?}: {error}"))?;
     }

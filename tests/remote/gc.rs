@@ -443,7 +443,7 @@ fn check_local(store: &Store) {
                     let commit = [CommitId::from_object(object.id)];
                     reach::visit(store, &commit, &mut enter, &Silent)
                 }
-                ObjectKind::Tree | ObjectKind::ChunkList => {
+                ObjectKind::Tree | ObjectKind::ChunkList | ObjectKind::Link => {
                     let start = [(object.id, object.kind)];
                     reach::visit_below(store, &start, &mut enter, &Silent)
                 }

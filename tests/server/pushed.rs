@@ -337,6 +337,7 @@ async fn a_server_only_reads_a_store_after_a_garbage_collection() {
     let options = GcOptions {
         dry_run: false,
         undo: Duration::ZERO,
+        undo_of_forget: Duration::ZERO,
         grace: Duration::ZERO,
         max_rewritten_bytes: None,
         present: Time { secs: change.time.secs + 60, ..change.time },

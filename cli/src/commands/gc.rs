@@ -20,7 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   snap gc                   delete what was deleted or undone some time ago
   snap gc -n                show what would be deleted
-  snap gc --now             also delete what was stored in the last day
+  snap gc --now             also delete what was stored in the last day or just forgotten
   snap gc --max-repack 5GB  copy at most 5 GB
   snap gc origin            delete packs at a remote that nothing there reaches
 
@@ -55,7 +55,7 @@ pub(crate) struct GcArgs {
     #[arg(value_name = "REMOTE|URL")]
     remote: Option<String>,
 
-    /// Also delete what was stored in the last day
+    /// Also delete what was stored in the last day, and what was just forgotten
     #[arg(long)]
     now: bool,
 
@@ -80,13 +80,16 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
         return run_remote(remote, args, cx);
     }
     let repo = cx.open_repo()?;
+    let settings = cx.settings_of(repo.dir())?;
     let grace = match args.now {
         true => Duration::ZERO,
-        false => cx.settings().duration("gc.grace")?,
+        false => settings.duration("gc.grace")?,
     };
+    let undo = settings.duration("gc.undo")?;
     let options = GcOptions {
         dry_run: args.dry_run,
-        undo: cx.settings().duration("gc.undo")?,
+        undo,
+        undo_of_forget: if args.now { Duration::ZERO } else { undo },
         grace,
         max_rewritten_bytes: args.max_repack,
         present: cx.now(),
@@ -208,7 +211,7 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
     let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
     let cleaned = match outcome.rewritten_packs {
         0 => String::new(),
-        packs => format!("; garbage in {} more", count(packs, "pack")),
+        packs => format!("; garbage in {}", count(packs, "other pack")),
     };
     match (outcome.deleted_packs, args.dry_run) {
         (0, _) => {

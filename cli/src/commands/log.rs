@@ -18,7 +18,11 @@ use snap_core::{
         path_log::{self, FollowRenames, FollowedRename, PathChange},
         record::{self, CommitRecord},
     },
-    repo::{Head, Repo, history::Parents, ref_name::RefKind},
+    repo::{
+        Head, Repo,
+        history::{HistoryStep, Parents},
+        ref_name::RefKind,
+    },
 };
 use snap_remote::reader::RefSelection;
 
@@ -156,7 +160,8 @@ impl FilterArgs {
     }
 }
 
-fn label(text: &str) -> Result<(String, Option<String>), &'static str> {
+/// Parses `KEY` or `KEY=VALUE`.
+pub(super) fn label(text: &str) -> Result<(String, Option<String>), &'static str> {
     match text.split_once('=') {
         Some(("", _)) => Err("expected KEY or KEY=VALUE"),
         Some((key, value)) => Ok((key.to_owned(), Some(value.to_owned()))),
@@ -221,7 +226,10 @@ fn write_log(
         skipped: 0,
     };
     if args.paths.is_empty() {
-        let step = |(id, commit)| PathChange { id, commit, paths: Vec::new(), moved: Vec::new() };
+        let step = |HistoryStep { id, commit, is_forgotten }| {
+            let (paths, moved) = (Vec::new(), Vec::new());
+            PathChange { id, commit, is_forgotten, paths, moved }
+        };
         let log = log::run(repo.store(), &starts, &options)?;
         writer.write_all(log.map(|found| Ok(step(found?))))?;
     } else {
@@ -263,8 +271,11 @@ impl LogWriter<'_> {
     }
 
     fn write(&mut self, step: &PathChange) -> Result<(), CliError> {
+        if step.is_forgotten {
+            self.names.entry(step.id).or_default().push("forgotten".to_owned());
+        }
         self.write_commit(step)?;
-        if !self.args.patch {
+        if !self.args.patch || step.is_forgotten {
             return Ok(());
         }
         if !self.cx.ui().is_json() && !self.args.oneline {
@@ -280,13 +291,13 @@ impl LogWriter<'_> {
 
     fn write_commit(
         &mut self,
-        PathChange { id, commit, moved, .. }: &PathChange,
+        PathChange { id, commit, is_forgotten, moved, .. }: &PathChange,
     ) -> io::Result<()> {
         let (out, ui) = (&mut self.out, self.cx.ui());
         if ui.is_json() {
             let renames = moved.iter().map(RenameJson::new).collect();
             let commit = Versioned::of_type("commit", CommitRecord::new(id, commit));
-            return out.json(&StepJson { commit, renames });
+            return out.json(&StepJson { commit, forgotten: *is_forgotten, renames });
         }
         if self.args.oneline {
             return write_line(out, ui, (id, commit), &self.names);
@@ -309,6 +320,8 @@ impl LogWriter<'_> {
 struct StepJson {
     #[serde(flatten)]
     commit: Versioned<CommitRecord>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    forgotten: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     renames: Vec<RenameJson>,
 }

@@ -14,6 +14,7 @@ pub(crate) mod docs;
 pub(crate) mod export;
 pub(crate) mod fetch;
 pub(crate) mod find;
+pub(crate) mod forget;
 pub(crate) mod gc;
 pub(crate) mod init;
 pub(crate) mod log;
@@ -79,6 +80,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
         Command::Undo(args) => undo::run(args, cx),
         Command::Verify(args) => verify::run(args, cx),
         Command::Repair(args) => repair::run(args, cx),
+        Command::Forget(args) => forget::run(args, cx),
         Command::Gc(args) => gc::run(args, cx),
         Command::Config(args) => config::run(args, cx),
         Command::Completions(args) => completions::run(args, cx),
@@ -97,6 +99,7 @@ fn does_without_workers(command: &Command) -> bool {
         | Command::Branch(_)
         | Command::Tag(_)
         | Command::Undo(_)
+        | Command::Forget(_)
         | Command::Remote(_)
         | Command::LsRemote(_)
         | Command::Config(_)

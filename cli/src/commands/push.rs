@@ -251,7 +251,7 @@ fn named(text: &str, repo: &Repo) -> Result<RefToPush, CliError> {
 
 /// Returns true if the move is a fast-forward, which loses no commits.
 fn is_forward(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliError> {
-    Ok(repo.store().locate(&old.object())?.is_some() && refs::is_before(repo, old, new)?)
+    Ok(repo.store().knows(&old)? && refs::is_before(repo, old, new)?)
 }
 
 /// The totals of a push of all refs.

@@ -295,7 +295,7 @@ pub(super) fn is_before(repo: &Repo, old: CommitId, new: CommitId) -> Result<boo
         return Ok(true);
     }
     for step in History::new(repo.store(), &[new], Parents::All)? {
-        if step?.0 == old {
+        if step?.id == old {
             return Ok(true);
         }
     }
@@ -310,7 +310,7 @@ pub(super) fn count_apart(
 ) -> Result<(u64, u64), CliError> {
     let history = |tip| -> Result<BTreeSet<CommitId>, CliError> {
         let steps = History::new(repo.store(), &[tip], Parents::All)?;
-        steps.map(|step| Ok(step?.0)).collect()
+        steps.map(|step| Ok(step?.id)).collect()
     };
     let (one, other) = (history(one)?, history(other)?);
     Ok((one.difference(&other).count() as u64, other.difference(&one).count() as u64))

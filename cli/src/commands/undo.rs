@@ -3,8 +3,9 @@
 use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
+    ops::forget::LastForget,
     repo::{
-        Pointer, RefError, RefName, Repo,
+        Pointer, RefError, RefLogMessage, RefName, Repo,
         ref_log::RefValue,
         ref_name::RefKind,
         undo::{self, Direction, UndoPlan},
@@ -14,7 +15,7 @@ use snap_core::{
 use crate::{
     context::Context,
     report::{CliError, CommandOutcome},
-    ui::{VERSION, text, time},
+    ui::{VERSION, size, text, time},
 };
 
 const EXAMPLES: &str = "\
@@ -27,8 +28,8 @@ Examples:
 
 /// Undo the last change of a branch, a tag or HEAD
 ///
-/// Undoes the last operation: a commit, a switch to another branch, or a created, moved or deleted
-/// branch or tag. Only the name moves back: files are unchanged and no snapshot is deleted.
+/// Undoes the last operation: a commit, a switch to another branch, a created, moved or deleted
+/// branch or tag, or a `snap forget` whose commits `snap gc` has not deleted. Only the name moves back: files are unchanged and no snapshot is deleted.
 /// `snap undo` does not undo a restore.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
@@ -53,7 +54,15 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let repo = cx.open_repo()?;
     let wanted = args.name.as_deref().map(|name| pointer(&repo, name)).transpose()?;
     let direction = if args.redo { Direction::Redo } else { Direction::Undo };
-    let plan = undo::plan(&repo, wanted.as_ref(), direction)?;
+    let plan = undo::plan(&repo, wanted.as_ref(), direction);
+    if wanted.is_none()
+        && direction == Direction::Undo
+        && let Some(last) = LastForget::read(&repo)?
+        && plan.as_ref().map_or(true, |plan| plan.change.time < last.time)
+    {
+        return undo_forget(&last, args, &repo, cx);
+    }
+    let plan = plan?;
     let sentence = sentence(&repo, &plan)?;
     if args.dry_run {
         cx.ui().status(format_args!("{sentence}"));
@@ -70,6 +79,52 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
         out.json(&UndoJson { done: !args.dry_run, ..UndoJson::new(&plan) })?;
+        out.finish()?;
+    }
+    Ok(CommandOutcome::Success)
+}
+
+/// Brings back the commits of the last `snap forget`.
+fn undo_forget(
+    last: &LastForget,
+    args: &UndoArgs,
+    repo: &Repo,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
+    let gone = |id: CommitId| Err(CliError::ForgottenGone { id });
+    if let Some(id) = last.deleted {
+        return gone(id);
+    }
+    let count = size::count(last.commits.len() as u64, "commit");
+    let reason = format!("forget: {count}");
+    if !args.dry_run {
+        let undo = |change: &RefLogMessage<'_>| last.undo(repo, change);
+        if !cx.with_change(repo.config(), &format!("undo: {reason}"), undo)? {
+            return LastForget::read(repo)?
+                .and_then(|last| last.deleted)
+                .map_or_else(|| Err(CliError::from(RefError::HeadMoved)), gone);
+        }
+    }
+    let time = time::local(last.time);
+    cx.ui().status(format_args!("{count} brought back: undo of \"snap forget\", {time}"));
+    if args.dry_run {
+        cx.ui().status(format_args!("Dry run: nothing was changed"));
+    }
+    if cx.ui().is_json() {
+        let mut out = cx.ui().out();
+        out.json(&UndoJson {
+            version: VERSION,
+            r#type: "undo",
+            action: Direction::Undo.verb(),
+            name: "forgotten",
+            kind: "commits",
+            from: None,
+            to: None,
+            time: last.time.rfc3339(),
+            who: "",
+            reason: &reason,
+            done: !args.dry_run,
+        })?;
         out.finish()?;
     }
     Ok(CommandOutcome::Success)

@@ -304,6 +304,7 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         "packs": outcome.packs,
         "objects": outcome.objects,
         "commits": outcome.commits,
+        "forgotten_commits": outcome.forgotten_commits,
         "trees": outcome.trees,
         "contents": outcome.contents,
         "partial_packs": outcome.partial_packs,

@@ -55,7 +55,7 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
             ValueKind::Remote
         }
         (_, _, "URL" | "RATE" | "OPTION=VALUE" | "ADDRESS") => ValueKind::Other,
-        (_, _, "REV" | "COMMIT" | "FROM" | "TO") => ValueKind::Rev,
+        (_, _, "REV" | "COMMIT" | "FROM" | "TO" | "REV|BRANCH") => ValueKind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => ValueKind::RevOrEntry,
         (_, _, "REV:PATH" | "REV:PATH|ID") => ValueKind::Entry,
         (_, _, "BRANCH") => ValueKind::Branch,
@@ -66,9 +66,8 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
         (_, _, "FILE" | "PATH") => ValueKind::File,
         (_, _, "DIR" | "FOLDER" | "STORE") => ValueKind::Folder,
         (_, _, "WHO" | "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => ValueKind::Other,
-        (_, _, "FILE[:HEADER]" | "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => {
-            ValueKind::Other
-        }
+        (_, _, "FILE[:HEADER]" | "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME")
+        | (_, _, "AGE" | "branch|host|label:KEY") => ValueKind::Other,
         _ => return None,
     };
     Some(kind)

@@ -274,7 +274,9 @@ fn newest(repo: &Repo, count: usize) -> impl Iterator<Item = (CommitId, Commit)>
     let head = repo.refs().head_commit().ok().flatten();
     let starts: Vec<_> = head.into_iter().collect();
     let history = History::new(repo.store(), &starts, Parents::All).ok();
-    history.into_iter().flatten().map_while(Result::ok).take(count)
+    let kept =
+        history.into_iter().flatten().map_while(Result::ok).filter(|step| !step.is_forgotten);
+    kept.map(|step| (step.id, step.commit)).take(count)
 }
 
 fn names(repo: &Repo, kind: RefKind, typed: &str) -> Vec<CompletionCandidate> {

@@ -5,10 +5,13 @@ use std::{
     time::Duration,
 };
 
-use snap_core::repo::config::{
-    ConfigError,
-    error::SettingOrigin,
-    key::{KeyPath, Value},
+use snap_core::{
+    ops::forget::{KeepPolicy, Period},
+    repo::config::{
+        ConfigError,
+        error::SettingOrigin,
+        key::{KeyPath, Value},
+    },
 };
 use snap_remote::service::client::TransferLimits;
 
@@ -16,7 +19,7 @@ use crate::{
     config::Settings,
     remote::rate,
     report::{CliError, SensitiveSetting},
-    ui::duration,
+    ui::{duration, size},
 };
 
 /// Settings of a remote that are not options of its location.
@@ -135,17 +138,71 @@ impl Settings {
         Ok(Some(rate::parse(&text).map_err(|_| wrong("a rate such as 500K or 2M".to_owned()))?))
     }
 
-    /// Returns a setting that is a time, such as `7d`.
+    /// Returns a setting that is a time, such as `7d`; zero if it is not set.
     pub(crate) fn duration(&self, name: &'static str) -> Result<Duration, CliError> {
+        Ok(self.age(name)?.unwrap_or_default())
+    }
+
+    fn age(&self, name: &'static str) -> Result<Option<Duration>, CliError> {
+        self.parsed(name, "a time such as 36h, 7d or 2w", &|text| duration::parse(text).ok())
+    }
+
+    /// Parses a text setting; `None` if it is not set.
+    fn parsed<T>(
+        &self,
+        name: &'static str,
+        rule: &str,
+        parse: &dyn Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, CliError> {
         let path = KeyPath::new(name.split('.'));
-        let Some((Value::Text(text), origin)) = self.merged.get(&path) else {
-            return Ok(Duration::ZERO);
+        let Some((Value::Text(text), origin)) = self.merged.get(&path) else { return Ok(None) };
+        match parse(&text) {
+            Some(value) => Ok(Some(value)),
+            None => {
+                let (origin, key) = (Box::new(origin), path.to_string());
+                Err(ConfigError::Value { origin, key, found: text, rule: rule.to_owned() }.into())
+            }
+        }
+    }
+
+    /// Returns the retention policy of the settings `keep.*`.
+    pub(crate) fn keep_policy(&self) -> Result<KeepPolicy, CliError> {
+        let count = |name| match self.merged.plain(name) {
+            Some((Value::Number(count), _)) => u64::try_from(count).ok(),
+            _ => None,
         };
-        let wrong = |rule: &str| {
-            let (origin, key) = (Box::new(origin), path.to_string());
-            ConfigError::Value { origin, key, found: text.clone(), rule: rule.to_owned() }
-        };
-        Ok(duration::parse(&text).map_err(|_| wrong("a time such as 36h, 7d or 2w"))?)
+        let counts = [
+            (Period::Hour, "keep.hourly"),
+            (Period::Day, "keep.daily"),
+            (Period::Week, "keep.weekly"),
+            (Period::Month, "keep.monthly"),
+            (Period::Year, "keep.yearly"),
+        ];
+        let ages = [
+            (Period::Hour, "keep.within_hourly"),
+            (Period::Day, "keep.within_daily"),
+            (Period::Week, "keep.within_weekly"),
+            (Period::Month, "keep.within_monthly"),
+            (Period::Year, "keep.within_yearly"),
+        ];
+        let mut within_periods = BTreeMap::new();
+        for (period, name) in ages {
+            within_periods.extend(self.age(name)?.map(|age| (period, age)));
+        }
+        let labels = self.merged.list(&KeyPath::new(["keep", "label"]));
+        let labels = labels.iter().map(|text| match text.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (text.clone(), None),
+        });
+        Ok(KeepPolicy {
+            last: count("keep.last").unwrap_or_default(),
+            periods: counts.into_iter().filter_map(|(p, name)| Some((p, count(name)?))).collect(),
+            within: self.age("keep.within")?,
+            within_periods,
+            labels: labels.collect(),
+            max_bytes: self
+                .parsed("keep.under", "a size such as 500GB", &|text| size::parse(text).ok())?,
+        })
     }
 
     /// Returns the prices of requests and bytes.

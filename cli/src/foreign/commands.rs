@@ -55,14 +55,18 @@ const COMMANDS: &[Row] = &[
     (&["rm"], &["use `rm`, then `snap commit`"]),
     (&["mv"], &["use `mv`, then `snap commit`"]),
     (
-        &["forget", "delete", "remove"],
+        &["delete", "remove"],
         &[
+            "`snap forget REV` forgets a commit, and `snap gc` then deletes it",
             "`snap branch -d NAME` deletes a branch, `snap tag -d NAME` a tag",
-            "`snap gc` then deletes the commits that no branch or tag reaches",
-            "`snap stats` lists the largest commits and files",
         ],
     ),
-    (&["prune", "compact"], &["use `snap gc`"]),
+    (&["expire"], &["use `snap forget --keep-daily 30`, or other rules"]),
+    (
+        &["prune"],
+        &["`snap gc` frees space", "`snap forget --keep-daily 30` lets old commits go before"],
+    ),
+    (&["compact"], &["use `snap gc`"]),
     (
         &["merge", "rebase", "cherry-pick"],
         &[

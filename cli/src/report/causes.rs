@@ -8,7 +8,7 @@ use std::error::Error;
 use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        gc::GcError, list::ListError, reach::ReachError, repair::RepairError,
+        forget::ForgetError, gc::GcError, list::ListError, reach::ReachError, repair::RepairError,
         restore::RestoreError, verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
@@ -48,6 +48,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Verify(inner) => Some(inner),
         CliError::Repair(inner) => Some(inner),
         CliError::Gc(inner) => Some(inner),
+        CliError::Forget(inner) => Some(inner),
         CliError::Repo(inner) => Some(inner),
         CliError::Config(inner) => Some(inner),
         CliError::Ref(inner) => Some(inner),
@@ -170,6 +171,11 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
     match error.downcast_ref() {
         Some(GcError::Store(inner)) => return Some(inner),
         Some(GcError::Ref(inner)) => return Some(inner),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(ForgetError::Store(inner)) => return Some(inner),
+        Some(ForgetError::Ref(inner)) => return Some(inner),
         _ => {}
     }
     match error.downcast_ref() {

@@ -6,7 +6,12 @@ use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, suggestions::similar_names},
     disk::symlink_guard::LinkError,
     ops::{
-        bundle, commit::CommitError, export::ExportError, gc::GcError, list::ListError,
+        bundle,
+        commit::CommitError,
+        export::ExportError,
+        forget::{ForgetError, KeepReason},
+        gc::GcError,
+        list::ListError,
         restore::RestoreError,
     },
     repo::{
@@ -72,6 +77,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_export))
         .or_else(|| error.downcast_ref().and_then(of_commit))
         .or_else(|| error.downcast_ref().and_then(of_gc))
+        .or_else(|| error.downcast_ref().and_then(of_forget))
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
         .or_else(|| error.downcast_ref().and_then(of_store))
@@ -105,6 +111,17 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::StoreDeclined { .. } => {
             "change to the project folder first\n\
              or create a store here: `snap init`"
+        }
+        CliError::NoPolicy => {
+            "add a rule, for example `snap forget --keep-daily 30 -n`\n\
+             or name a commit: `snap forget REV`"
+        }
+        CliError::ReceivedUnknown => "leave out --by; rules then use the times of the commits",
+        CliError::ForgetRemote { .. } => "run `snap forget` in a clone of the remote",
+        CliError::ForgetBranch { .. } => "`snap branch` lists the branches",
+        CliError::ForgottenGone { .. } => {
+            "a copy elsewhere may still have it\n\
+             `snap undo BRANCH` undoes the last change of one branch"
         }
         CliError::NoSource { store } => {
             return Some(format!("name what to commit: `snap --store {store} commit PATH`"));
@@ -443,6 +460,26 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+fn of_forget(error: &ForgetError) -> Option<String> {
+    let hint = match error {
+        ForgetError::Partial => "`snap fetch` downloads the rest",
+        ForgetError::OtherOwner => "run `snap forget` as the owner of the store",
+        ForgetError::Contended => "run the command again later",
+        ForgetError::OnlyTips => "add a rule such as --keep-daily 30, or pass --allow-none",
+        ForgetError::Protected { reason: KeepReason::Tip(name), .. } => {
+            return Some(format!(
+                "to apply a policy to the branch, add a rule such as `snap forget {} --keep-daily 30`",
+                name.short()
+            ));
+        }
+        ForgetError::Protected { reason: KeepReason::Tag(name), .. } => {
+            return Some(format!("`snap tag -d {}` deletes the tag", name.short()));
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
 fn of_gc(error: &GcError) -> Option<String> {
     let hint = match error {
         GcError::Partial => "`snap fetch` downloads the rest",
@@ -598,6 +635,10 @@ fn of_store(error: &StoreError) -> Option<String> {
              the next commit then stores the lost data again"
                 .to_owned(),
         ),
+        StoreError::Forgotten { id } => Some(format!(
+            "`snap log` lists the commits that are left\n\
+             a remote may still have it: `snap restore REMOTE#{id:.12} DIR`"
+        )),
         _ => None,
     }
 }

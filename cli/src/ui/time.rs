@@ -16,6 +16,11 @@ pub(crate) fn local(time: Time) -> String {
     shown.unwrap_or_else(|| format!("{} s", time.secs))
 }
 
+/// Returns the offset of the local time from UTC at a time.
+pub(crate) fn offset_secs(time: Time) -> i64 {
+    timestamp(time).map_or(0, |stamp| TimeZone::system().to_offset(stamp).seconds().into())
+}
+
 /// The moment that a date without a time means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Day {

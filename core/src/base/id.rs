@@ -14,6 +14,10 @@
 //! | [`TreeId`]  | BLAKE3 in derive-key mode, context [`TREE_CONTEXT`]  |
 //! | [`CommitId`]| BLAKE3 in derive-key mode, context [`COMMIT_CONTEXT`]|
 //! | [`PackId`]  | plain BLAKE3 of the pack file                        |
+//!
+//! The [link](crate::format::pack::ObjectKind::Link) of a commit has the bytes of the commit. The id
+//! of the link is the id of the commit with all bits inverted, so each id proves the other, and the
+//! index has both.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -98,6 +102,16 @@ impl CommitId {
     /// Hashes an encoded commit.
     pub fn of(encoded: &[u8]) -> Self {
         Self::from_bytes(blake3::derive_key(COMMIT_CONTEXT, encoded))
+    }
+
+    /// Returns the id of the link of this commit.
+    pub fn link(self) -> ObjectId {
+        ObjectId::from_bytes(self.digest.map(|byte| !byte))
+    }
+
+    /// Returns the commit of a link.
+    pub fn of_link(link: ObjectId) -> Self {
+        Self::from_bytes(link.digest.map(|byte| !byte))
     }
 }
 

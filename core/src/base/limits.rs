@@ -116,6 +116,9 @@ pub const NEWER_OBJECTS: usize = 1 << 16;
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;
 
+/// Length of a table of forgotten commits: room for more than a million commits.
+pub const FORGOTTEN_BYTES: u64 = 64 << 20;
+
 /// Number of attempts of a push that meets the beginning of a garbage collection each time.
 pub const GC_ROUNDS: usize = 8;
 

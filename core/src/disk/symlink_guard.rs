@@ -23,7 +23,7 @@ use crate::base::io::{PathError, if_exists};
 const OBJECTS: &str = "objects";
 
 /// Parts that snap sweeps, or changes without a [`Disk`](super::Disk).
-const PARTS: [&str; 17] = [
+const PARTS: [&str; 18] = [
     "partial",
     "tmp",
     "index",
@@ -36,6 +36,7 @@ const PARTS: [&str; 17] = [
     "logs/refs",
     "lock",
     "shadow.lock",
+    "gc.lock",
     "compact.lock",
     "staged.lock",
     "serve.lock",

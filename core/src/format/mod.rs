@@ -8,6 +8,7 @@ pub mod acl;
 pub mod bundle;
 pub mod chunk_list;
 pub mod commit;
+pub mod forgotten;
 pub mod gc_state;
 pub mod gc_table;
 pub mod outline;

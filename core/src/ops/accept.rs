@@ -225,7 +225,7 @@ fn check_complete(
         reach::visit(incoming, &commits, &mut enter, observer).map_err(reach_error)?;
         // Objects that no commit reaches must be complete, too: later packs may refer to
         // them.
-        for kind in [ObjectKind::Tree, ObjectKind::ChunkList] {
+        for kind in [ObjectKind::Link, ObjectKind::Tree, ObjectKind::ChunkList] {
             let starts: Vec<_> = of_kind(kind).map(|object| (object.id, kind)).collect();
             reach::visit_below(incoming, &starts, &mut enter, observer).map_err(reach_error)?;
         }
@@ -245,8 +245,8 @@ struct CompleteCommits<'a> {
 impl CompleteCommits<'_> {
     /// Returns the parents of a commit, or `None` if the store has lost the commit.
     fn parents(&self, id: &CommitId) -> Result<Option<Vec<CommitId>>, StoreError> {
-        match self.store.commit(id) {
-            Ok(commit) => Ok(Some(commit.parents)),
+        match self.store.ancestor(id) {
+            Ok(found) => Ok(Some(found.commit.parents)),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged) => {
                 Ok(None)
             }

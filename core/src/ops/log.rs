@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use crate::{
     base::{id::CommitId, time::Time},
     format::commit::Commit,
-    repo::history::{History, Parents},
+    repo::history::{History, HistoryStep, Parents},
     store::{Store, StoreError},
 };
 
@@ -84,20 +84,25 @@ pub fn run<'a>(
     Ok(CommitLog { history, left, filter: options.filter.clone() })
 }
 
+/// Leaves out forgotten commits.
+pub fn kept(log: CommitLog<'_>) -> impl Iterator<Item = Result<HistoryStep, StoreError>> {
+    log.filter(|step| step.as_ref().map_or(true, |step| !step.is_forgotten))
+}
+
 impl Iterator for CommitLog<'_> {
-    type Item = Result<(CommitId, Commit), StoreError>;
+    type Item = Result<HistoryStep, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         loop {
-            let (id, commit) = match self.history.next()? {
-                Ok(found) => found,
+            let step = match self.history.next()? {
+                Ok(step) => step,
                 Err(error) => return Some(Err(error)),
             };
             // A parent may be newer than its child, so an old commit does not end the
             // list.
-            if self.filter.selects(&commit) {
-                return Some(Ok((id, commit)));
+            if self.filter.selects(&step.commit) {
+                return Some(Ok(step));
             }
         }
     }

@@ -19,8 +19,8 @@ use crate::{
     ops::reach::ReachError,
     repo::path::components,
     store::{
-        ContentPlace, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor, TreeWalk,
-        WalkStep,
+        Ancestor, ContentPlace, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor,
+        TreeWalk, WalkStep,
     },
 };
 
@@ -100,9 +100,14 @@ impl AbsentSearch<'_> {
             self.store.prefetch_objects(&mut generation.iter().map(|id| id.object()));
             let mut before = Vec::new();
             for id in generation {
-                let commit = self.store.commit(&id)?;
-                self.tree(commit.tree, paths)?;
-                self.list_frames()?;
+                let Ancestor { commit, is_forgotten } = match id == start {
+                    true => Ancestor { commit: self.store.commit(&id)?, is_forgotten: false },
+                    false => self.store.ancestor(&id)?,
+                };
+                if !is_forgotten {
+                    self.tree(commit.tree, paths)?;
+                    self.list_frames()?;
+                }
                 before.extend(commit.parents.into_iter().filter(|id| visited.insert(*id)));
             }
             generation = before;

@@ -9,6 +9,7 @@ pub mod commit;
 pub mod diff;
 pub mod export;
 pub mod find;
+pub mod forget;
 pub mod gc;
 pub mod list;
 pub mod log;

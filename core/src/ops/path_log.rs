@@ -26,11 +26,11 @@ use crate::{
     ops::log,
     repo::{
         changed::{Changed, ChangedItem, OthersHave},
-        history::History,
+        history::{History, HistoryStep, nearest_kept},
         past::{PastError, shown},
         path::{components, entry_named, push_name},
     },
-    store::Store,
+    store::{Store, StoreError},
 };
 
 /// Selects whether a renamed path is followed to its former name.
@@ -59,6 +59,8 @@ pub struct PathChange {
     pub id: CommitId,
     /// The decoded commit.
     pub commit: Commit,
+    /// True if the commit was forgotten. A log of paths skips such commits.
+    pub is_forgotten: bool,
     /// The names of the paths in this commit.
     pub paths: Vec<Vec<u8>>,
     /// The renames in this commit that were followed.
@@ -111,10 +113,12 @@ pub fn run<'a>(
 ) -> Result<PathLog<'a>, PastError> {
     let paths = paths.iter().map(|path| normal(path)).collect::<Result<_, _>>()?;
     let left = options.limit.map_or(u64::MAX, std::num::NonZeroU64::get);
+    let kept = starts.iter().filter_map(|start| nearest_kept(store, *start).transpose());
+    let kept = kept.map(|found| Ok(found?.0)).collect::<Result<Vec<_>, StoreError>>()?;
     Ok(PathLog {
         store,
         observer,
-        history: History::without(store, &options.excluded, starts, options.parents)?,
+        history: History::without(store, &options.excluded, &kept, options.parents)?,
         options: options.clone(),
         renames,
         paths,
@@ -135,7 +139,7 @@ fn normal(path: &[u8]) -> Result<Vec<u8>, PastError> {
 impl PathLog<'_> {
     fn step(&mut self) -> Result<Option<PathChange>, PastError> {
         while self.left > 0
-            && let Some((id, commit)) = self.history.pop()
+            && let Some(HistoryStep { id, commit, .. }) = self.history.pop()
         {
             self.observer.check(PastError::Interrupted)?;
             let step = self.compare_with_parents(id, commit)?;
@@ -162,10 +166,9 @@ impl PathLog<'_> {
             None => self.look_at(self.paths.clone(), id, commit.tree)?,
         };
         self.exists |= seen.entries.iter().any(Option::is_some);
-        let parents = self.options.parents.of(&commit);
+        let parents = self.kept_parents(&commit)?;
         let mut before = Vec::with_capacity(parents.len());
-        for parent in parents {
-            let parent_commit = self.store.commit(parent)?;
+        for (parent, parent_commit) in &parents {
             let is_same_tree = parent_commit.tree == commit.tree;
             let old = match is_same_tree {
                 true => seen.clone(),
@@ -189,9 +192,16 @@ impl PathLog<'_> {
             };
             self.remember(parent, old);
         }
-        self.history.follow(self.options.parents.of(&commit))?;
+        let parents: Vec<CommitId> = parents.into_iter().map(|(id, _)| id).collect();
+        self.history.follow(&parents)?;
         let paths = seen.paths;
-        Ok(is_changed.then_some(PathChange { id, commit, paths, moved }))
+        Ok(is_changed.then_some(PathChange { id, commit, is_forgotten: false, paths, moved }))
+    }
+
+    /// Returns the parents to follow, each replaced by its nearest ancestor that was not forgotten.
+    fn kept_parents(&self, commit: &Commit) -> Result<Vec<(CommitId, Commit)>, StoreError> {
+        let parents = self.options.parents.of(commit).iter();
+        parents.filter_map(|parent| nearest_kept(self.store, *parent).transpose()).collect()
     }
 
     /// Stores the state of a queued commit. Adds to the state that another child has stored:

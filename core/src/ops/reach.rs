@@ -42,6 +42,18 @@ pub trait ObjectSource {
     /// [`StoreError`] when it is missing or damaged.
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError>;
 
+    /// Returns the link that stands for a parent, if the parent was forgotten. `None` means that the
+    /// walk needs the commit itself.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    fn link(&self, parent: &CommitId) -> Result<Option<ObjectLocation>, StoreError> {
+        match self.locate(&parent.object())? {
+            Some(_) => Ok(None),
+            None => self.locate(&parent.link()),
+        }
+    }
+
     /// Returns true if an object can be read without fetching it.
     ///
     /// # Errors
@@ -78,6 +90,13 @@ impl ObjectSource for Store {
         Store::object(self, id, kind)
     }
 
+    fn link(&self, parent: &CommitId) -> Result<Option<ObjectLocation>, StoreError> {
+        match self.is_forgotten(parent)? {
+            true => self.locate_unshadowed(&parent.link()),
+            false => Ok(None),
+        }
+    }
+
     fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
         self.locate(id)?.map_or(Ok(true), |place| Store::is_here(self, &place))
     }
@@ -94,6 +113,14 @@ impl ObjectSource for ReceivedPacks<'_> {
 
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         ReceivedPacks::object(self, id, kind)
+    }
+
+    fn link(&self, parent: &CommitId) -> Result<Option<ObjectLocation>, StoreError> {
+        match (self.own().locate(&parent.object())?, self.own().locate(&parent.link())?) {
+            (Some(_), _) => Ok(None),
+            (None, None) => ObjectSource::link(self.target(), parent),
+            (None, link) => Ok(link),
+        }
     }
 
     fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
@@ -141,7 +168,9 @@ impl ReachError {
 pub type Enter<'a> = dyn FnMut(&ObjectId, &ObjectLocation) -> Result<bool, StoreError> + 'a;
 
 /// Visits all objects that are reachable from `starts`, as far as `enter` allows. The
-/// result of `enter` for a blob is ignored, since nothing lies below it.
+/// result of `enter` for a blob is ignored, since nothing lies below it. In place of a forgotten
+/// parent, visits its [link](ObjectSource::link), and then its parents. Each commit of `starts` must
+/// be complete.
 ///
 /// # Errors
 /// [`ReachError`] for the first invalid object that [`ObjectSource::on_unreadable`] does not
@@ -153,19 +182,14 @@ pub fn visit(
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
     let mut visit = ReachWalk { objects, enter, observer, sizes: HashMap::new() };
-    history::walk(starts.iter().copied(), |id| {
-        let read = visit.commit(id);
-        let Some(commit) = visit.unless_wrong(&id.object(), ObjectKind::Commit, read)? else {
-            return Ok(Vec::new());
-        };
-        let parents = commit.parents.iter().map(|id| id.object());
-        objects.will_need(&mut std::iter::once(commit.tree.object()).chain(parents));
-        visit.tree(commit.tree)?;
-        Ok(commit.parents)
-    })
+    let mut parents = Vec::new();
+    for id in starts {
+        parents.extend(visit.commit_and_tree(*id)?);
+    }
+    visit.ancestors(parents)
 }
 
-/// Visits all objects that are reachable from trees and chunk lists, whether or not a
+/// Visits all objects that are reachable from trees, chunk lists and links, whether or not a
 /// commit refers to them. `enter` is called for the starts as well.
 ///
 /// # Errors
@@ -184,6 +208,10 @@ pub fn visit_below(
             ObjectKind::ChunkList if visit.place(id, *kind)?.kind == ObjectKind::Blob => {}
             ObjectKind::ChunkList if visit.enters(id, *kind)? => {
                 visit.chunks(*id)?;
+            }
+            ObjectKind::Link => {
+                let parents = visit.link(&CommitId::of_link(*id))?;
+                visit.ancestors(parents)?;
             }
             _ => {}
         }
@@ -234,16 +262,39 @@ impl ReachWalk<'_, '_> {
         Ok(if self.enters(id, wanted)? { Some(read()?) } else { None })
     }
 
-    /// Reads a commit, unless `enter` declines it.
-    fn commit(&mut self, id: CommitId) -> Result<Option<Commit>, ReachError> {
-        let (objects, id, kind) = (self.objects, id.object(), ObjectKind::Commit);
-        self.if_entered(&id, kind, || {
-            Commit::decode(&objects.object(&id, kind)?).map_err(|source| StoreError::Object {
-                id,
-                kind,
-                source,
-            })
+    fn ancestors(&mut self, parents: Vec<CommitId>) -> Result<(), ReachError> {
+        let objects = self.objects;
+        history::walk(parents, |id| match objects.link(&id)? {
+            Some(_) => self.link(&id),
+            None => self.commit_and_tree(id),
         })
+    }
+
+    /// Visits a commit and its tree. Returns its parents, which the caller visits.
+    fn commit_and_tree(&mut self, id: CommitId) -> Result<Vec<CommitId>, ReachError> {
+        let Some(commit) = self.commit(&id.object(), ObjectKind::Commit)? else {
+            return Ok(Vec::new());
+        };
+        let parents = commit.parents.iter().map(|id| id.object());
+        self.objects.will_need(&mut std::iter::once(commit.tree.object()).chain(parents));
+        self.tree(commit.tree)?;
+        Ok(commit.parents)
+    }
+
+    /// Visits the link of a commit. Returns the parents of the commit, which the caller visits.
+    fn link(&mut self, id: &CommitId) -> Result<Vec<CommitId>, ReachError> {
+        let commit = self.commit(&id.link(), ObjectKind::Link)?;
+        Ok(commit.map(|commit| commit.parents).unwrap_or_default())
+    }
+
+    /// Reads a commit or a link, unless `enter` declines it.
+    fn commit(&mut self, id: &ObjectId, kind: ObjectKind) -> Result<Option<Commit>, ReachError> {
+        let objects = self.objects;
+        let read = self.if_entered(id, kind, || {
+            let decoded = Commit::decode(&objects.object(id, kind)?);
+            decoded.map_err(|source| StoreError::Object { id: *id, kind, source })
+        });
+        self.unless_wrong(id, kind, read)
     }
 
     fn tree(&mut self, root: TreeId) -> Result<(), ReachError> {

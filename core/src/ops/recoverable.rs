@@ -51,14 +51,17 @@ pub fn find_recoverable(
     let missing = unreadable(store, &wanted.contents, observer)?;
     wanted.contents.retain(|id| !missing.contains(id));
     let marks = Marks::new(store);
-    let readable = tips.iter().filter(|tip| store.commit(tip).is_ok());
+    let readable = tips.iter().filter(|tip| store.ancestor(tip).is_ok());
     let readable: Vec<CommitId> = readable.copied().collect();
     let history = History::new(store, &readable, Parents::All);
-    for commit in history.into_iter().flatten().map_while(Result::ok) {
+    // Garbage collection may delete what only a forgotten commit has.
+    let kept =
+        history.into_iter().flatten().map_while(Result::ok).filter(|step| !step.is_forgotten);
+    for step in kept {
         if wanted.is_empty() || observer.cancelled() {
             break;
         }
-        walk(store, commit.1.tree, &marks, wanted)?;
+        walk(store, step.commit.tree, &marks, wanted)?;
     }
     // Unreadable contents stay wanted.
     wanted.contents.extend(missing);

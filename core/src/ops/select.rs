@@ -175,7 +175,14 @@ impl SendSet {
         // Objects that the walk passes through although they are not wanted.
         let passed = Marks::new(store);
         let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-            let holding = has(id, place.kind)?;
+            let mut holding = has(id, place.kind)?;
+            // The peer needs no link of a commit that it has.
+            if place.kind == ObjectKind::Link && holding == PeerHas::Nothing {
+                holding = has(&CommitId::of_link(*id).object(), ObjectKind::Commit)?;
+                if holding == PeerHas::Lost {
+                    holding = PeerHas::Nothing;
+                }
+            }
             match holding {
                 PeerHas::All => return Ok(false),
                 PeerHas::Alone => return passed.mark(id),

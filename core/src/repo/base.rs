@@ -100,7 +100,7 @@ impl Repo {
     /// missing locally.
     pub fn shares_history(&self, one: CommitId, other: CommitId) -> bool {
         let parents =
-            |id| self.store().commit(&id).map(|commit| commit.parents).unwrap_or_default();
+            |id| self.store().ancestor(&id).map(|found| found.commit.parents).unwrap_or_default();
         let Ok(found) = ancestors([one], |id| Ok::<_, Infallible>(Some(parents(id))));
         let found: HashSet<CommitId> = found.into_iter().collect();
         let is_shared = |id| if found.contains(&id) { Err(()) } else { Ok(Some(parents(id))) };
@@ -168,8 +168,8 @@ impl Repo {
         let mut starts = Vec::new();
         ancestors(base.iter().rev().copied(), |id| {
             if is_taken_back(id) {
-                let commit = self.store().commit(&id).ok();
-                return Ok(commit.map(|commit| commit.parents.into_iter().rev().collect()));
+                let found = self.store().ancestor(&id).ok();
+                return Ok(found.map(|found| found.commit.parents.into_iter().rev().collect()));
             }
             starts.push(id);
             Ok::<_, RefError>(None)
@@ -200,7 +200,7 @@ impl<'r> StoredFacts<'r> {
 
 impl RefFacts for StoredFacts<'_> {
     fn parents(&self, id: &CommitId) -> Option<Vec<CommitId>> {
-        Some(self.repo.store().commit(id).ok()?.parents)
+        Some(self.repo.store().ancestor(id).ok()?.commit.parents)
     }
 
     fn log(&self) -> &[RefLogEntry] {

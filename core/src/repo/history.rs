@@ -8,6 +8,8 @@
 //! A [`History`] sorts pending commits by time, so reading the first twenty commits reads little
 //! more than twenty. It keeps the set of visited commits only once there are several lines of
 //! history: on a single line no commit can be reached twice.
+//!
+//! A history includes forgotten commits, from their links if they are deleted.
 
 use std::{
     cmp::Reverse,
@@ -17,7 +19,7 @@ use std::{
 use crate::{
     base::{id::CommitId, time::Time},
     format::commit::Commit,
-    store::{Store, StoreError},
+    store::{Ancestor, Store, StoreError},
 };
 
 /// Which parents of a commit to follow.
@@ -40,6 +42,15 @@ impl Parents {
     }
 }
 
+/// A commit of a [`History`].
+#[derive(Clone, Debug)]
+pub struct HistoryStep {
+    pub id: CommitId,
+    pub commit: Commit,
+    /// True if the commit was forgotten. Its tree may be missing.
+    pub is_forgotten: bool,
+}
+
 /// An iterator over commits, newest first.
 #[derive(Debug)]
 pub struct History<'a> {
@@ -47,7 +58,7 @@ pub struct History<'a> {
     parents: Parents,
     /// The pending commits, sorted by time and by the reverse order in which they were added. The
     /// last one is next.
-    waiting: BTreeMap<(Time, Reverse<u64>), (CommitId, Commit)>,
+    waiting: BTreeMap<(Time, Reverse<u64>), HistoryStep>,
     visited: Option<HashSet<CommitId>>,
     /// Number of commits added so far.
     count: u64,
@@ -84,7 +95,7 @@ impl<'a> History<'a> {
         let visited = (starts.len() > 1).then(HashSet::new);
         let mut history = Self { store, parents, waiting, visited, count, failure };
         if !excluded.is_empty() {
-            let ids = Self::new(store, excluded, Parents::All)?.map(|found| Ok(found?.0));
+            let ids = Self::new(store, excluded, Parents::All)?.map(|step| Ok(step?.id));
             history.visited = Some(ids.collect::<Result<_, StoreError>>()?);
         }
         starts.iter().try_for_each(|id| history.add(*id))?;
@@ -95,16 +106,17 @@ impl<'a> History<'a> {
         if self.visited.as_mut().is_some_and(|visited| !visited.insert(id)) {
             return Ok(());
         }
-        let commit = self.store.commit(&id)?;
+        let Ancestor { commit, is_forgotten } = self.store.ancestor(&id)?;
         self.count += 1;
-        self.waiting.insert((commit.time, Reverse(self.count)), (id, commit));
+        let step = HistoryStep { id, commit, is_forgotten };
+        self.waiting.insert((step.commit.time, Reverse(self.count)), step);
         Ok(())
     }
 
     /// Removes and returns the newest pending commit. The caller then chooses which of its parents
     /// to [follow](History::follow).
-    pub fn pop(&mut self) -> Option<(CommitId, Commit)> {
-        self.waiting.pop_last().map(|(_, found)| found)
+    pub fn pop(&mut self) -> Option<HistoryStep> {
+        self.waiting.pop_last().map(|(_, step)| step)
     }
 
     /// Adds these parents of the last commit to the pending commits.
@@ -120,18 +132,35 @@ impl<'a> History<'a> {
 }
 
 impl Iterator for History<'_> {
-    type Item = Result<(CommitId, Commit), StoreError>;
+    type Item = Result<HistoryStep, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(error) = self.failure.take() {
             self.waiting.clear();
             return Some(Err(error));
         }
-        let (id, commit) = self.pop()?;
+        let step = self.pop()?;
         let parents = self.parents;
-        self.failure = self.follow(parents.of(&commit)).err();
-        Some(Ok((id, commit)))
+        self.failure = self.follow(parents.of(&step.commit)).err();
+        Some(Ok(step))
     }
+}
+
+/// Returns the nearest ancestor on the line of first parents that was not forgotten, beginning with
+/// `id` itself. `None` if all of them were forgotten.
+///
+/// # Errors
+/// [`StoreError`] if a commit cannot be read.
+pub fn nearest_kept(store: &Store, id: CommitId) -> Result<Option<(CommitId, Commit)>, StoreError> {
+    let mut next = Some(id);
+    while let Some(id) = next {
+        let Ancestor { commit, is_forgotten } = store.ancestor(&id)?;
+        if !is_forgotten {
+            return Ok(Some((id, commit)));
+        }
+        next = commit.parents.first().copied();
+    }
+    Ok(None)
 }
 
 /// Visits commits depth first, the last one of `starts` first. `visit` returns the parents to visit

@@ -38,7 +38,7 @@ use crate::{
         folder_times::FolderTimes,
         regular::{is_link, read_at_most},
     },
-    format::ref_text::RefText,
+    format::{forgotten::ForgottenTable, ref_text::RefText},
     repo::{
         config,
         ref_log::{self, RefValue},
@@ -152,7 +152,7 @@ pub enum RefError {
 /// The refs of a store while none of them moves.
 pub struct HeldRefs<'r> {
     refs: &'r Refs,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl HeldRefs<'_> {
@@ -163,6 +163,23 @@ impl HeldRefs<'_> {
     /// [`RefError`] when the settings cannot be read or written.
     pub fn upgrade_for_gc(&self) -> Result<bool, RefError> {
         Ok(self.refs.upgrade(config::VERSION)? == version::Upgrade::Done)
+    }
+
+    /// Changes the table of forgotten commits of `store`, durably. Passes the time of the change,
+    /// which no other change of the store has.
+    ///
+    /// # Errors
+    /// [`RefError`] when the table cannot be written.
+    pub fn change_forgotten(
+        &mut self,
+        store: &Store,
+        message: &RefLogMessage<'_>,
+        change: &dyn Fn(&mut ForgottenTable, Time),
+    ) -> Result<(), RefError> {
+        let time = self.refs.timed(&mut self.lock, message)?.time;
+        store.change_forgotten(&|table| change(table, time))?;
+        self.lock.set_done();
+        Ok(())
     }
 }
 
@@ -298,6 +315,13 @@ impl Refs {
             }
         }
         Ok(())
+    }
+
+    /// Makes sure that a commit to which a branch, a tag or `HEAD` moves is not forgotten any more.
+    /// The caller must hold the lock.
+    fn keep(&self, id: &CommitId) -> Result<(), RefError> {
+        let Some(objects) = self.objects.upgrade() else { return Ok(()) };
+        Ok(objects.change_forgotten(&|table| table.remove(id))?)
     }
 
     /// Returns the commit that a ref points at; `None` if the ref does not exist.
@@ -485,6 +509,9 @@ impl Refs {
         }
         if let Some(new) = &new {
             self.check_alive(new)?;
+            if name.kind() != RefKind::Remote {
+                self.keep(new)?;
+            }
         }
         // All checks have passed. The log line comes before the ref file, see `ref_log`.
         let folder = path.parent().unwrap_or(&self.store);
@@ -553,6 +580,7 @@ impl Refs {
             Ok(Some(at)) => return Err(RefError::Exists { name: name.clone(), at }),
         }
         self.check_alive(&new)?;
+        self.keep(&new)?;
         let change = &self.timed(&mut lock, change)?;
         let text = self.new_text(Some(new))?;
         let old = self.log(name)?.pop().map_or(RefValue::Nothing, |line| line.new);
@@ -568,7 +596,7 @@ impl Refs {
     /// # Errors
     /// [`RefError::Locked`], [`RefError::Io`].
     pub fn hold(&self) -> Result<HeldRefs<'_>, RefError> {
-        Ok(HeldRefs { refs: self, _lock: self.lock()? })
+        Ok(HeldRefs { refs: self, lock: self.lock()? })
     }
 
     /// Syncs the folders between `refs/` and the file of a ref.
@@ -603,6 +631,7 @@ impl Refs {
         }
         if let Head::Detached(new) = new {
             self.check_alive(new)?;
+            self.keep(new)?;
         }
         let change = &self.timed(&mut lock, change)?;
         let log = self.head_log_file();

@@ -25,7 +25,7 @@ use crate::{
     },
     format::{commit::Commit, pack::ObjectKind},
     repo::{
-        history::{History, Parents},
+        history::{History, HistoryStep, Parents},
         open::Repo,
         path::PathInTreeError,
         ref_name::{RefKind, RefName},
@@ -227,8 +227,12 @@ impl<'a> Revisions<'a> {
             };
         }
         if let Ok(id) = text.parse::<CommitId>() {
-            let is_commit = self.repo.store().locate(&id.object())?;
-            return Ok(is_commit.filter(|place| place.kind == ObjectKind::Commit).map(|_| id));
+            let store = self.repo.store();
+            let is_known = match store.locate(&id.object())? {
+                Some(place) => place.kind == ObjectKind::Commit,
+                None => store.knows(&id)?,
+            };
+            return Ok(is_known.then_some(id));
         }
         let names = names(text);
         for (at, name) in names.iter().enumerate() {
@@ -259,13 +263,17 @@ impl<'a> Revisions<'a> {
 
     /// Returns the only commit whose id has this prefix.
     fn prefixed(&self, prefix: &IdPrefix) -> Result<Option<CommitId>, SpecError> {
-        let mut ids = self.ids_with(prefix, |kind| kind == ObjectKind::Commit)?;
+        let ids = self.ids_with(prefix, |kind| kind == ObjectKind::Commit)?;
+        let mut ids: Vec<CommitId> = ids.into_iter().map(CommitId::from_object).collect();
+        ids.extend(self.links_with(prefix)?);
+        ids.sort_unstable();
+        ids.dedup();
         if ids.len() < 2 {
-            return Ok(ids.pop().map(CommitId::from_object));
+            return Ok(ids.pop());
         }
         let mut candidates = Vec::new();
-        for id in ids.into_iter().map(CommitId::from_object) {
-            let Commit { time, message, .. } = self.repo.store().commit(&id)?;
+        for id in ids {
+            let Commit { time, message, .. } = self.repo.store().ancestor(&id)?.commit;
             let message = message.lines().next().unwrap_or_default().to_owned();
             candidates.push(PrefixMatch { id, time, message });
         }
@@ -284,7 +292,7 @@ impl<'a> Revisions<'a> {
 
     fn parent(&self, id: CommitId, number: usize) -> Result<CommitId, SpecError> {
         let Some(at) = number.checked_sub(1) else { return Ok(id) };
-        let commit = self.repo.store().commit(&id)?;
+        let commit = self.repo.store().ancestor(&id)?.commit;
         commit.parents.get(at).copied().ok_or(SpecError::NoParent { id, number })
     }
 
@@ -297,13 +305,16 @@ impl<'a> Revisions<'a> {
         // A parent may be newer than its child, so search the whole history.
         let mut newest: Option<(Time, CommitId)> = None;
         for step in History::new(self.repo.store(), &[start], Parents::All)? {
-            let (id, commit) = match (step, newest) {
+            let HistoryStep { id, commit, is_forgotten } = match (step, newest) {
                 (Ok(step), _) => step,
                 // Commits that cannot be read are older than those found, unless a clock was wrong.
                 (Err(_), Some((_, found))) => return Ok(found),
                 (Err(error), None) => return Err(error.into()),
             };
-            if commit.time <= latest && newest.is_none_or(|(time, _)| time < commit.time) {
+            if !is_forgotten
+                && commit.time <= latest
+                && newest.is_none_or(|(time, _)| time < commit.time)
+            {
                 newest = Some((commit.time, id));
             }
         }
@@ -335,6 +346,16 @@ impl<'a> Revisions<'a> {
             return Ok(ids.pop().map(BlobId::from_object));
         }
         Err(SpecError::Ambiguous { prefix: text.to_owned(), candidates: Vec::new() })
+    }
+
+    /// Returns the commits with this prefix that have a link.
+    fn links_with(&self, prefix: &IdPrefix) -> Result<Vec<CommitId>, SpecError> {
+        let (low, high) = prefix.bounds();
+        // The bounds of the inverted ids are the inverted bounds.
+        let (low, high) = (high.map(|byte| !byte), low.map(|byte| !byte));
+        let found = self.repo.store().ids_between(&low, &high, PREFIX_HITS)?;
+        let links = found.into_iter().filter(|(_, kind)| *kind == ObjectKind::Link);
+        Ok(links.map(|(id, _)| CommitId::of_link(id)).collect())
     }
 
     /// Returns the ids of objects of some kinds that have this prefix, sorted.

@@ -39,12 +39,14 @@ use crate::{
         scratch::unique_name,
         table::{TableError, merge_from},
     },
+    format::forgotten::ForgottenTable,
     store::{
         StoreError,
         bundle::PackSpan,
         damage,
         epoch::Epoch,
         fetch::Fetcher,
+        forgotten,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
         proof::{KnownProof, ProvenPacks},
@@ -200,6 +202,8 @@ pub(super) struct Catalog {
     pub(super) epoch: Epoch,
     /// The shadowed objects, which must not be relied on.
     pub(super) shadows: Arc<Shadows>,
+    /// The commits that `forget` has chosen.
+    pub(super) forgotten: Arc<ForgottenTable>,
     /// Formerly damaged packs that this process has written again or verified. The shadow table on
     /// disk still lists them.
     pub(super) healed: Vec<PackId>,
@@ -236,6 +240,7 @@ impl Catalog {
         let mut repair = IndexRepair::default();
         let epoch = Epoch::read(&layout.dir)?;
         let shadows = Shadows::load(layout, before)?;
+        let forgotten = Arc::new(forgotten::read_table(&layout.dir)?);
         for attempt in 0.. {
             // List packs before segments. A writer writes a segment after its pack, so each listed
             // pack has a segment, or is indexed below.
@@ -257,6 +262,7 @@ impl Catalog {
             }
             catalog.sort_segments();
             (catalog.epoch, catalog.shadows) = (epoch, shadows);
+            catalog.forgotten = forgotten;
             return Ok((catalog, repair));
         }
         unreachable!("the loop above ends with a return")

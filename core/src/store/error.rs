@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     base::{
-        id::{BlobId, ObjectId, PackId},
+        id::{BlobId, CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
         limits,
@@ -22,6 +22,10 @@ pub enum StoreError {
     /// No pack holds the object.
     #[error("{} {id} is not in the store", wanted.noun())]
     Missing { id: ObjectId, wanted: ObjectKind },
+
+    /// The commit was forgotten, and its tree may be deleted. The store has only its link.
+    #[error("commit {id:.12} was forgotten, and garbage collection has deleted it")]
+    Forgotten { id: CommitId },
 
     /// The object is stored, but has another kind.
     #[error("object {id} is a {}, not a {}", found.noun(), wanted.noun())]
@@ -108,9 +112,9 @@ pub enum StoreError {
     #[error("pack {pack:.12} cannot be fetched")]
     Fetch { pack: PackId, source: RemoteFrameError },
 
-    /// The table of shadowed objects cannot be read or written.
-    #[error("cannot read or write the shadow table {}", path.display())]
-    Shadow { path: PathBuf, source: FormatError },
+    /// The table of shadowed objects or of forgotten commits cannot be read or written.
+    #[error("cannot read or write the table {}", path.display())]
+    Table { path: PathBuf, source: FormatError },
 
     /// The index could not be read or written.
     #[error(transparent)]
@@ -157,7 +161,7 @@ impl StoreError {
         match self {
             // If the id came from the store itself, the store is damaged. Only the caller knows the
             // source of the id.
-            Self::Missing { .. } => ErrorKind::NotFound,
+            Self::Missing { .. } | Self::Forgotten { .. } => ErrorKind::NotFound,
             Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
             Self::Damaged { .. }
             | Self::Content { .. }
@@ -171,7 +175,7 @@ impl StoreError {
             | Self::Expand { .. } => ErrorKind::Damaged,
             Self::Object { source, .. }
             | Self::Format { source, .. }
-            | Self::Shadow { source, .. } => source.kind(),
+            | Self::Table { source, .. } => source.kind(),
             Self::Compress(_) | Self::Absent { .. } | Self::Collected => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
             Self::Fetch { source, .. } => source.kind,

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use crate::{
-    base::id::ObjectId,
+    base::id::{CommitId, ObjectId},
     store::{Store, StoreError, catalog::Catalog},
 };
 
@@ -62,6 +62,18 @@ impl Marks {
         let bit = 1 << (number % 64);
         let before = self.bits[(number / 64) as usize].fetch_or(bit, Ordering::Relaxed);
         Ok(Some(before & bit == 0))
+    }
+
+    /// Marks a commit, or its link if the index has no such commit. Returns as
+    /// [`mark`](Marks::mark).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn mark_ancestor(&self, id: &CommitId) -> Result<bool, StoreError> {
+        match self.mark_indexed(&id.object())? {
+            Some(is_new) => Ok(is_new),
+            None => self.mark(&id.link()),
+        }
     }
 
     /// Removes the mark of an object.

@@ -10,7 +10,8 @@
 //!
 //! The packs are in `objects/`. `partial/` has a stub for each pack whose frames may be on a
 //! remote. `index/` is derived from both folders: snap rebuilds missing or damaged segments. The
-//! file `shadow` names stored objects that must not be relied on.
+//! file `shadow` names stored objects that must not be relied on, and the file `forgotten` names
+//! forgotten commits.
 
 mod bundle;
 mod bundle_store;
@@ -25,6 +26,7 @@ mod epoch;
 mod error;
 mod fetch;
 mod fifo_semaphore;
+mod forgotten;
 mod index_check;
 mod lane;
 mod listing;
@@ -61,6 +63,7 @@ pub use epoch::{Epoch, EpochLock};
 pub use error::StoreError;
 pub use fetch::Pause;
 pub use fifo_semaphore::FifoSemaphore;
+pub use forgotten::Ancestor;
 pub use index_check::IndexDigests;
 pub use listing::{Leaf, TreeListing};
 pub use lookup::OtherCopies;

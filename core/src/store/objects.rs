@@ -552,12 +552,26 @@ impl Store {
     /// Reads a commit.
     ///
     /// # Errors
+    /// [`StoreError::Forgotten`] if the store has only the link of the commit, and any other
     /// [`StoreError`] if the commit is missing or damaged.
     pub fn commit(&self, id: &CommitId) -> Result<Commit, StoreError> {
-        let (id, kind) = (id.object(), ObjectKind::Commit);
-        let bytes = self.object(&id, kind)?;
-        Commit::decode(&bytes).map_err(|source| StoreError::Object { id, kind, source })
+        match self.object(&id.object(), ObjectKind::Commit) {
+            Ok(bytes) => decode_commit(id.object(), ObjectKind::Commit, &bytes),
+            Err(StoreError::Missing { .. }) if self.locate(&id.link())?.is_some() => {
+                Err(StoreError::Forgotten { id: *id })
+            }
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// Decodes the bytes of a commit or of a link.
+pub(super) fn decode_commit(
+    id: ObjectId,
+    kind: ObjectKind,
+    bytes: &[u8],
+) -> Result<Commit, StoreError> {
+    Commit::decode(bytes).map_err(|source| StoreError::Object { id, kind, source })
 }
 
 /// Returns the id that an object's bytes hash to, or `None` for a chunk list, whose id is not the
@@ -567,6 +581,7 @@ pub fn actual_id(kind: ObjectKind, bytes: &[u8]) -> Option<ObjectId> {
         ObjectKind::Blob => Some(BlobId::of(bytes).object()),
         ObjectKind::Tree => Some(TreeId::of(bytes).object()),
         ObjectKind::Commit => Some(CommitId::of(bytes).object()),
+        ObjectKind::Link => Some(CommitId::of(bytes).link()),
         ObjectKind::ChunkList => None,
     }
 }

@@ -71,7 +71,7 @@ impl Shadows {
     /// Reads the table at `path`.
     ///
     /// # Errors
-    /// [`StoreError::Shadow`] if a newer snap wrote the table, and [`StoreError::Io`].
+    /// [`StoreError::Table`] if a newer snap wrote the table, and [`StoreError::Io`].
     fn read(path: &Path) -> Result<Self, StoreError> {
         let bytes = match read_at_most(path, limits::SHADOW_BYTES) {
             Ok(bytes) => bytes,
@@ -90,7 +90,7 @@ impl Shadows {
                 Ok(Self { table, damage, ..Self::default() })
             }
             Err(source @ FormatError::Newer { .. }) => {
-                Err(StoreError::Shadow { path: path.to_owned(), source })
+                Err(StoreError::Table { path: path.to_owned(), source })
             }
             Err(_) => Ok(Self { is_unknown: true, damage: checksum(&bytes), ..Self::default() }),
         }
@@ -258,7 +258,7 @@ impl Store {
         }
         let bytes = table.encode();
         let path = &layout.shadow;
-        let bytes = bytes.map_err(|source| StoreError::Shadow { path: path.clone(), source })?;
+        let bytes = bytes.map_err(|source| StoreError::Table { path: path.clone(), source })?;
         disk.create_folders(&layout.tmp)?;
         disk.write_whole(&layout.tmp, path, &bytes)?;
         Ok(true)

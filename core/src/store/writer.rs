@@ -392,6 +392,14 @@ impl<'s> ObjectWriter<'s> {
         self.add_metadata(ObjectKind::Commit, id.object(), bytes)
     }
 
+    /// Adds the link of a commit, if it is new. `bytes` are those of the commit.
+    ///
+    /// # Errors
+    /// [`StoreError`]. After an error, the caller must drop the writer.
+    pub fn add_link(&self, id: CommitId, bytes: &[u8]) -> Result<(), StoreError> {
+        self.add_metadata(ObjectKind::Link, id.link(), bytes)
+    }
+
     /// Adds the chunk list of a content, if it is new.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ fn is_before(store: &Store, old: CommitId, new: CommitId) -> Result<bool, StoreE
         return Ok(true);
     }
     for step in History::new(store, &[new], Parents::All)? {
-        if step?.0 == old {
+        if step?.id == old {
             return Ok(true);
         }
     }

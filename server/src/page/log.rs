@@ -96,6 +96,7 @@ fn read(
     deadline: &Deadline<'_>,
 ) -> Result<(Vec<(CommitId, Commit)>, PageEnd), HttpProblem> {
     let all = log::run(repository.repo().store(), &[named.id], &log::LogOptions::default())?;
+    let all = log::kept(all).map(|step| step.map(|step| (step.id, step.commit)));
     Ok(page_of(until_cancelled(all, deadline), page, ROWS)?)
 }
 

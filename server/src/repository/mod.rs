@@ -505,7 +505,7 @@ impl Repository {
             if observer.cancelled() {
                 return Err(PastError::Interrupted.into());
             }
-            if step?.0 == *old {
+            if step?.id == *old {
                 return Ok(true);
             }
         }

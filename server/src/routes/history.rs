@@ -126,10 +126,11 @@ pub(super) async fn log(
         let skip = usize::try_from(cursor.skip).unwrap_or(usize::MAX);
         let commits: Vec<(CommitId, _)> = match &query.path {
             None => {
-                let all = log::run(store, &cursor.commits, &options)?;
+                let all = log::run(store, &cursor.commits, &log::LogOptions::default())?;
+                let all = log::kept(all).take(usize::try_from(most).unwrap_or(usize::MAX));
                 let mut all = until_cancelled(all, observer);
                 skip_ok(&mut all, skip)?;
-                all.collect::<Result<_, _>>()?
+                all.map(|step| step.map(|step| (step.id, step.commit))).collect::<Result<_, _>>()?
             }
             Some(path) => {
                 let renames = FollowRenames::Ignore;

@@ -4,6 +4,7 @@ use snap_core::{
     base::limits,
     format::commit::Commit,
     ops::diff::{self, Change, DiffOptions, Limit, New, SideReader},
+    repo::history::nearest_kept,
     store::Store,
 };
 
@@ -18,7 +19,8 @@ use crate::{
 };
 
 /// Writes the changes that a commit made, as `snap diff` prints them. A merge is compared with its
-/// first parent, the first commit with nothing. Without paths, writes all changes. Returns the
+/// first parent, the first commit with nothing. The nearest kept ancestor takes the place of a
+/// forgotten parent. Without paths, writes all changes. Returns the
 /// number of files that could not be read.
 pub(crate) fn write_made_changes(
     out: &mut Out,
@@ -30,8 +32,9 @@ pub(crate) fn write_made_changes(
         true => DiffFormat::Json,
         false => DiffFormat::Unified(CONTEXT_LINES),
     };
-    let parent = commit.parents.first().map(|parent| store.commit(parent)).transpose()?;
-    let (old, new) = (parent.map(|parent| parent.tree), New::Tree(Some(commit.tree)));
+    let parent = commit.parents.first().map(|parent| nearest_kept(store, *parent)).transpose()?;
+    let parent = parent.flatten();
+    let (old, new) = (parent.map(|(_, parent)| parent.tree), New::Tree(Some(commit.tree)));
     let reader = SideReader::new(store, &new, limits::DIFF_FILE_BYTES)?;
     let differences = |change: &Change| change.differences().usual();
     let mut printer = Printer::new(cx, progress, reader, (form, differences), out);

@@ -105,11 +105,11 @@ fn branches(repo: &Repo, remote: &str) -> Result<Vec<BranchJson>, CliError> {
 fn lacks(repo: &Repo, one: CommitId, other: CommitId) -> Result<u64, CliError> {
     let mut known = std::collections::HashSet::new();
     for step in History::new(repo.store(), &[other], Parents::All)?.take(COUNTED) {
-        known.insert(step?.0);
+        known.insert(step?.id);
     }
     let mut count = 0;
     for step in History::new(repo.store(), &[one], Parents::All)?.take(COUNTED) {
-        count += u64::from(!known.contains(&step?.0));
+        count += u64::from(!known.contains(&step?.id));
     }
     Ok(count)
 }

@@ -281,7 +281,10 @@ fn complete_commits(
         // Do not fetch the history of a commit that only a remote stores.
         let place = store.locate(&id.object())?;
         let is_here = place.is_none_or(|place| store.is_here(&place).unwrap_or(true));
-        Ok::<_, StoreError>(Some(if is_here { store.commit(&id)?.parents } else { Vec::new() }))
+        Ok::<_, StoreError>(Some(match is_here {
+            true => store.ancestor(&id)?.commit.parents,
+            false => Vec::new(),
+        }))
     })?;
     Ok(complete.into_iter().map(|id| id.object()).collect())
 }

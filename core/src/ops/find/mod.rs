@@ -23,7 +23,7 @@ use crate::{
     format::{commit::Commit, tree::EntryKind},
     ops::find::{pattern::NamePattern, present::LiveMatches},
     repo::past::PastError,
-    store::{Marks, Store},
+    store::{Ancestor, Marks, Store},
 };
 
 /// Selects whether the search distinguishes upper and lower case.
@@ -133,8 +133,10 @@ pub struct FoundPath {
 /// Totals of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FindOutcome {
-    /// Commits in the searched history.
+    /// Commits in the searched history, without forgotten ones.
     pub commits: u64,
+    /// Forgotten commits in the history, which the search skips.
+    pub forgotten_commits: u64,
     /// Tree nodes that were read.
     pub trees: u64,
     /// Paths that match.
@@ -177,6 +179,7 @@ pub fn run<E: From<PastError>>(
                 observer.advance(1, 0);
             }
         }
+        outcome.forgotten_commits = lines.forgotten;
         store.report_repairs(observer);
         present.finish(&mut |found| {
             if observer.cancelled() {
@@ -208,6 +211,8 @@ struct FirstParentLines<'a> {
     visited: Marks,
     next: Option<CommitId>,
     starts: Vec<CommitId>,
+    /// Number of forgotten commits that were skipped.
+    forgotten: u64,
 }
 
 /// A commit and its place in a line of history.
@@ -220,7 +225,7 @@ struct LineStep {
 impl<'a> FirstParentLines<'a> {
     fn new(store: &'a Store, starts: &[CommitId]) -> Self {
         let starts = starts.iter().rev().copied().collect();
-        Self { store, visited: Marks::new(store), next: None, starts }
+        Self { store, visited: Marks::new(store), next: None, starts, forgotten: 0 }
     }
 
     fn next(&mut self) -> Result<Option<LineStep>, PastError> {
@@ -228,13 +233,17 @@ impl<'a> FirstParentLines<'a> {
             let further = self.next.take().map(|id| (id, LinePosition::Further));
             let next = further.or_else(|| self.starts.pop().map(|id| (id, LinePosition::Start)));
             let Some((id, place)) = next else { return Ok(None) };
-            if !self.visited.mark(&id.object())? {
+            if !self.visited.mark_ancestor(&id)? {
                 continue;
             }
-            let commit = self.store.commit(&id)?;
+            let Ancestor { commit, is_forgotten } = self.store.ancestor(&id)?;
             let mut parents = commit.parents.iter().copied();
             self.next = parents.next();
             self.starts.extend(parents.rev());
+            if is_forgotten {
+                self.forgotten += 1;
+                continue;
+            }
             return Ok(Some(LineStep { id, commit, place }));
         }
     }

@@ -1,5 +1,8 @@
 //! Marks what refs reach.
 //!
+//! A forgotten commit whose time for an undo is over is marked by its link, without its tree, unless a
+//! ref points at it.
+//!
 //! A ref has everything that it refers to, also objects that are shadowed as dead: a collection may
 //! have ended between its shadows and its epoch, and deleted nothing. From any other start, a walk
 //! follows only objects that are not shadowed as dead, because another collection may be deleting
@@ -10,7 +13,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashSet,
+    collections::{HashMap, HashSet},
 };
 
 use crate::{
@@ -38,7 +41,12 @@ pub struct Live<'a> {
     journal: RefCell<Option<Vec<ObjectId>>>,
     /// True while the walk begins at a ref.
     is_at_ref: Cell<bool>,
+    /// The forgotten commits.
+    forgotten: RefCell<ForgottenCommits>,
 }
+
+/// The forgotten commits, each with true if no undo brings it back.
+pub(super) type ForgottenCommits = HashMap<CommitId, bool>;
 
 impl<'a> Live<'a> {
     /// Creates a set without live objects. In a store of stubs, the walk fetches what it reads.
@@ -50,7 +58,24 @@ impl<'a> Live<'a> {
             newer: RefCell::default(),
             journal: RefCell::default(),
             is_at_ref: Cell::new(false),
+            forgotten: RefCell::default(),
         }
+    }
+
+    /// Sets the forgotten commits. Marks what a commit refers to if it was reached as a forgotten
+    /// one, and is none any more.
+    ///
+    /// # Errors
+    /// As [`Live::add_commits`].
+    pub(super) fn set_forgotten(&self, forgotten: ForgottenCommits) -> Result<(), GcError> {
+        let before = self.forgotten.replace(forgotten);
+        let mut kept = Vec::new();
+        for id in before.into_keys() {
+            if !self.forgotten.borrow().contains_key(&id) && self.contains(&id.link())? {
+                kept.push(id);
+            }
+        }
+        self.add_commits(kept)
     }
 
     /// Returns true if an object is live.
@@ -84,7 +109,10 @@ impl<'a> Live<'a> {
     /// [`GcError::Store`] if an object on the way is missing or damaged; [`GcError::Interrupted`].
     pub fn add_refs(&self, commits: impl IntoIterator<Item = CommitId>) -> Result<(), GcError> {
         self.is_at_ref.set(true);
-        let added = self.add_commits(commits);
+        let added = commits.into_iter().try_for_each(|id| {
+            let parents = self.add_commit(id)?;
+            self.add_commits(parents)
+        });
         self.is_at_ref.set(false);
         added
     }
@@ -97,7 +125,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Marks everything that commits reach.
+    /// Marks everything that commits reach. Marks only the links of forgotten commits.
     ///
     /// # Errors
     /// [`GcError::Store`] if an object on the way is missing or damaged.
@@ -105,25 +133,51 @@ impl<'a> Live<'a> {
         &self,
         commits: impl IntoIterator<Item = CommitId>,
     ) -> Result<(), GcError> {
-        history::walk(commits, |id| {
-            let object = id.object();
-            self.check(&object, ObjectKind::Commit)?;
-            if !self.mark(&object)? {
-                return Ok(Vec::new());
-            }
-            let commit = self.store.commit(&id)?;
-            self.add_tree(commit.tree)?;
-            Ok(commit.parents)
+        history::walk(commits, |id| match self.needs_only_link(&id)? {
+            true => self.add_link(&id),
+            false => self.add_commit(id),
         })
     }
 
+    /// Returns true if the link of a commit takes its place.
+    fn needs_only_link(&self, id: &CommitId) -> Result<bool, GcError> {
+        let is_final = self.forgotten.borrow().get(id).copied().unwrap_or(false);
+        Ok((is_final || self.places(&id.object())?.is_empty())
+            && !self.places(&id.link())?.is_empty())
+    }
+
+    /// Marks a commit and its tree. Returns the parents, or nothing if it was marked before.
+    pub(in crate::ops) fn add_commit(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
+        let object = id.object();
+        self.check(&object, ObjectKind::Commit)?;
+        if !self.mark(&object)? {
+            return Ok(Vec::new());
+        }
+        let is_forgotten = self.forgotten.borrow().contains_key(&id);
+        if is_forgotten && !self.places(&id.link())?.is_empty() {
+            self.mark(&id.link())?;
+        }
+        let commit = self.store.commit(&id)?;
+        self.add_tree(commit.tree)?;
+        Ok(commit.parents)
+    }
+
+    /// Marks the link of a commit. Returns the parents, or nothing if it was marked before.
+    fn add_link(&self, id: &CommitId) -> Result<Vec<CommitId>, GcError> {
+        self.check(&id.link(), ObjectKind::Link)?;
+        match self.mark(&id.link())? {
+            true => Ok(self.store.ancestor(id)?.commit.parents),
+            false => Ok(Vec::new()),
+        }
+    }
+
     /// Records the objects that are marked from now on.
-    pub(super) fn start_journal(&self) {
+    pub(in crate::ops) fn start_journal(&self) {
         *self.journal.borrow_mut() = Some(Vec::new());
     }
 
     /// Returns the objects that were marked since [`Live::start_journal`].
-    pub(super) fn end_journal(&self) -> Vec<ObjectId> {
+    pub(in crate::ops) fn end_journal(&self) -> Vec<ObjectId> {
         self.journal.borrow_mut().take().unwrap_or_default()
     }
 
@@ -139,6 +193,9 @@ impl<'a> Live<'a> {
         let before = self.journal.borrow_mut().replace(Vec::new());
         let added = match kind {
             ObjectKind::Commit => self.add_commits([CommitId::from_object(*id)]),
+            ObjectKind::Link => {
+                self.add_link(&CommitId::of_link(*id)).and_then(|parents| self.add_commits(parents))
+            }
             ObjectKind::Tree => self.add_tree(TreeId::from_object(*id)),
             ObjectKind::ChunkList => self.add_content(&BlobId::from_object(*id)),
             ObjectKind::Blob => self.check(id, kind).and_then(|_| {

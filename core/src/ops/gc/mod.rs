@@ -30,7 +30,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    ops::gc::{plan::Plan, roots::Roots},
+    ops::gc::{mark::ForgottenCommits, plan::Plan, roots::Roots},
     repo::{Repo, refs::RefError},
     store::{Store, StoreError},
 };
@@ -42,6 +42,8 @@ pub struct GcOptions {
     pub dry_run: bool,
     /// Former values of refs are roots for this time, so that `undo` can return to them.
     pub undo: Duration,
+    /// Forgotten commits stay for this time, so that `undo` can bring them back.
+    pub undo_of_forget: Duration,
     /// Packs younger than this stay, with everything that they refer to.
     pub grace: Duration,
     /// The most bytes of packs to rewrite; `None` for no limit.
@@ -207,10 +209,12 @@ fn add_roots(
 ) -> Result<(), GcError> {
     let store = repo.store();
     let roots = Roots::read(repo, options)?;
+    live.set_forgotten(forgotten(repo, options))?;
     live.add_refs(roots.refs)?;
+    live.add_commits(roots.tracking)?;
     for id in roots.former {
         // An earlier collection may have deleted it: a changed clock makes old values new again.
-        if store.is_alive(&id.object())? {
+        if store.is_alive(&id.object())? || store.has_link(&id)? {
             live.add_commits([id])?;
         }
     }
@@ -221,6 +225,14 @@ fn add_roots(
         }
     }
     Ok(())
+}
+
+/// Returns the forgotten commits.
+fn forgotten(repo: &Repo, options: &GcOptions) -> ForgottenCommits {
+    let undo_secs = i64::try_from(options.undo_of_forget.as_secs()).unwrap_or(i64::MAX);
+    let is_final = |time: Time| time.secs.saturating_add(undo_secs) <= options.present.secs;
+    let table = repo.store().forgotten();
+    table.commits().map(|(id, time)| (*id, is_final(time))).collect()
 }
 
 /// Returns true if a pack is younger than the grace, or from the future: a clock is wrong.

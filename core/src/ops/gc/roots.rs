@@ -11,9 +11,11 @@ use crate::{
 /// The commits from which a marking begins.
 #[derive(Debug, Default)]
 pub(super) struct Roots {
-    /// The commits at branches, tags, remote-tracking refs and `HEAD`, and the base of the project.
+    /// The commits at branches, tags and `HEAD`. They are complete, even if they were forgotten.
     pub(super) refs: BTreeSet<CommitId>,
-    /// Former values of refs, and the commits of lost refs.
+    /// The commits at remote-tracking refs.
+    pub(super) tracking: BTreeSet<CommitId>,
+    /// Former values of refs, the commits of lost refs, and the base of the project.
     pub(super) former: BTreeSet<CommitId>,
 }
 
@@ -28,7 +30,11 @@ impl Roots {
             if let Some(error) = refs.misnamed(kind)?.pop() {
                 return Err(error.into());
             }
-            roots.refs.extend(refs.list(kind)?.into_iter().map(|(_, id)| id));
+            let ids = refs.list(kind)?.into_iter().map(|(_, id)| id);
+            match kind {
+                RefKind::Remote => roots.tracking.extend(ids),
+                _ => roots.refs.extend(ids),
+            }
         }
         if let Head::Detached(id) = refs.head()? {
             roots.refs.insert(id);

@@ -1,7 +1,10 @@
 //! Begins the next epoch, and deletes packs.
 
 use crate::{
-    base::{id::PackId, observe::Observer},
+    base::{
+        id::{CommitId, PackId},
+        observe::Observer,
+    },
     format::shadow::{Reason, ShadowTable, ShadowedPart},
     ops::gc::{
         GcError, GcOptions, GcOutcome, Live, add_roots,
@@ -72,6 +75,9 @@ pub(super) fn run(
                 table.add(*pack, Reason::Dead, part.clone());
             }
         })?;
+        // Without its link, no ref reaches the commit any more.
+        let is_reached = |id: &CommitId| live.contains(&id.link()).unwrap_or(true);
+        store.change_forgotten(&|table| table.retain(is_reached))?;
         store.begin_epoch(&writers, epoch.next())?;
         store.enter_epoch()?;
     }

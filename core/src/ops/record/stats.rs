@@ -64,6 +64,7 @@ impl From<&LargeFile> for LargeFileRecord {
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreRecord {
     commits: u64,
+    forgotten_commits: u64,
     snapshot_bytes: u64,
     changed_bytes: u64,
     new_bytes: u64,
@@ -80,6 +81,7 @@ pub struct StoreRecord {
     chunk_lists: KindFacts,
     trees: KindFacts,
     commit_objects: KindFacts,
+    links: KindFacts,
     repeated: KindFacts,
 }
 
@@ -88,6 +90,7 @@ impl From<&StatsOutcome> for StoreRecord {
         let (added, store) = (&outcome.added, &outcome.store);
         Self {
             commits: outcome.commit_count,
+            forgotten_commits: outcome.forgotten_commits,
             snapshot_bytes: outcome.snapshot_bytes,
             changed_bytes: added.changed_bytes,
             new_bytes: added.data.raw_bytes,
@@ -104,6 +107,7 @@ impl From<&StatsOutcome> for StoreRecord {
             chunk_lists: store.chunk_lists,
             trees: store.trees,
             commit_objects: store.commits,
+            links: store.links,
             repeated: store.repeated,
         }
     }

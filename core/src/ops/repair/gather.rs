@@ -58,6 +58,7 @@ pub(super) fn store_object(
         ObjectKind::ChunkList => writer.add_chunk_list(BlobId::from_object(*id), bytes),
         ObjectKind::Tree => writer.add_tree(TreeId::from_object(*id), bytes),
         ObjectKind::Commit => writer.add_commit(CommitId::from_object(*id), bytes),
+        ObjectKind::Link => writer.add_link(CommitId::of_link(*id), bytes),
     }
 }
 

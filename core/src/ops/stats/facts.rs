@@ -40,7 +40,7 @@ pub struct StoreFacts {
     pub pack_bytes: u64,
     /// Frames of contents.
     pub data: FrameFacts,
-    /// Frames of trees, chunk lists and commits.
+    /// Frames of trees, chunk lists, commits and links.
     pub meta: FrameFacts,
     /// Contents, chunks and parts of long chunk lists.
     pub blobs: KindFacts,
@@ -50,6 +50,8 @@ pub struct StoreFacts {
     pub trees: KindFacts,
     /// Commits.
     pub commits: KindFacts,
+    /// Links of forgotten commits.
+    pub links: KindFacts,
     /// Further copies of objects in other packs.
     pub repeated: KindFacts,
 }
@@ -90,6 +92,7 @@ impl StoreFacts {
                 ObjectKind::ChunkList => &mut self.chunk_lists,
                 ObjectKind::Tree => &mut self.trees,
                 ObjectKind::Commit => &mut self.commits,
+                ObjectKind::Link => &mut self.links,
             };
             kind.objects += 1;
             kind.bytes += u64::from(object.bytes);

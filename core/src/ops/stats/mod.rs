@@ -46,7 +46,7 @@ use crate::{
     },
     repo::{
         changed::{Changed, ChangedItem, OthersHave},
-        history::{History, Parents},
+        history::{History, Parents, nearest_kept},
         past::PastError,
     },
     store::{DiskUsageSum, Marks, Store, StoreError},
@@ -99,8 +99,10 @@ pub struct CommitStats {
 pub struct StatsOutcome {
     /// The newest commits, newest first.
     pub commits: Vec<CommitStats>,
-    /// Number of all commits.
+    /// Number of all commits, without forgotten ones.
     pub commit_count: u64,
+    /// Number of forgotten commits. Nothing else counts them.
+    pub forgotten_commits: u64,
     /// Total size in bytes of the files of all commits, each commit counted in full.
     pub snapshot_bytes: u64,
     /// The data that all commits added.
@@ -121,16 +123,20 @@ pub fn run(
     options: &StatsOptions,
     observer: &dyn Observer,
 ) -> Result<StatsOutcome, PastError> {
-    let mut ids = Vec::new();
+    let (mut ids, mut forgotten) = (Vec::new(), 0);
     for step in History::new(store, starts, Parents::All)? {
         observer.check(PastError::Interrupted)?;
-        ids.push(step?.0);
+        let step = step?;
+        match step.is_forgotten {
+            true => forgotten += 1,
+            false => ids.push(step.id),
+        }
     }
     observer.phase(Phase::History, Some(ids.len() as u64));
     let largest = Largest::new(options.files);
     let compared = FolderSums::new(limits::COMPARED_FOLDERS);
     let mut count = StatsWalk { store, observer, met: Marks::new(store), largest, compared };
-    let mut outcome = StatsOutcome::default();
+    let mut outcome = StatsOutcome { forgotten_commits: forgotten, ..StatsOutcome::default() };
     let mut newest = VecDeque::new();
     for id in ids.into_iter().rev() {
         let commit = store.commit(&id)?;
@@ -199,7 +205,7 @@ impl StatsWalk<'_> {
         }
         let mut others = Vec::with_capacity(commit.parents.len());
         for parent in &commit.parents {
-            others.push(self.store.commit(parent)?.tree);
+            others.extend(nearest_kept(self.store, *parent)?.map(|(_, commit)| commit.tree));
         }
         let mut changed = Changed::new(self.store, id, commit.tree, &others, self.observer);
         while let Some(met) = changed.step()? {

@@ -114,8 +114,10 @@ pub struct VerifyOutcome {
     /// those that the project's files come from. If a commit is lost, they also include the commits
     /// that refs pointed at before.
     pub roots: Vec<CommitId>,
-    /// Commits that are reachable from the roots.
+    /// Commits that are reachable from the roots, without forgotten ones.
     pub commits: u64,
+    /// Forgotten commits that are reachable from the roots. Their trees are not checked.
+    pub forgotten_commits: u64,
     /// Reachable tree nodes.
     pub trees: u64,
     /// Reachable contents.

@@ -136,7 +136,7 @@ impl Verification<'_> {
         });
         match written {
             Ok(_) => Ok(()),
-            Err(error @ (StoreError::Io(_) | StoreError::Shadow { .. })) => {
+            Err(error @ (StoreError::Io(_) | StoreError::Table { .. })) => {
                 self.count(|outcome| _ = outcome.shadowed.failed.get_or_insert(error));
                 Ok(())
             }

@@ -18,8 +18,8 @@ use crate::{
     ops::verify::{Dated, Verification, VerifyError, VerifyProblem},
     repo::{Repo, history, ref_log::RefValue, ref_name::RefKind, refs::Head},
     store::{
-        ContentError, ContentPlace, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, WalkStep,
-        decode_list, read_chunks,
+        Ancestor, ContentError, ContentPlace, Marks, Prefetch, StoreError, TreeCursor, TreeWalk,
+        WalkStep, decode_list, read_chunks,
     },
 };
 
@@ -87,16 +87,21 @@ impl Verification<'_> {
     pub(super) fn check_structure(&self, roots: &Roots<'_>) -> Result<Vec<Dated>, VerifyError> {
         self.observer.phase(Phase::Structure, None);
         let marks = Marks::new(self.store);
+        let at_refs: BTreeSet<CommitId> = roots.tips.iter().copied().collect();
         let (mut commits, mut lost) = (Vec::new(), BTreeSet::new());
         let mut visit = |id: CommitId, lost: &mut BTreeSet<CommitId>| {
             // The marks have no bit for an id that the index lacks.
-            if lost.contains(&id) || !marks.mark(&id.object())? {
+            if lost.contains(&id) || !marks.mark_ancestor(&id)? {
                 return Ok(Vec::new());
             }
-            match self.store.commit(&id) {
+            match self.store.ancestor(&id) {
                 Err(StoreError::Absent { .. }) => {}
                 Err(source) if self.lies_at_origin(&source) => {}
-                Ok(commit) => {
+                Ok(Ancestor { commit, is_forgotten: true }) if !at_refs.contains(&id) => {
+                    self.count(|outcome| outcome.forgotten_commits += 1);
+                    return Ok(commit.parents);
+                }
+                Ok(Ancestor { commit, .. }) => {
                     self.count(|outcome| outcome.commits += 1);
                     commits.push((commit.time, id));
                     self.check_tree(commit.tree, &marks)?;

@@ -101,6 +101,7 @@ impl Setting {
 
 const FLAG: ValueType = ValueType::Flag;
 const BYTES: ValueType = ValueType::Number { min: 0, max: i64::MAX };
+const COUNT: ValueType = ValueType::Number { min: 0, max: i64::MAX };
 const AMOUNT: ValueType = ValueType::Amount;
 const TEXT: ValueType = ValueType::Text;
 const LIST: ValueType = ValueType::List;
@@ -117,7 +118,7 @@ fn bytes(size: usize) -> Option<Value> {
 
 /// All settings, in the order of `snap config list`. A test compares them with
 /// `docs/configuration.md`.
-pub const KEYS: [Setting; 60] = [
+pub const KEYS: [Setting; 74] = [
     store("version", BYTES, "format version of the store"),
     store(
         "shared",
@@ -196,6 +197,20 @@ pub const KEYS: [Setting; 60] = [
     )
     .or(|| Some(Value::Text("auto".to_owned()))),
     user("ui.pager", ValueType::CommandOrNone, "pager for long output; `false` for none"),
+    any("keep.last", COUNT, "newest commits that `snap forget` keeps"),
+    any("keep.hourly", COUNT, "hours of which `snap forget` keeps the newest commit"),
+    any("keep.daily", COUNT, "days of which `snap forget` keeps the newest commit"),
+    any("keep.weekly", COUNT, "weeks of which `snap forget` keeps the newest commit"),
+    any("keep.monthly", COUNT, "months of which `snap forget` keeps the newest commit"),
+    any("keep.yearly", COUNT, "years of which `snap forget` keeps the newest commit"),
+    any("keep.within", TEXT, "age up to which `snap forget` keeps all commits"),
+    any("keep.within_hourly", TEXT, "age up to which it keeps hourly commits"),
+    any("keep.within_daily", TEXT, "age up to which it keeps daily commits"),
+    any("keep.within_weekly", TEXT, "age up to which it keeps weekly commits"),
+    any("keep.within_monthly", TEXT, "age up to which it keeps monthly commits"),
+    any("keep.within_yearly", TEXT, "age up to which it keeps yearly commits"),
+    any("keep.label", LIST, "labels whose commits it keeps, `KEY` or `KEY=VALUE`").or(EMPTY),
+    any("keep.under", TEXT, "most space of what it keeps, such as `500GB`; the oldest go first"),
     any("gc.undo", TEXT, "time for which `snap gc` keeps what `snap undo` may need")
         .or(|| Some(Value::Text("7d".to_owned()))),
     any("gc.grace", TEXT, "age from which `snap gc` deletes a pack without `--now`")

@@ -13,7 +13,7 @@ use super::{RefError, RefLogMessage, Refs, ref_log};
 use crate::{
     base::{id::CommitId, io::PathError},
     disk::NewFile,
-    repo::ref_name::RefName,
+    repo::ref_name::{RefKind, RefName},
 };
 
 /// Number of files for each thread that syncs. The threads wait for the disk, and the journal of
@@ -57,7 +57,12 @@ impl Refs {
         if new.is_empty() {
             return Ok(());
         }
-        new.iter().try_for_each(|(_, id)| self.check_alive(id))?;
+        for (name, id) in &new {
+            self.check_alive(id)?;
+            if name.kind() != RefKind::Remote {
+                self.keep(id)?;
+            }
+        }
         // All lines have the same time. After a crash, the next change removes the lines of refs
         // that were not created.
         let change = &self.timed(&mut held, change)?;

@@ -241,7 +241,7 @@ fn history_lists_each_commit_once_newest_first() {
     let (fixture, [one, two, three, four]) = diamond();
     let list = |options: &log::LogOptions| -> Vec<CommitId> {
         let log = log::run(fixture.repo.store(), &[four, two], options).unwrap();
-        log.map(|step| step.unwrap().0).collect()
+        log.map(|step| step.unwrap().id).collect()
     };
     assert_eq!(list(&log::LogOptions::default()), [four, three, two, one]);
     let first = log::LogOptions { parents: Parents::First, ..Default::default() };

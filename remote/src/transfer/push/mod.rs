@@ -730,7 +730,7 @@ impl<'a> PushRun<'a> {
         }
         let store = self.repo.store();
         let is_branch = update.name.kind() == RefKind::Branch;
-        if is_branch && store.locate(&theirs.object())?.is_none() {
+        if is_branch && !store.knows(&theirs)? {
             return Ok(RefDecision::Rejected(RemoteError::Behind { name, location, theirs }));
         }
         match is_branch && is_before(store, theirs, update.commit)? {
