@@ -61,7 +61,7 @@ impl Store {
     /// [`StoreError`] when the index cannot be read.
     pub fn is_forgotten(&self, id: &CommitId) -> Result<bool, StoreError> {
         Ok(self.catalog().forgotten.contains(id)
-            || self.locate(&id.object())?.is_none() && self.has_link(id)?)
+            || self.locate(&id.object())?.is_none() && self.locate(&id.link())?.is_some())
     }
 
     /// Returns true if the store has a commit or its link.
@@ -69,7 +69,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn knows(&self, id: &CommitId) -> Result<bool, StoreError> {
-        Ok(self.locate(&id.object())?.is_some() || self.has_link(id)?)
+        Ok(self.locate(&id.object())?.is_some() || self.locate(&id.link())?.is_some())
     }
 
     /// Returns true if the store has the link of a commit, and the link may be relied on.
@@ -122,7 +122,9 @@ impl Store {
             disk.create_folders(&layout.tmp)?;
             disk.write_whole(&layout.tmp, &path, &bytes)?;
         }
-        self.change_catalog(|catalog| catalog.forgotten = table.into());
+        if *self.forgotten() != table {
+            self.change_catalog(|catalog| catalog.forgotten = table.into());
+        }
         Ok(())
     }
 }

@@ -557,7 +557,7 @@ impl Store {
     pub fn commit(&self, id: &CommitId) -> Result<Commit, StoreError> {
         match self.object(&id.object(), ObjectKind::Commit) {
             Ok(bytes) => decode_commit(id.object(), ObjectKind::Commit, &bytes),
-            Err(StoreError::Missing { .. }) if self.has_link(id)? => {
+            Err(StoreError::Missing { .. }) if self.locate(&id.link())?.is_some() => {
                 Err(StoreError::Forgotten { id: *id })
             }
             Err(error) => Err(error),
