@@ -122,7 +122,9 @@ impl Store {
             disk.create_folders(&layout.tmp)?;
             disk.write_whole(&layout.tmp, &path, &bytes)?;
         }
-        self.change_catalog(|catalog| catalog.forgotten = table.into());
+        if *self.forgotten() != table {
+            self.change_catalog(|catalog| catalog.forgotten = table.into());
+        }
         Ok(())
     }
 }

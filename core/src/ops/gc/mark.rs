@@ -192,7 +192,10 @@ impl<'a> Live<'a> {
         }
         let before = self.journal.borrow_mut().replace(Vec::new());
         let added = match kind {
-            ObjectKind::Commit => self.add_commits([CommitId::from_object(*id)]),
+            // The commit itself stays, even if it is forgotten.
+            ObjectKind::Commit => self
+                .add_commit(CommitId::from_object(*id))
+                .and_then(|parents| self.add_commits(parents)),
             ObjectKind::Link => {
                 self.add_link(&CommitId::of_link(*id)).and_then(|parents| self.add_commits(parents))
             }
