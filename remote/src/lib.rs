@@ -5,7 +5,6 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`gc`] | garbage collection of a remote store |
 //! | [`location`] | the location of a store, as users write it |
 //! | [`protocol`] | error responses of a snap server, which client and server share |
 //! | [`service`] | objects by key in a bucket, a share, a folder or a snap server |
@@ -14,6 +13,7 @@
 //! | [`remote_packs`] | blocking reads of frames of remote packs, with prefetch |
 //! | [`unlisted_packs`] | finds complete packs that no index file names, and lists them again |
 //! | [`transfer`] | push, pull, clone |
+//! | [`gc`] | garbage collection of a remote store |
 //! | [`reader`] | reads a remote store without a local copy |
 //! | [`verify`] | checks that a remote store is complete and undamaged |
 //! | [`repair`] | uploads again what a remote store has lost |

@@ -96,7 +96,11 @@ fn what_a_collection_deleted_is_an_error_that_names_the_commit() {
     let shown = env.snap(["show", &id[..8]]);
     assert_eq!(shown.code, Some(1));
     assert!(shown.stderr.contains("was forgotten"), "{}", shown.stderr);
-    env.snap(["verify", "--data"]).succeeds();
+    let verified = env.snap(["verify", "--data"]).succeeds();
+    assert!(verified.stderr.contains("; 2 forgotten, not checked\n"), "{verified}");
+    let stats = env.snap(["stats"]).succeeds();
+    assert!(stats.stdout.contains("3 snapshots, ") && stats.stdout.contains("; 2 forgotten\n"));
+    assert!(stats.stdout.contains(", 0 chunk lists, 2 links\n"), "{stats}");
     env.write("more", "more");
     env.snap(["commit", "-m", "more"]).succeeds();
     env.snap(["undo"]).succeeds();
@@ -198,6 +202,8 @@ fn wrong_policies_and_names_are_refused() {
     error: cannot forget commit [SHORT ID]: tag v1
     hint: `snap tag -d v1` deletes the tag
     ");
+    let ran = env.snap(["forget", "HEAD~2", "--group-by", "host"]);
+    assert_eq!(ran.code, Some(2), "{ran}");
     insta::assert_snapshot!(env.snap(["forget", "nothing", "--keep-last", "3"]), @"
     exit: 1
     --- stderr ---

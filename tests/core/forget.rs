@@ -34,7 +34,7 @@ use snap_core::{
 
 use crate::{
     faults::{Fault, PLANS, Plan},
-    gc::{ALL, collect, commit, has, interleave, message, noise},
+    gc::{ALL, collect, commit, delete_branch, has, interleave, message, noise},
     scratch::{START, Scratch, check, open, open_gated},
 };
 
@@ -177,7 +177,7 @@ fn a_tag_at_a_forgotten_commit_keeps_it() {
     let kept: Vec<bool> = (0..4).map(|n| has(repo.store(), &own(n).object())).collect();
     assert_eq!(kept, [false, true, true, true]);
     assert_eq!(check(&scratch.repo()), Ok(3));
-    // A link is no commit: no ref can point at it.
+    // No ref can point at a link.
     let error = tag("v", ids[0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
@@ -198,7 +198,7 @@ fn a_policy_says_for_each_commit_why_it_stays() {
         .collect();
     assert_eq!(reasons, ["tip of main, last, daily", "last", "", "tag old"]);
     assert_eq!(found.forgotten(), [ids[1]].into());
-    // A tag is no rule of the policy.
+    // The policy has no rule for tags.
     assert!(matches!(plan(&repo, daily.clone()), Err(ForgetError::OnlyTips)));
     repo.refs().update(&old, Some(ids[0]), None, &message("tag: delete")).unwrap();
     assert!(matches!(plan(&repo, daily), Err(ForgetError::OnlyTips)));
@@ -309,7 +309,7 @@ fn a_lost_or_damaged_table_loses_nothing() {
     ];
     for damage in damaged {
         damage();
-        // What is deleted counts as forgotten, and what is not as kept.
+        // Deleted commits count as forgotten, the others as kept.
         let is_forgotten = [false, false, true, true];
         let shown: Vec<_> = ids.iter().rev().copied().zip(is_forgotten).collect();
         assert_eq!(history(&scratch.repo()), shown);
@@ -490,4 +490,58 @@ fn an_undo_after_a_killed_collection_brings_back_only_whole_commits() {
         }
     }
     assert!(undone.load(Ordering::SeqCst) > 0);
+}
+
+/// Otherwise, a later commit could find its tree stored and rely on it.
+#[test]
+fn a_forgotten_commit_in_a_pack_that_stays_is_complete() {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    let mut ids = Vec::new();
+    for n in 0..10 {
+        scratch.write("own", noise(n, 200));
+        ids.push(commit(&repo, &scratch.source(), "main"));
+    }
+    assert!(tidy::run(&repo, &Silent).unwrap().merged >= 8);
+    forget(&repo, &ids[..4]);
+    // A pack of a deleted branch, so that the collection frees something.
+    scratch.write("own", noise(99, 5000));
+    commit(&repo, &scratch.source(), "dead");
+    delete_branch(&repo, "dead");
+    let limited = GcOptions { max_rewritten_bytes: Some(0), ..ALL };
+    let outcome = gc::run(&repo, &limited, &Silent).unwrap();
+    assert!(outcome.deleted_packs > 0 && outcome.rewritten_packs == 0, "{outcome:?}");
+    let is_whole = |n: u64| has(repo.store(), &BlobId::of(&noise(n, 200)).object());
+    assert!(!repo.store().has_any_dead() && is_whole(0) && is_whole(3));
+    assert!(undo(&repo));
+    assert_eq!(check(&scratch.repo()), Ok(10));
+    forget(&repo, &ids[..4]);
+    collect(&repo);
+    assert!(!is_whole(0) && !is_whole(3));
+    assert_eq!(check(&scratch.repo()), Ok(6));
+}
+
+#[test]
+fn sizes_count_what_no_commit_that_stays_has() {
+    let (scratch, ids) = with_history();
+    let repo = scratch.repo();
+    let side = RefName::branch("side").unwrap();
+    repo.refs().update(&side, None, Some(ids[0]), &message("branch: at")).unwrap();
+    // All commits have `common`, and only the first two what they add here.
+    let measured = |choice: &ForgetChoice| {
+        forget::plan(&repo, choice, ALL.present, &|_| 0, true, &Silent).unwrap()
+    };
+    let named = measured(&ForgetChoice::Commits(vec![ids[1], ids[2]]));
+    for commit in &named.commits {
+        // Its own content cannot be compressed, and its trees are small.
+        assert!((20_000..20_600).contains(&commit.bytes.unwrap()), "{commit:?}");
+    }
+    let of_main = measured(&ForgetChoice::Policy {
+        policy: KeepPolicy::default(),
+        branches: vec![RefName::branch("main").unwrap()],
+        group_by: GroupBy::Branch,
+        allows_only_tips: true,
+    });
+    assert_eq!(of_main.forgotten_bytes(), named.forgotten_bytes());
+    assert_eq!(of_main.kept_bytes, named.kept_bytes);
 }

@@ -58,9 +58,9 @@ pub(crate) struct ForgetArgs {
     #[command(flatten)]
     keep: KeepArgs,
 
-    /// Apply the policy to each branch, each host, or each value of a label
-    #[arg(long, value_name = "branch|host|label:KEY", value_parser = group_by, default_value = "branch")]
-    group_by: GroupBy,
+    /// Apply the policy to each branch (default), host, or value of a label
+    #[arg(long, value_name = "branch|host|label:KEY", value_parser = group_by)]
+    group_by: Option<GroupBy>,
 
     /// Also compute what each commit takes in the store; reads all folders
     #[arg(long)]
@@ -135,7 +135,7 @@ struct KeepArgs {
     #[arg(long = "keep-label", value_name = "KEY[=VALUE]", value_parser = label)]
     keep_labels: Vec<KeptLabel>,
 
-    /// Of what the other rules keep, forget the oldest until the rest takes at most SIZE
+    /// Forget the oldest commits that rules keep, until the store takes at most SIZE
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     keep_under: Option<u64>,
 }
@@ -211,7 +211,7 @@ pub(crate) fn run(args: &ForgetArgs, cx: &Context) -> Result<CommandOutcome, Cli
         let mut out = cx.ui().out();
         plan.commits.iter().try_for_each(|commit| out.json(&DecisionJson::new(commit)))?;
         out.finish()?;
-    } else if args.dry_run || cx.ui().is_terminal() {
+    } else if args.dry_run || cx.ui().is_terminal() && !cx.ui().is_quiet() {
         print(&plan, cx)?;
     }
     let mut count = forgotten.len() as u64;
@@ -244,6 +244,9 @@ pub(crate) fn run(args: &ForgetArgs, cx: &Context) -> Result<CommandOutcome, Cli
 fn choice(args: &ForgetArgs, repo: &Repo, cx: &Context) -> Result<ForgetChoice, CliError> {
     let is_given = args.keep.is_given();
     if !is_given && !args.names.is_empty() {
+        if args.group_by.is_some() || args.allow_none {
+            return Err(CliError::Usage("--group-by and --allow-none need a --keep option"));
+        }
         let commits = args.names.iter().map(|rev| cx.resolve_commit(repo, rev));
         return Ok(ForgetChoice::Commits(commits.collect::<Result<_, _>>()?));
     }
@@ -262,7 +265,7 @@ fn choice(args: &ForgetArgs, repo: &Repo, cx: &Context) -> Result<ForgetChoice, 
         }
         branches.push(name);
     }
-    let group_by = args.group_by.clone();
+    let group_by = args.group_by.clone().unwrap_or_default();
     Ok(ForgetChoice::Policy { policy, branches, group_by, allows_only_tips: args.allow_none })
 }
 

@@ -98,7 +98,12 @@ fn write_text(out: &mut Out, ui: &Ui, outcome: &StatsOutcome) -> io::Result<()> 
         None => String::new(),
     };
     let commits = size::count(outcome.commit_count, "snapshot");
-    writeln!(out, "History:    {commits}, {} in total", ByteCount(outcome.snapshot_bytes))?;
+    let forgotten = match outcome.forgotten_commits {
+        0 => String::new(),
+        count => format!("; {} forgotten", size::grouped(count)),
+    };
+    let bytes = ByteCount(outcome.snapshot_bytes);
+    writeln!(out, "History:    {commits}, {bytes} in total{forgotten}")?;
     writeln!(out, "Contents:   {}{}", ByteCount(added.data.raw_bytes), times(dedup))?;
     writeln!(out, "Compressed: {}{}", ByteCount(added.data.stored_bytes()), times(compression))?;
     let (meta, stored) = (ByteCount(added.meta.raw_bytes), ByteCount(added.meta.stored_bytes()));
@@ -152,7 +157,10 @@ fn write_store(out: &mut Out, outcome: &StatsOutcome) -> io::Result<()> {
         (&store.commits, "commit"),
         (&store.chunk_lists, "chunk list"),
     ];
-    let kinds = kinds.map(|(kind, noun)| size::count(kind.objects, noun)).join(", ");
+    let mut kinds = kinds.map(|(kind, noun)| size::count(kind.objects, noun)).join(", ");
+    if store.links.objects > 0 {
+        kinds = format!("{kinds}, {}", size::count(store.links.objects, "link"));
+    }
     writeln!(out, "Objects:    {kinds}")?;
     if store.repeated.objects > 0 {
         let (count, bytes) =

@@ -349,8 +349,12 @@ fn summarize(checked: &Checked, cx: &Context) {
     let (packs, objects) =
         (size::count(outcome.packs, "pack"), size::count(outcome.objects, "object"));
     let commits = size::count(outcome.commits, "commit");
+    let forgotten = match outcome.forgotten_commits {
+        0 => String::new(),
+        count => format!("; {} forgotten, not checked", size::grouped(count)),
+    };
     cx.ui().status(format_args!(
-        "Checked {packs} with {objects}{at}, and {commits} reachable from branches and tags"
+        "Checked {packs} with {objects}{at}, and {commits} reachable from branches and tags{forgotten}"
     ));
     if outcome.absent_objects > 0 {
         let (absent, packs) = (

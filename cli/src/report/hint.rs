@@ -475,6 +475,12 @@ fn of_forget(error: &ForgetError) -> Option<String> {
         ForgetError::Protected { reason: KeepReason::Tag(name), .. } => {
             return Some(format!("`snap tag -d {}` deletes the tag", name.short()));
         }
+        ForgetError::Protected { reason: KeepReason::Head, .. } => {
+            "switch to a branch first: `snap branch --switch NAME`"
+        }
+        ForgetError::Protected { reason: KeepReason::Base, .. } => {
+            "run `snap commit` first; the files then come from the new commit"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     base::{
-        id::CommitId,
+        id::{CommitId, ObjectId},
         observe::{Observer, Phase},
         time::Time,
     },
@@ -146,7 +146,7 @@ pub struct PlannedCommit {
 pub struct ForgetPlan {
     /// All commits to which the choice applies, newest first.
     pub commits: Vec<PlannedCommit>,
-    /// The bytes of all commits that stay, if they were computed.
+    /// The bytes of all commits of the store that stay, if they were computed.
     pub kept_bytes: Option<u64>,
     /// Number of commits that were forgotten before.
     pub forgotten_before: u64,
@@ -401,6 +401,15 @@ impl Planner<'_> {
     }
 }
 
+/// Returns the bytes that objects take in the store.
+fn bytes_of(repo: &Repo, ids: &[ObjectId]) -> Result<u64, ForgetError> {
+    let mut usage = DiskUsageSum::default();
+    for id in ids {
+        usage.add(&repo.store().disk_usage(id, ObjectKind::Blob)?);
+    }
+    Ok(usage.stored_bytes())
+}
+
 impl ForgetPlan {
     /// Computes what each commit takes in the store. With a limit of bytes, also forgets the oldest
     /// commits that only rules keep, until the others take no more than the limit.
@@ -412,6 +421,11 @@ impl ForgetPlan {
     ) -> Result<(), ForgetError> {
         observer.phase(Phase::Mark, None);
         let live = Live::new(repo.store(), observer);
+        live.start_journal();
+        for id in self.others(repo)? {
+            live.add_commit(id)?;
+        }
+        let mut kept_bytes = bytes_of(repo, &live.end_journal())?;
         let is_rule = |reason: &KeepReason| matches!(reason, KeepReason::Rule(_));
         // First what stays in any case, then what rules keep, then the rest.
         let rank = |commit: &PlannedCommit| match commit.reasons.as_slice() {
@@ -420,16 +434,12 @@ impl ForgetPlan {
         };
         let mut order: Vec<usize> = (0..self.commits.len()).collect();
         order.sort_by_key(|at| rank(&self.commits[*at]));
-        let (mut kept_bytes, mut is_over) = (0, false);
+        let mut is_over = false;
         for at in order {
             let commit = &mut self.commits[at];
             live.start_journal();
             live.add_commit(commit.id)?;
-            let mut usage = DiskUsageSum::default();
-            for id in live.end_journal() {
-                usage.add(&repo.store().disk_usage(&id, ObjectKind::Blob)?);
-            }
-            let bytes = usage.stored_bytes();
+            let bytes = bytes_of(repo, &live.end_journal())?;
             commit.bytes = Some(bytes);
             if rank(commit) == 1 {
                 is_over = is_over || max_bytes.is_some_and(|most| kept_bytes + bytes > most);
@@ -444,6 +454,20 @@ impl ForgetPlan {
         }
         self.kept_bytes = Some(kept_bytes);
         Ok(())
+    }
+
+    /// Returns the commits that refs reach and to which the choice does not apply. They stay.
+    fn others(&self, repo: &Repo) -> Result<Vec<CommitId>, ForgetError> {
+        let planned: HashSet<CommitId> = self.commits.iter().map(|commit| commit.id).collect();
+        let tips: Vec<CommitId> = Protected::read(repo)?.reasons.into_keys().collect();
+        let mut others = Vec::new();
+        for step in History::new(repo.store(), &tips, Parents::All)? {
+            let step = step?;
+            if !step.is_forgotten && !planned.contains(&step.id) {
+                others.push(step.id);
+            }
+        }
+        Ok(others)
     }
 
     /// Checks that a rule keeps more than the tips of branches, if anything goes.

@@ -4,7 +4,7 @@
 //!
 //! - `last`: the newest commits.
 //! - A [`Period`] with a count: the newest commit of each of the newest hours, days, … that have one.
-//! - `within`: all commits that are at most so much older than the newest one.
+//! - `within`: all commits up to this age, compared with the newest one.
 //! - A period with a duration: the newest commit of each hour, day, … within that duration.
 //! - `labels`: all commits with one of these labels.
 //!
@@ -77,7 +77,7 @@ pub struct KeepPolicy {
 }
 
 impl KeepPolicy {
-    /// Returns true if there is no rule.
+    /// Returns true if the policy has no rule.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
