@@ -58,6 +58,14 @@ impl HttpProblem {
         }
     }
 
+    /// Refuses a push to a store in which garbage was collected. This server would rely on objects
+    /// that a collection has deleted.
+    pub(crate) fn collected() -> Self {
+        let detail = "`snap gc` has run in this store, and this version of the server serves such a \
+                      store read-only";
+        Self::new(Code::Rejected, detail)
+    }
+
     /// Creates the refusal of a range that lies outside a content of `length` bytes.
     pub fn no_such_bytes(length: u64) -> Self {
         Self {

@@ -72,10 +72,6 @@ use crate::{
     upstream::{Upstream, health::UpstreamOutage, repository::UpstreamRepository},
 };
 
-/// The reason why a store is served read-only.
-pub(crate) const COLLECTED: &str = "`snap gc` has run in this store, and this version of the server serves such \
-                         a store read-only";
-
 /// Memory limit for cached bundle layouts, in bytes.
 const LAYOUTS_BYTES: usize = 1 << 20;
 
@@ -605,7 +601,7 @@ impl Repository {
     /// [`Code::Rejected`].
     fn check_epoch(&self) -> Result<(), HttpProblem> {
         if self.upstream.is_none() && self.repo.store().epoch()? != Epoch::default() {
-            return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+            return Err(HttpProblem::collected());
         }
         Ok(())
     }

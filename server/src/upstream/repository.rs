@@ -64,7 +64,6 @@ use crate::{
     causes::causes,
     problem::{Code, HttpProblem},
     ref_log,
-    repository::COLLECTED,
 };
 
 /// Maximum number of pack outlines in memory at once.
@@ -655,7 +654,7 @@ impl UpstreamRepository {
         let slot = self.wait(remote.any_slot(name))?;
         // This server remembers what is stored upstream, and would rely on deleted objects.
         if new.is_some() && (remote.mirror().gc().is_some() || slot.epoch() != FIRST_EPOCH) {
-            return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+            return Err(HttpProblem::collected());
         }
         let is_met = match expected {
             refs::ExpectedRef::Damaged(damage) => slot.damage() == Some(damage),
@@ -689,7 +688,7 @@ impl UpstreamRepository {
             Ok(()) => {}
             Err(RemoteError::Raced { theirs, .. }) => return Err(conflict_at(name, theirs)),
             Err(RemoteError::Collected { .. }) => {
-                return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+                return Err(HttpProblem::collected());
             }
             Err(error) => return Err(self.to_problem(error)),
         }

@@ -22,7 +22,6 @@ use snap_remote::{service::UploadProgress, store::OBJECTS};
 use super::{PushState, UpstreamRepository};
 use crate::{
     problem::{Code, HttpProblem},
-    repository::COLLECTED,
     upstream::{
         cache::{PENDING, touch},
         health::unavailable,
@@ -243,7 +242,7 @@ impl UpstreamRepository {
         if !new.is_empty() {
             // The packs may refer to objects that a collector deletes upstream.
             if moving.remote.mirror().gc().is_some() {
-                return Err(HttpProblem::new(Code::Rejected, COLLECTED));
+                return Err(HttpProblem::collected());
             }
             for id in &new {
                 self.send(id, &self.store().pack_path(id))?;
