@@ -230,6 +230,21 @@ impl Setting {
         Self { objects, pusher, next, main, collector: Place::new() }
     }
 
+    /// Merges all index files into one. What a collector writes is then smaller than the file that
+    /// it replaces.
+    fn in_one_index_file(mut self) -> Self {
+        let is_file = |key: &String| key.starts_with("index/");
+        let (files, objects) = self.objects.into_iter().partition(|(key, _)| is_file(key));
+        self.objects = objects;
+        let files: BTreeMap<String, Vec<u8>> = files;
+        let outlines = files.values().flat_map(|bytes| outline::decode(bytes).unwrap().outlines);
+        let mut outlines: Vec<_> = outlines.collect();
+        outlines.sort_by_key(|outline| outline.id);
+        let merged = outline::encode(0, &outlines);
+        self.objects.insert(format!("index/{}", blake3::hash(&merged)), merged);
+        self
+    }
+
     /// Opens the remote store of the pusher with a mirror that knows the bucket.
     fn warm(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
         let mut remote = self.pusher.remote(service, cache);
@@ -340,18 +355,23 @@ fn a_collection_at_each_request_of_a_push_loses_nothing() {
 
 #[test]
 fn a_push_at_each_request_of_a_collection_loses_nothing() {
-    let setting = Setting::new("push_in_gc");
-    let setting = Arc::new(setting);
+    let settings = [Setting::new("push_in_gc"), Setting::new("push_in_gc").in_one_index_file()];
+    for (number, setting) in settings.map(Arc::new).iter().enumerate() {
+        push_at_each_request_of_a_collection(number, setting);
+    }
+}
+
+fn push_at_each_request_of_a_collection(number: usize, setting: &Arc<Setting>) {
     for name in ["main", "new"] {
         let calls = while_true(|at| {
             let service = load("push_in_gc", &setting.objects);
-            let cache = format!("{name}_{at}");
+            let cache = format!("{number}_{name}_{at}");
             drop(setting.warm(service.clone(), &cache));
             let gc = |wrapped: Arc<dyn Service>| {
                 let mut remote = setting.collector.remote(wrapped, &cache);
                 collect_in(&setting.collector, &mut remote).unwrap();
             };
-            let (pusher, cache) = (Arc::clone(&setting), cache.clone());
+            let (pusher, cache) = (Arc::clone(setting), cache.clone());
             let has_met = interleave(service.clone(), at, gc, move || {
                 let service = memory("push_in_gc");
                 let mut remote = pusher.pusher.remote(service.clone(), &cache);
@@ -363,7 +383,7 @@ fn a_push_at_each_request_of_a_collection_loses_nothing() {
             bucket.check();
             if has_met {
                 let text = &bucket.refs[&format!("heads/{name}")];
-                assert_eq!(text.commit, Some(setting.next), "{name} {at}");
+                assert_eq!(text.commit, Some(setting.next), "{number} {name} {at}");
             }
             has_met
         });
@@ -403,22 +423,29 @@ fn a_collection_that_is_killed_at_each_request_is_finished_by_the_next() {
 #[test]
 fn two_collections_at_once_do_not_disturb_each_other() {
     let setting = Setting::new("two_gcs");
-    while_true(|at| {
-        let service = load("two_gcs", &setting.objects);
-        let gc = |wrapped: Arc<dyn Service>| {
-            let mut remote = setting.collector.remote(wrapped, &format!("two_{at}"));
-            collect_in(&setting.collector, &mut remote).unwrap();
-        };
-        let has_met = interleave(service.clone(), at, gc, || {
-            let service = memory("two_gcs");
-            collect(service.clone()).unwrap();
-            Bucket::read(&*service).check();
+    let collector = Arc::new(Place::new());
+    for is_mirror_shared in [false, true] {
+        while_true(|at| {
+            let service = load("two_gcs", &setting.objects);
+            let cache = format!("two_{is_mirror_shared}_{at}");
+            let gc = |wrapped: Arc<dyn Service>| {
+                let mut remote = collector.remote(wrapped, &cache);
+                collect_in(&collector, &mut remote).unwrap();
+            };
+            let other = if is_mirror_shared { Arc::clone(&collector) } else { Place::new().into() };
+            let cache = cache.clone();
+            let has_met = interleave(service.clone(), at, gc, move || {
+                let service = memory("two_gcs");
+                let mut remote = other.remote(service.clone(), &cache);
+                collect_in(&other, &mut remote).unwrap();
+                Bucket::read(&*service).check();
+            });
+            let bucket = Bucket::read(&*service);
+            bucket.check();
+            assert_eq!(bucket.packs(), 3, "{at}");
+            has_met
         });
-        let bucket = Bucket::read(&*service);
-        bucket.check();
-        assert_eq!(bucket.packs(), 3, "{at}");
-        has_met
-    });
+    }
 }
 
 /// Checks that each object on which local commands rely has everything that it refers to.

@@ -37,6 +37,9 @@ use crate::{
     },
 };
 
+/// Number of attempts to open a file that other processes create and delete meanwhile.
+const OPEN_ATTEMPTS: usize = 16;
+
 /// Changes files of a store, step by step.
 #[derive(Clone, Debug)]
 pub struct Disk {
@@ -181,20 +184,23 @@ impl Disk {
     pub fn append(&self, path: &Path) -> Result<NewFile, PathError> {
         self.pass("open", DiskStep::Create, path)?;
         self.stay_inside(path)?;
-        let open = || self.open_for_change(File::options().append(true), path);
-        let file = match open() {
-            Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
-                match self.access.create_file(path, File::options().append(true)) {
-                    // Another process created the file meanwhile.
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open()?,
-                    created => {
-                        let created = created.map_err(PathError::when("open", path))?;
-                        self.give(&created, path)?;
-                        created
-                    }
+        let mut attempts = 0;
+        let file = loop {
+            match self.open_for_change(File::options().append(true), path) {
+                Err(error)
+                    if error.source.kind() == io::ErrorKind::NotFound
+                        && attempts < OPEN_ATTEMPTS => {}
+                opened => break opened?,
+            }
+            match self.access.create_file(path, File::options().append(true)) {
+                // Another process has created the file meanwhile. It may also have deleted it again.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => attempts += 1,
+                created => {
+                    let created = created.map_err(PathError::when("open", path))?;
+                    self.give(&created, path)?;
+                    break created;
                 }
             }
-            opened => opened?,
         };
         Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(true) })
     }

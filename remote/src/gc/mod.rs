@@ -42,7 +42,7 @@ use snap_core::{
         gc::{GcError, Live},
         reach::ReachError,
     },
-    store::Store,
+    store::{Store, StoreError},
 };
 
 use self::plan::{FencePlan, SweepPlan};
@@ -113,16 +113,28 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<RemoteGcOutcome, RemoteError> {
     waiting.block_on(check_service(remote, options, observer))?;
+    let mut last = remote.collected();
     for _ in 0..ATTEMPTS {
         let mut collection = Collection { remote: &mut *remote, options, waiting, observer };
         match collection.attempt() {
             Ok(Some(outcome)) => return Ok(outcome),
             // Another collector has replaced the state.
-            Ok(None) | Err(RemoteError::Collected { .. }) => {}
+            Ok(None) => last = remote.collected(),
+            Err(error) if is_passing(&error) => last = error,
             Err(error) => return Err(error),
         }
     }
-    Err(remote.collected())
+    Err(last)
+}
+
+/// Returns true if a new attempt may succeed: another collector has begun an epoch, or another
+/// process has changed the mirror, which both use.
+fn is_passing(error: &RemoteError) -> bool {
+    match error {
+        RemoteError::Collected { .. } => true,
+        RemoteError::Store(error) => matches!(**error, StoreError::Gone { .. }),
+        _ => false,
+    }
 }
 
 /// Checks that the service can be collected.

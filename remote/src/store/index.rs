@@ -20,8 +20,9 @@
 //! file of their *group* exists. No push merges groups and parts.
 //!
 //! After a garbage collection, an index file counts only if it has the epoch that the client knows, or
-//! if the table names it. A push merges only files that count, and removes a file only if the larger
-//! one counts. It leaves out packs that are going.
+//! if the table names it. A push merges only files that count, and leaves out packs that are going.
+//! It removes a file only if the larger one counts and is not of an earlier epoch: a collector may be
+//! about to replace the larger file by the smaller one.
 //!
 //! The cost: a push that merges writes up to eight times as many bytes of outlines (about 50 B
 //! for each object). The next push makes one more request, which removes many files at once if
@@ -29,7 +30,7 @@
 
 mod read;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use snap_core::{
     base::id::PackId,
@@ -40,7 +41,10 @@ use snap_core::{
     store::Store,
 };
 
-use super::{INDEX, RemoteError, RemoteStore, gc_view::IndexedFiles};
+use super::{
+    INDEX, RemoteError, RemoteStore,
+    gc_view::{IndexedFile, IndexedFiles},
+};
 use crate::service::WriteCondition;
 
 /// Number of files of a class, including the new one, that a push merges into one.
@@ -259,24 +263,26 @@ impl RemoteStore {
         if self.client.maintains_index() {
             return Vec::new();
         }
-        let known = self.mirror.outlines();
-        let listed: Vec<(&String, &BTreeSet<PackId>)> =
-            known.iter().filter(|(name, _)| self.listed.contains_key(*name)).collect();
         if self.lists_newer_epoch() {
             return Vec::new();
         }
-        let mut by_pack: BTreeMap<PackId, Vec<&BTreeSet<PackId>>> = BTreeMap::new();
-        for (_, packs) in listed.iter().filter(|(name, _)| self.mirror.counts(name)) {
-            packs.iter().for_each(|id| by_pack.entry(*id).or_default().push(packs));
+        let listed = self.listed_files();
+        let mut by_pack: BTreeMap<PackId, Vec<&IndexedFile>> = BTreeMap::new();
+        for (_, file) in listed.iter().filter(|(name, _)| self.mirror.counts(name)) {
+            file.packs.iter().for_each(|id| by_pack.entry(*id).or_default().push(file));
         }
-        let is_in_another = |packs: &BTreeSet<PackId>| {
-            let first = packs.first().and_then(|id| by_pack.get(id));
+        let is_in_another = |file: &IndexedFile| {
+            let first = file.packs.first().and_then(|id| by_pack.get(id));
             let mut others = first.into_iter().flatten();
-            others.any(|other| other.len() > packs.len() && packs.is_subset(other))
+            others.any(|other| {
+                other.epoch >= file.epoch
+                    && other.packs.len() > file.packs.len()
+                    && file.packs.is_subset(&other.packs)
+            })
         };
         // Keep a group: without its file, its parts would remain as garbage.
         let small =
-            listed.iter().filter(|(name, packs)| !name.ends_with(GROUP) && is_in_another(packs));
+            listed.iter().filter(|(name, file)| !name.ends_with(GROUP) && is_in_another(file));
         small.map(|(name, _)| format!("{INDEX}{name}")).collect()
     }
 

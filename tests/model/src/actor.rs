@@ -4,7 +4,7 @@ use crate::{
     collector::{Collector, swap},
     guard::{Guard, Guards},
     local::{LocalCollector, LocalWriter},
-    world::{Files, Objects, State, World},
+    world::{Files, Gc, Objects, State, World, bits128},
     writer::{Writer, new_pack, stored},
 };
 
@@ -61,17 +61,19 @@ impl Actor {
     }
 }
 
-/// A client that replaces index files by one larger file, as a push does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// A client that replaces index files by one larger file, or removes those that a larger file
+/// replaces, as a push does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Merger {
+    /// True if it writes the larger file, false if it only removes what it finds replaced.
+    merges: bool,
     at: MergerStep,
     gc: u32,
     files: Files,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum MergerStep {
-    #[default]
     ReadGc,
     ListIndex,
     SendMerged,
@@ -80,11 +82,22 @@ enum MergerStep {
 }
 
 impl Merger {
+    pub(crate) fn new(merges: bool) -> Self {
+        Self { merges, at: MergerStep::ReadGc, gc: 0, files: 0 }
+    }
+
     fn step(mut self, world: &mut World<Actor>, mut state: State, guards: Guards) -> Move {
         match self.at {
             MergerStep::ReadGc => {
                 self.gc = state.gc;
                 self.at = MergerStep::ListIndex;
+            }
+            MergerStep::ListIndex if !self.merges => {
+                self.files = replaced(world, state.files, world.gc_at(self.gc), guards);
+                if self.files == 0 {
+                    return Move { state, actor: Actor::Done };
+                }
+                self.at = MergerStep::ReadGcAgain;
             }
             MergerStep::ListIndex => {
                 self.files = state.files;
@@ -119,6 +132,18 @@ impl Merger {
         }
         Move { state, actor: Actor::Merger(self) }
     }
+}
+
+/// Returns the index files whose packs are all in a larger file that counts.
+fn replaced(world: &World<Actor>, files: Files, gc: &Gc, guards: Guards) -> Files {
+    let counted = world.counted(files, gc);
+    let replaces = |larger: usize, file: usize| {
+        let (larger, file) = (world.file_at(larger), world.file_at(file));
+        let is_older = larger.epoch < file.epoch && guards.hold(Guard::RemoveOlder);
+        larger.packs != file.packs && file.packs & !larger.packs == 0 && !is_older
+    };
+    let is_replaced = |file: &usize| bits128(counted).any(|larger| replaces(larger, *file));
+    bits128(files).filter(is_replaced).fold(0, |files, file| files | 1 << file)
 }
 
 /// A client that forgets a commit, or takes that back.

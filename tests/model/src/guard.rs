@@ -34,6 +34,9 @@ pub enum Guard {
     MergeCounted,
     /// An index file is removed only if the larger one that replaces it counts.
     RemoveMerged,
+    /// An index file stays if the larger one is of an earlier epoch. A collector may be about to
+    /// replace the larger file by the smaller one.
+    RemoveOlder,
     /// The index file of a repacked pack is written and named before the old pack goes.
     RepackIndex,
     /// A copy holds only objects that the state did not shadow before the collector read the refs.
@@ -67,7 +70,7 @@ pub enum Guard {
 
 impl Guard {
     /// All guards.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::TouchRefs,
         Self::RefVersion,
         Self::ListRefsAfterEpoch,
@@ -83,6 +86,7 @@ impl Guard {
         Self::SendAgain,
         Self::MergeCounted,
         Self::RemoveMerged,
+        Self::RemoveOlder,
         Self::RepackIndex,
         Self::CopyUnshadowed,
         Self::RepackCopies,
@@ -114,6 +118,7 @@ impl Guard {
             Self::ShadowLateFiles | Self::RemoveMerged => {
                 "a push, a collection and a merge of index files"
             }
+            Self::RemoveOlder => "a push, a collection and a removal of index files",
             Self::NameOfShadowed => "a push in two packs and a collection",
             Self::NameOfGone | Self::SendAgain => "a new branch and two collections",
             Self::RepackIndex => "a push and a collection that repacks",

@@ -134,7 +134,11 @@ impl Builder {
     }
 
     fn merger(self) -> Self {
-        self.with(|_, _| Actor::Merger(Merger::default()))
+        self.with(|_, _| Actor::Merger(Merger::new(true)))
+    }
+
+    fn remover(self) -> Self {
+        self.with(|_, _| Actor::Merger(Merger::new(false)))
     }
 
     fn forget(self, commit: u8) -> Self {
@@ -226,6 +230,11 @@ pub fn small() -> Vec<Scenario> {
             .writer(MAIN, W)
             .collector()
             .merger(),
+        mixed("a push, a collection and a removal of index files")
+            .writer(MAIN, W)
+            .collector()
+            .remover(),
+        mixed("a removal of index files and two collections").collector().collector().remover(),
         Builder::new("two packs with the same object", &[&[C0, Y, X], &[Y, T]], [Some(C0), None])
             .writer(MAIN, W)
             .repacking_collector(),
@@ -299,6 +308,11 @@ pub fn large() -> Vec<Scenario> {
             .writer(OTHER, W)
             .collector()
             .merger(),
+        mixed("a merge and a removal of index files, a push and a collection")
+            .merger()
+            .remover()
+            .writer(MAIN, W)
+            .collector(),
         history("a forget and two collections").forget(F).collector().collector(),
         history("an undo of a forget and two collections")
             .forgotten(F)
