@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "export",
         ],
     ),
-    ("Manage", &["branch", "tag", "verify", "repair", "forget", "gc", "config"]),
+    ("Manage", &["branch", "tag", "verify", "repair", "forget", "gc", "rewrite", "config"]),
     ("Help", &["help", "completions"]),
 ];
 
@@ -288,6 +288,7 @@ pub(crate) enum Command {
     Repair(commands::repair::RepairArgs),
     Forget(commands::forget::ForgetArgs),
     Gc(commands::gc::GcArgs),
+    Rewrite(commands::rewrite::RewriteArgs),
     Config(commands::config::ConfigArgs),
     Completions(commands::completions::CompletionsArgs),
     #[command(hide = true)]

@@ -17,7 +17,7 @@ use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
         forget::ForgetError, gc::GcError, list::ListError, repair::RepairError,
-        restore::RestoreError, update::UpdateError, verify::VerifyError,
+        restore::RestoreError, rewrite::RewriteError, update::UpdateError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -358,6 +358,11 @@ pub(crate) enum CliError {
     Gc(#[from] GcError),
     #[error(transparent)]
     Forget(#[from] ForgetError),
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
+    /// `snap gc` has deleted what an undo of a rewrite would bring back.
+    #[error("cannot undo the last `snap rewrite`: `snap gc` has deleted what it removed")]
+    RewriteFinal,
     /// `snap forget` got neither commits nor rules.
     #[error("no policy says which commits to keep")]
     NoPolicy,
@@ -470,7 +475,9 @@ impl CliError {
             Self::NoPolicy | Self::ReceivedUnknown | Self::ForgetRemote { .. } => {
                 ErrorKind::Invalid
             }
-            Self::ForgetBranch { .. } | Self::ForgottenGone { .. } => ErrorKind::NotFound,
+            Self::ForgetBranch { .. } | Self::ForgottenGone { .. } | Self::RewriteFinal => {
+                ErrorKind::NotFound
+            }
             Self::NoSource { .. }
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }
@@ -535,6 +542,7 @@ impl CliError {
             Self::Repair(error) => error.kind(),
             Self::Gc(error) => error.kind(),
             Self::Forget(error) => error.kind(),
+            Self::Rewrite(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             #[cfg(feature = "serve")]
             Self::Serve(error) => error.kind(),

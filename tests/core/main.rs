@@ -44,6 +44,7 @@ mod restore_hostile;
 mod restore_in_place;
 mod restore_saved;
 mod restore_speed;
+mod rewrite;
 mod rolling;
 mod round_trip;
 mod scratch;

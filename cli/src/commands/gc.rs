@@ -232,6 +232,26 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
             ByteCount(outcome.left_bytes)
         ));
     }
+    if outcome.purged_objects > 0 {
+        let (verb, objects) =
+            (if args.dry_run { "would go" } else { "are gone" }, outcome.purged_objects);
+        cx.ui().status(format_args!(
+            "{} that `snap rewrite` removed {verb}",
+            count(objects, "object")
+        ));
+    }
+    if outcome.dropped_refs > 0 && !args.dry_run {
+        cx.ui().status(format_args!(
+            "{} had them and no longer exists here; the remote still has it",
+            count(outcome.dropped_refs, "remote-tracking ref")
+        ));
+    }
+    if outcome.left_purged_objects > 0 {
+        cx.ui().warning(format_args!(
+            "{} that `snap rewrite` removed are still on this disk; run `snap gc` again",
+            count(outcome.left_purged_objects, "object")
+        ));
+    }
     if outcome.lacks_room {
         cx.ui().status(format_args!(
             "The disk has no room to remove the garbage from other packs; run `snap gc` again"
@@ -259,6 +279,9 @@ struct GcJson {
     freed_bytes: u64,
     dead_objects: u64,
     left_bytes: u64,
+    purged_objects: u64,
+    left_purged_objects: u64,
+    dropped_refs: u64,
     busy: bool,
     lacks_room: bool,
 }
@@ -278,6 +301,9 @@ impl GcJson {
             freed_bytes: outcome.freed_bytes(),
             dead_objects: outcome.dead_objects,
             left_bytes: outcome.left_bytes,
+            purged_objects: outcome.purged_objects,
+            left_purged_objects: outcome.left_purged_objects,
+            dropped_refs: outcome.dropped_refs,
             busy: outcome.is_busy,
             lacks_room: outcome.lacks_room,
         }

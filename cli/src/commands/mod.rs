@@ -28,6 +28,7 @@ mod refs;
 pub(crate) mod remote;
 pub(crate) mod repair;
 pub(crate) mod restore;
+pub(crate) mod rewrite;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod show;
@@ -82,6 +83,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
         Command::Repair(args) => repair::run(args, cx),
         Command::Forget(args) => forget::run(args, cx),
         Command::Gc(args) => gc::run(args, cx),
+        Command::Rewrite(args) => rewrite::run(args, cx),
         Command::Config(args) => config::run(args, cx),
         Command::Completions(args) => completions::run(args, cx),
         Command::Man(args) => man::run(args, cx),
@@ -100,6 +102,7 @@ fn does_without_workers(command: &Command) -> bool {
         | Command::Tag(_)
         | Command::Undo(_)
         | Command::Forget(_)
+        | Command::Rewrite(_)
         | Command::Remote(_)
         | Command::LsRemote(_)
         | Command::Config(_)

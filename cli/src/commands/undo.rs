@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use snap_core::{
-    base::id::CommitId,
-    ops::forget::LastForget,
+    base::{id::CommitId, time::Time},
+    ops::{forget::LastForget, rewrite::LastRewrite},
     repo::{
         Pointer, RefError, RefLogMessage, RefName, Repo,
         ref_log::RefValue,
@@ -29,7 +29,8 @@ Examples:
 /// Undo the last change of a branch, a tag or HEAD
 ///
 /// Undoes the last operation: a commit, a switch to another branch, a created, moved or deleted
-/// branch or tag, or a `snap forget` whose commits `snap gc` has not deleted. Only the name moves back: files are unchanged and no snapshot is deleted.
+/// branch or tag, or a `snap forget` or
+/// `snap rewrite` after which `snap gc` has deleted nothing of it. Only the name moves back: files are unchanged and no snapshot is deleted.
 /// `snap undo` does not undo a restore.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
@@ -62,6 +63,13 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     {
         return undo_forget(&last, args, &repo, cx);
     }
+    if wanted.is_none()
+        && direction == Direction::Undo
+        && let Some(last) = LastRewrite::read(&repo)?
+        && plan.as_ref().map_or(true, |plan| last.is_after(&plan.change))
+    {
+        return undo_rewrite(&last, args, &repo, cx);
+    }
     let plan = plan?;
     let sentence = sentence(&repo, &plan)?;
     if args.dry_run {
@@ -82,6 +90,32 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         out.finish()?;
     }
     Ok(CommandOutcome::Success)
+}
+
+/// Moves the refs back that the last `snap rewrite` moved.
+fn undo_rewrite(
+    last: &LastRewrite,
+    args: &UndoArgs,
+    repo: &Repo,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
+    if last.is_final {
+        return Err(CliError::RewriteFinal);
+    }
+    let count = size::count(last.refs.len() as u64, "ref");
+    let reason = format!("rewrite: {count}");
+    if !args.dry_run {
+        let undo = |change: &RefLogMessage<'_>| last.undo(repo, change);
+        if !cx.with_change(repo.config(), &format!("undo: {reason}"), undo)? {
+            return match LastRewrite::read(repo)? {
+                Some(last) if last.is_final => Err(CliError::RewriteFinal),
+                _ => Err(RefError::HeadMoved.into()),
+            };
+        }
+    }
+    let time = time::local(last.time);
+    cx.ui().status(format_args!("{count} moved back: undo of \"snap rewrite\", {time}"));
+    report_undo(("rewritten", "refs"), last.time, &reason, args, cx)
 }
 
 /// Brings back the commits of the last `snap forget`.
@@ -107,6 +141,17 @@ fn undo_forget(
     }
     let time = time::local(last.time);
     cx.ui().status(format_args!("{count} brought back: undo of \"snap forget\", {time}"));
+    report_undo(("forgotten", "commits"), last.time, &reason, args, cx)
+}
+
+/// Ends the report of an undo of several changes at once. They have a name and the noun of a kind.
+fn report_undo(
+    (name, kind): (&str, &'static str),
+    time: Time,
+    reason: &str,
+    args: &UndoArgs,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
     if args.dry_run {
         cx.ui().status(format_args!("Dry run: nothing was changed"));
     }
@@ -116,13 +161,13 @@ fn undo_forget(
             version: VERSION,
             r#type: "undo",
             action: Direction::Undo.verb(),
-            name: "forgotten",
-            kind: "commits",
+            name,
+            kind,
             from: None,
             to: None,
-            time: last.time.rfc3339(),
+            time: time.rfc3339(),
             who: "",
-            reason: &reason,
+            reason,
             done: !args.dry_run,
         })?;
         out.finish()?;
@@ -170,7 +215,7 @@ impl<'a> UndoJson<'a> {
 }
 
 /// Returns what a text names: `HEAD`, or else an existing branch or tag, or else one that existed.
-fn pointer(repo: &Repo, text: &str) -> Result<Pointer, CliError> {
+pub(crate) fn pointer(repo: &Repo, text: &str) -> Result<Pointer, CliError> {
     if text == "HEAD" {
         return Ok(Pointer::Head);
     }

@@ -74,7 +74,10 @@ const COMMANDS: &[Row] = &[
             "`snap restore REV:PATH --overwrite` takes files from one",
         ],
     ),
-    (&["rewrite", "recreate"], &["use `snap commit --exclude PATTERN`; old commits stay"]),
+    (
+        &["recreate", "filter-branch", "filter-repo"],
+        &["`snap rewrite --exclude PATTERN` removes files from all commits"],
+    ),
     (&["blame", "annotate"], &["use `snap log -- PATH`"]),
     (
         &["grep", "search"],

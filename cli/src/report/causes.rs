@@ -9,7 +9,7 @@ use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
         forget::ForgetError, gc::GcError, list::ListError, reach::ReachError, repair::RepairError,
-        restore::RestoreError, verify::VerifyError,
+        restore::RestoreError, rewrite::RewriteError, verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::{BundleError, RemoteFrameError, StoreError},
@@ -49,6 +49,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Repair(inner) => Some(inner),
         CliError::Gc(inner) => Some(inner),
         CliError::Forget(inner) => Some(inner),
+        CliError::Rewrite(inner) => Some(inner),
         CliError::Repo(inner) => Some(inner),
         CliError::Config(inner) => Some(inner),
         CliError::Ref(inner) => Some(inner),
@@ -176,6 +177,13 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
     match error.downcast_ref() {
         Some(ForgetError::Store(inner)) => return Some(inner),
         Some(ForgetError::Ref(inner)) => return Some(inner),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(RewriteError::Store(inner)) => return Some(inner),
+        Some(RewriteError::Ref(inner)) => return Some(inner),
+        Some(RewriteError::Past(inner)) => return Some(inner),
+        Some(RewriteError::Pattern(inner)) => return Some(inner),
         _ => {}
     }
     match error.downcast_ref() {

@@ -13,6 +13,7 @@ use snap_core::{
         gc::GcError,
         list::ListError,
         restore::RestoreError,
+        rewrite::RewriteError,
     },
     repo::{
         PastError, Pointer, RefError, RefName, Repo, RepoError, SpecError, UndoError,
@@ -78,6 +79,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_commit))
         .or_else(|| error.downcast_ref().and_then(of_gc))
         .or_else(|| error.downcast_ref().and_then(of_forget))
+        .or_else(|| error.downcast_ref().and_then(of_rewrite))
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
         .or_else(|| error.downcast_ref().and_then(of_store))
@@ -118,6 +120,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         }
         CliError::ReceivedUnknown => "leave out --by; rules then use the times of the commits",
         CliError::ForgetRemote { .. } => "run `snap forget` in a clone of the remote",
+        CliError::RewriteFinal => {
+            "`snap branch --log` lists other changes; `snap undo NAME` undoes one"
+        }
         CliError::ForgetBranch { .. } => "`snap branch` lists the branches",
         CliError::ForgottenGone { .. } => {
             "a copy elsewhere may still have it\n\
@@ -486,6 +491,17 @@ fn of_forget(error: &ForgetError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+fn of_rewrite(error: &RewriteError) -> Option<String> {
+    let hint = match error {
+        RewriteError::Partial => "`snap fetch` downloads the rest",
+        RewriteError::OtherOwner => "run `snap rewrite` as the owner of the store",
+        RewriteError::Contended => "run the command again later",
+        RewriteError::NoMatch { .. } => "`snap find NAME` shows which commits have a file",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
 fn of_gc(error: &GcError) -> Option<String> {
     let hint = match error {
         GcError::Partial => "`snap fetch` downloads the rest",
@@ -503,6 +519,10 @@ pub(crate) fn of_ref(error: &RefError) -> Option<String> {
         RefError::Moved { .. } | RefError::HeadMoved => "run the command again".to_owned(),
         RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
+        RefError::Replaced { .. } => {
+            "it has what was removed; whoever has it runs the same `snap rewrite` and pushes again"
+                .to_owned()
+        }
         RefError::Collected { .. } => "`snap log --all` lists the commits that are left".to_owned(),
         RefError::Misnamed { .. } => "rename or remove the file".to_owned(),
         RefError::Lost { name, at } => of_lost_ref(name, at),
@@ -761,6 +781,12 @@ fn of_commit(error: &CommitError) -> Option<String> {
              or commit the whole project"
         }
         CommitError::Contended { .. } => "run the command again",
+        CommitError::Purged { path } => {
+            return Some(format!(
+                "add it to .snapignore or remove it; --allow {} commits it all the same",
+                text::word(path.as_bytes())
+            ));
+        }
         CommitError::Interrupted => "nothing was committed; run the command again",
         _ => return None,
     };

@@ -119,6 +119,9 @@ pub const SHADOW_BYTES: u64 = 64 << 20;
 /// Length of a table of forgotten commits: room for more than a million commits.
 pub const FORGOTTEN_BYTES: u64 = 64 << 20;
 
+/// Length of a table of rewrites: room for more than a million commits and four million objects.
+pub const REWRITES_BYTES: u64 = 256 << 20;
+
 /// Number of attempts of a push that meets the beginning of a garbage collection each time.
 pub const GC_ROUNDS: usize = 8;
 

@@ -14,6 +14,7 @@ pub mod gc_table;
 pub mod outline;
 pub mod pack;
 pub mod ref_text;
+pub mod rewrites;
 pub mod selection;
 pub mod shadow;
 pub mod table;

@@ -93,7 +93,8 @@ impl StoreSigns {
             b"HEAD" if is(FileType::RegularFile) => self.has_refs = true,
             b"refs" if is(FileType::Directory) => self.has_refs = true,
             b"logs" | b"base" | b"scope" | b"compact.lock" | b"shadow" | b"shadow.lock" | b"gc"
-            | b"gc.lock" | b"forgotten" | b"staged.lock" | b"serve.lock" | b".gitignore" => {}
+            | b"gc.lock" | b"forgotten" | b"rewrites" | b"staged.lock" | b"serve.lock"
+            | b".gitignore" => {}
             _ => self.has_others = true,
         }
     }

@@ -21,6 +21,7 @@ pub mod recoverable;
 pub mod repair;
 mod reserved;
 pub mod restore;
+pub mod rewrite;
 pub mod select;
 pub mod staging_area;
 pub mod stats;

@@ -19,7 +19,7 @@
 //! missing or damaged, the base is unknown, and callers use the tip of the branch instead.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     convert::Infallible,
     path::PathBuf,
 };
@@ -118,6 +118,17 @@ impl Repo {
         }
         let base = self.base()?.unwrap_or_default();
         self.write_base(&base.after(BaseEvent::Committed(commit)))
+    }
+
+    /// Replaces commits in the base, durably, because `rewrite` has replaced them or because that
+    /// was undone.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn replace_in_base(&self, replaced: &BTreeMap<CommitId, CommitId>) -> Result<(), RefError> {
+        let Some(base) = self.base()? else { return Ok(()) };
+        let next = base.clone().with_replaced(replaced);
+        if next == base { Ok(()) } else { self.write_base(&next) }
     }
 
     fn write_base(&self, base: &Base) -> Result<(), RefError> {

@@ -24,11 +24,13 @@
 //! | [`BaseEvent::Restored`]  | the revision                     | unchanged                        | now, with `commits` |
 //! | [`BaseEvent::Committed`] | the commit                       | none                             | unchanged          |
 //!
+//! A rewrite of commits, or its undo, replaces them in all three parts.
+//!
 //! A restore that fails, skips an entry or is killed stays in the state after `Restoring`. The
 //! files then contain only what both states of the files contain for certain.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     convert::Infallible,
 };
 
@@ -157,6 +159,19 @@ impl Base {
     pub fn named(&self) -> impl Iterator<Item = CommitId> {
         let replaced = self.replaced.iter().flat_map(|replaced| &replaced.commits);
         replaced.chain(&self.commits).copied()
+    }
+
+    /// Returns the record with other commits in place of those that `rewrite` replaced.
+    #[must_use]
+    pub fn with_replaced(mut self, replaced: &BTreeMap<CommitId, CommitId>) -> Self {
+        let lists = [Some(&mut self.commits)]
+            .into_iter()
+            .chain([self.replaced.as_mut().map(|found| &mut found.commits)])
+            .chain([self.restored.as_mut().map(|found| &mut found.commits)]);
+        for id in lists.flatten().flatten() {
+            *id = replaced.get(id).copied().unwrap_or(*id);
+        }
+        self
     }
 
     /// Returns the state after an event.

@@ -50,11 +50,12 @@ const OTHERS_SEARCH: u32 = 0o001;
 const STICKY: u32 = 0o1000;
 
 /// Parts of a store, without `config.toml`. A part may be missing.
-const PARTS: [&str; 16] = [
+const PARTS: [&str; 17] = [
     "objects",
     "partial",
     "shadow",
     "forgotten",
+    "rewrites",
     "gc",
     "refs",
     "refs/heads",

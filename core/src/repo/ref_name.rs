@@ -188,6 +188,14 @@ impl fmt::Display for Pointer {
 }
 
 impl Pointer {
+    /// Returns the branch or tag; `None` for `HEAD`.
+    pub fn name(&self) -> Option<&RefName> {
+        match self {
+            Self::Head => None,
+            Self::Ref(name) => Some(name),
+        }
+    }
+
     /// Returns the form for messages: `HEAD`, or for example "branch `main`".
     pub fn shown(&self) -> String {
         match self {

@@ -38,9 +38,10 @@ use crate::{
         folder_times::FolderTimes,
         regular::{is_link, read_at_most},
     },
-    format::{forgotten::ForgottenTable, ref_text::RefText},
+    format::{forgotten::ForgottenTable, ref_text::RefText, rewrites::RewriteTable},
     repo::{
         config,
+        history::ancestors,
         ref_log::{self, RefValue},
         ref_name::{RefKind, RefName, RefNameError},
     },
@@ -132,6 +133,9 @@ pub enum RefError {
     /// A garbage collection has found the commit dead.
     #[error("commit {id:.12} was deleted by a garbage collection")]
     Collected { id: CommitId },
+    /// `snap rewrite` has replaced the commit, or an ancestor of it.
+    #[error("{} was removed by `snap rewrite`", replaced(id, ancestor))]
+    Replaced { id: CommitId, ancestor: CommitId },
     /// The objects of the store cannot be read.
     #[error(transparent)]
     Objects(Box<StoreError>),
@@ -183,6 +187,60 @@ impl HeldRefs<'_> {
     }
 }
 
+impl HeldRefs<'_> {
+    /// Moves a branch, a tag or a remote-tracking ref, like [`Refs::update`].
+    ///
+    /// # Errors
+    /// As [`Refs::update`].
+    pub fn update(
+        &mut self,
+        name: &RefName,
+        expected: Option<CommitId>,
+        new: Option<CommitId>,
+        change: &RefLogMessage<'_>,
+    ) -> Result<(), RefError> {
+        self.refs.swap_held(&mut self.lock, name, ExpectedRef::At(expected), new, change).map(drop)
+    }
+
+    /// Points `HEAD` at `new`, like [`Refs::set_head`].
+    ///
+    /// # Errors
+    /// As [`Refs::set_head`].
+    pub fn set_head(
+        &mut self,
+        expected: &Head,
+        new: &Head,
+        change: &RefLogMessage<'_>,
+    ) -> Result<(), RefError> {
+        self.refs.set_head_held(&mut self.lock, expected, new, change)
+    }
+
+    /// Changes the table of rewrites of `store`, durably. Passes the time of the change, which no
+    /// other change of the store has.
+    ///
+    /// # Errors
+    /// [`RefError`] when the table cannot be written.
+    pub fn change_rewrites(
+        &mut self,
+        store: &Store,
+        message: &RefLogMessage<'_>,
+        change: impl FnOnce(&mut RewriteTable, Time),
+    ) -> Result<(), RefError> {
+        let time = self.refs.timed(&mut self.lock, message)?.time;
+        store.change_rewrites(|table| change(table, time))?;
+        self.lock.set_done();
+        Ok(())
+    }
+}
+
+/// Names the commit that was replaced.
+fn replaced(id: &CommitId, ancestor: &CommitId) -> String {
+    match id == ancestor {
+        true => format!("commit {id:.12}"),
+        false => format!("commit {ancestor:.12}, an ancestor of commit {id:.12},"),
+    }
+}
+
 impl From<StoreError> for RefError {
     fn from(error: StoreError) -> Self {
         Self::Objects(Box::new(error))
@@ -201,7 +259,7 @@ impl RefError {
             | Self::NameConflict { .. } => ErrorKind::Exists,
             Self::Unknown { .. } | Self::Collected { .. } => ErrorKind::NotFound,
             Self::Objects(error) => error.kind(),
-            Self::Name(_) => ErrorKind::Invalid,
+            Self::Name(_) | Self::Replaced { .. } => ErrorKind::Invalid,
             Self::Locked { .. } | Self::FilesBusy { .. } => ErrorKind::Locked,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Io(error) => error.kind(),
@@ -296,6 +354,33 @@ impl Refs {
     #[must_use]
     pub(super) fn with_objects(self, objects: Weak<Store>) -> Self {
         Self { objects, ..self }
+    }
+
+    /// Refuses a commit to which no ref may move from `old`.
+    fn check_commit(&self, id: &CommitId, old: Option<CommitId>) -> Result<(), RefError> {
+        self.check_alive(id)?;
+        self.check_not_replaced(id, old)
+    }
+
+    /// Refuses a commit if `rewrite` has replaced it or one of its ancestors, because these have
+    /// purged objects. Skips the history of `old`, to which the ref points.
+    fn check_not_replaced(&self, id: &CommitId, old: Option<CommitId>) -> Result<(), RefError> {
+        let Some(objects) = self.objects.upgrade() else { return Ok(()) };
+        let table = objects.rewrites()?;
+        if table.is_empty() {
+            return Ok(());
+        }
+        ancestors([*id], |at| {
+            if table.has_replaced(&at) {
+                return Err(RefError::Replaced { id: *id, ancestor: at });
+            }
+            match old == Some(at) {
+                true => Ok(None),
+                // A clone may lack the rest of the history.
+                false => Ok(objects.ancestor(&at).ok().map(|found| found.commit.parents)),
+            }
+        })?;
+        Ok(())
     }
 
     /// Refuses a commit that a garbage collection found dead: objects that the commit refers to may
@@ -485,7 +570,18 @@ impl Refs {
         new: Option<CommitId>,
         change: &RefLogMessage<'_>,
     ) -> Result<RefText, RefError> {
-        let mut lock = self.lock()?;
+        self.swap_held(&mut self.lock()?, name, expected, new, change)
+    }
+
+    /// Moves a ref while the caller holds the lock.
+    fn swap_held(
+        &self,
+        lock: &mut Lock,
+        name: &RefName,
+        expected: ExpectedRef<'_>,
+        new: Option<CommitId>,
+        change: &RefLogMessage<'_>,
+    ) -> Result<RefText, RefError> {
         let is_damaged = match &expected {
             ExpectedRef::Damaged(damage) => self.damage(name)?.as_ref() == Some(damage),
             _ => false,
@@ -508,7 +604,7 @@ impl Refs {
             return Ok(text.unwrap_or_else(|| RefText::without_nonce(None)));
         }
         if let Some(new) = &new {
-            self.check_alive(new)?;
+            self.check_commit(new, found)?;
             if name.kind() != RefKind::Remote {
                 self.keep(new)?;
             }
@@ -531,7 +627,7 @@ impl Refs {
             return Err(RefError::Lost { name: name.clone(), at: *at });
         }
         let text = self.new_text(new)?;
-        let change = &self.timed(&mut lock, change)?;
+        let change = &self.timed(lock, change)?;
         let log = name.log_file(&self.store);
         let write = || match new {
             Some(_) => {
@@ -579,7 +675,7 @@ impl Refs {
             Ok(None) => return Err(RefError::Unknown { name: name.clone() }),
             Ok(Some(at)) => return Err(RefError::Exists { name: name.clone(), at }),
         }
-        self.check_alive(&new)?;
+        self.check_commit(&new, None)?;
         self.keep(&new)?;
         let change = &self.timed(&mut lock, change)?;
         let text = self.new_text(Some(new))?;
@@ -622,7 +718,17 @@ impl Refs {
         new: &Head,
         change: &RefLogMessage<'_>,
     ) -> Result<(), RefError> {
-        let mut lock = self.lock()?;
+        self.set_head_held(&mut self.lock()?, expected, new, change)
+    }
+
+    /// Points `HEAD` at `new` while the caller holds the lock.
+    fn set_head_held(
+        &self,
+        lock: &mut Lock,
+        expected: &Head,
+        new: &Head,
+        change: &RefLogMessage<'_>,
+    ) -> Result<(), RefError> {
         if self.head()? != *expected {
             return Err(RefError::HeadMoved);
         }
@@ -630,10 +736,10 @@ impl Refs {
             return Ok(());
         }
         if let Head::Detached(new) = new {
-            self.check_alive(new)?;
+            self.check_commit(new, None)?;
             self.keep(new)?;
         }
-        let change = &self.timed(&mut lock, change)?;
+        let change = &self.timed(lock, change)?;
         let log = self.head_log_file();
         let is_done = || self.head().is_ok_and(|head| head == *new);
         let write = || self.write_head(new);

@@ -96,6 +96,10 @@ pub enum StoreError {
     #[error("a garbage collection has deleted objects that this command needs")]
     Collected,
 
+    /// `rewrite` has purged the object, and only refs may keep it.
+    #[error("object {id:.12} was removed by `snap rewrite`")]
+    Purged { id: ObjectId },
+
     /// The frame is on a remote, and the store has no source to fetch it from.
     #[error("pack {pack:.12} is incomplete: the frame at byte {offset_bytes} is not in this store")]
     Absent { pack: PackId, offset_bytes: u64 },
@@ -112,7 +116,7 @@ pub enum StoreError {
     #[error("pack {pack:.12} cannot be fetched")]
     Fetch { pack: PackId, source: RemoteFrameError },
 
-    /// The table of shadowed objects or of forgotten commits cannot be read or written.
+    /// The table of shadowed objects, of forgotten commits or of rewrites cannot be read or written.
     #[error("cannot read or write the table {}", path.display())]
     Table { path: PathBuf, source: FormatError },
 
@@ -176,6 +180,7 @@ impl StoreError {
             Self::Object { source, .. }
             | Self::Format { source, .. }
             | Self::Table { source, .. } => source.kind(),
+            Self::Purged { .. } => ErrorKind::Invalid,
             Self::Compress(_) | Self::Absent { .. } | Self::Collected => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
             Self::Fetch { source, .. } => source.kind,

@@ -41,6 +41,7 @@ mod proof;
 mod quarantine;
 mod received_packs;
 mod remote_frames;
+mod rewrites;
 mod segment;
 mod shadow;
 mod stored;

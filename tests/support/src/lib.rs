@@ -8,6 +8,7 @@ pub mod alone;
 pub mod branch_world;
 pub mod bytes;
 pub mod compare;
+pub mod leftovers;
 pub mod mounts;
 pub mod programs;
 pub mod property;

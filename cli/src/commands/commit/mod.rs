@@ -105,6 +105,10 @@ pub(crate) struct CommitArgs {
     #[arg(long, requires = "stdin")]
     allow_empty_stream: bool,
 
+    /// Commit a path of the snapshot although `snap rewrite` removed its content; may be repeated
+    #[arg(long, value_name = "PATH")]
+    allow: Vec<OsString>,
+
     /// Commit even though the branch has newer commits. This undoes their changes
     #[arg(long)]
     onto_tip: bool,

@@ -2,6 +2,7 @@
 //! single values the option wins.
 
 use std::{
+    ffi::OsStr,
     io::{self, Read},
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
@@ -298,10 +299,17 @@ impl CommitPlan {
             },
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
             run: if args.dry_run { CommitRun::Dry } else { CommitRun::Real },
+            allow: args.allow.iter().map(|path| snapshot_path(path)).collect(),
             reading: if args.checksum { ReadMode::All } else { ReadMode::Changed },
             ..described
         })
     }
+}
+
+/// Returns a path in the snapshot as the snapshot has it.
+fn snapshot_path(path: &OsStr) -> Vec<u8> {
+    let path = path.as_bytes();
+    path.strip_prefix(b"./").unwrap_or(path).to_vec()
 }
 
 /// Returns a source path as it is recorded and compared: absolute, without `.` and `..`. Symlinks

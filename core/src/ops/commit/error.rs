@@ -92,6 +92,9 @@ pub enum CommitError {
     /// A reader would refuse the encoded commit.
     #[error("the commit cannot be stored")]
     Unreadable(#[source] FormatError),
+    /// A rewrite has purged the content of this path in the snapshot.
+    #[error("`{path}` has a content that `snap rewrite` removed from history")]
+    Purged { path: String },
     /// Other processes kept moving the branch.
     #[error("branch `{}` was moved by other commits {tries} times in a row", name.short())]
     Contended { name: RefName, tries: usize },
@@ -126,6 +129,7 @@ impl CommitError {
             | Self::Excluded { .. }
             | Self::OutOfScope { .. }
             | Self::OverUnfetched { .. }
+            | Self::Purged { .. }
             | Self::StreamOverFolder { .. }
             | Self::Pattern(_)
             | Self::TooLarge { .. }

@@ -13,6 +13,7 @@ mod job;
 pub(in crate::ops) mod paths;
 mod previous;
 mod publish;
+mod purged;
 mod scope;
 mod stream;
 mod total;
@@ -211,6 +212,8 @@ pub struct CommitOptions {
     pub empty_stream: EmptyStream,
     /// Selects between a commit and a dry run.
     pub run: CommitRun,
+    /// Paths in the snapshot whose contents are stored even if a rewrite has purged them.
+    pub allow: BTreeSet<Vec<u8>>,
     /// Selects which files are read.
     pub reading: ReadMode,
     /// Number of threads. `None` means the setting `jobs`, or if that is unset, a number that

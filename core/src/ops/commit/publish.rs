@@ -11,7 +11,7 @@ use crate::{
     ops::{
         commit::{
             CommitError, CommitOptions, CommitOutcome, CommitSource, CommittedRoot, Unchanged,
-            commit_base::CommitBase, make,
+            commit_base::CommitBase, make, purged,
         },
         reach::{self, ReachError},
     },
@@ -117,9 +117,15 @@ impl Publication<'_> {
             if root.is_unproven {
                 self.check_complete()?;
             }
+            let (store, table) = (repo.store(), repo.store().rewrites()?);
+            let allowed = purged::check(store, &table, commit.tree, commit_base.tree(), options)?;
             match commit_base.advance(repo, id, &commit, source.is_stream(), options) {
                 Ok(()) => {
                     (outcome.id, outcome.created) = (Some(id), true);
+                    if !allowed.is_empty() {
+                        let _refs = repo.refs().hold()?;
+                        purged::allow(store, &allowed)?;
+                    }
                     commit_base.follow(repo, id, observer);
                     return Ok(true);
                 }

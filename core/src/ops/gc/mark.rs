@@ -21,7 +21,7 @@ use crate::{
         id::{BlobId, CommitId, ObjectId, TreeId},
         observe::Observer,
     },
-    format::{pack::ObjectKind, tree::EntryKind},
+    format::{pack::ObjectKind, rewrites::RewriteTable, tree::EntryKind},
     ops::gc::GcError,
     repo::history,
     store::{
@@ -43,6 +43,8 @@ pub struct Live<'a> {
     is_at_ref: Cell<bool>,
     /// The forgotten commits.
     forgotten: RefCell<ForgottenCommits>,
+    /// The objects that only refs keep.
+    rewrites: RefCell<RewriteTable>,
 }
 
 /// The forgotten commits, each with true if no undo brings it back.
@@ -59,6 +61,7 @@ impl<'a> Live<'a> {
             journal: RefCell::default(),
             is_at_ref: Cell::new(false),
             forgotten: RefCell::default(),
+            rewrites: RefCell::default(),
         }
     }
 
@@ -76,6 +79,35 @@ impl<'a> Live<'a> {
             }
         }
         self.add_commits(kept)
+    }
+
+    /// Marks only the links of these forgotten commits, unless a ref points at them.
+    ///
+    /// # Errors
+    /// As [`Live::add_commits`].
+    pub(in crate::ops) fn keep_only_links(
+        &self,
+        commits: impl IntoIterator<Item = CommitId>,
+    ) -> Result<(), GcError> {
+        self.set_forgotten(commits.into_iter().map(|id| (id, true)).collect())
+    }
+
+    /// Marks none of the purged objects, except those that refs reach.
+    pub(super) fn purge(&self, rewrites: RewriteTable) {
+        *self.rewrites.borrow_mut() = rewrites;
+    }
+
+    /// Returns true if objects were purged.
+    pub(super) fn purges_any(&self) -> bool {
+        !self.rewrites.borrow().is_empty()
+    }
+
+    /// Returns true if an object is purged and not live.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub(super) fn is_purged(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        Ok(self.rewrites.borrow().has_purged(id) && !self.contains(id)?)
     }
 
     /// Returns true if an object is live.
@@ -142,7 +174,8 @@ impl<'a> Live<'a> {
     /// Returns true if the link of a commit takes its place.
     fn needs_only_link(&self, id: &CommitId) -> Result<bool, GcError> {
         let is_final = self.forgotten.borrow().get(id).copied().unwrap_or(false);
-        Ok((is_final || self.places(&id.object())?.is_empty())
+        let is_purged = self.rewrites.borrow().has_purged(&id.object());
+        Ok((is_final || is_purged || self.places(&id.object())?.is_empty())
             && !self.places(&id.link())?.is_empty())
     }
 
@@ -190,8 +223,7 @@ impl<'a> Live<'a> {
         if self.contains(id)? {
             return Ok(false);
         }
-        let before = self.journal.borrow_mut().replace(Vec::new());
-        let added = match kind {
+        let added = self.all_or_nothing(|| match kind {
             // The commit itself stays, even if it is forgotten.
             ObjectKind::Commit => self
                 .add_commit(CommitId::from_object(*id))
@@ -205,22 +237,44 @@ impl<'a> Live<'a> {
                 self.mark(id)?;
                 Ok(())
             }),
-        };
-        let new = self.end_journal();
-        *self.journal.borrow_mut() = before;
+        });
         match added {
             Err(GcError::Interrupted) => Err(GcError::Interrupted),
-            Err(_) => {
-                new.iter().try_for_each(|id| self.unmark(id))?;
-                Ok(false)
-            }
-            Ok(()) => {
-                if let Some(journal) = self.journal.borrow_mut().as_mut() {
-                    journal.extend(new);
-                }
-                Ok(true)
-            }
+            Err(_) => Ok(false),
+            Ok(()) => Ok(true),
         }
+    }
+
+    /// Marks everything that a commit reaches, unless that includes a purged object. Then marks
+    /// nothing and returns false.
+    ///
+    /// # Errors
+    /// As [`Live::add_commits`].
+    pub(super) fn add_unless_purged(&self, id: CommitId) -> Result<bool, GcError> {
+        if self.rewrites.borrow().is_empty() {
+            self.add_commits([id])?;
+            return Ok(true);
+        }
+        match self.all_or_nothing(|| self.add_commits([id])) {
+            Err(GcError::Store(StoreError::Purged { .. })) => Ok(false),
+            added => added.map(|()| true),
+        }
+    }
+
+    /// Marks what `add` marks, or nothing if it fails.
+    fn all_or_nothing(&self, add: impl FnOnce() -> Result<(), GcError>) -> Result<(), GcError> {
+        let before = self.journal.borrow_mut().replace(Vec::new());
+        let added = add();
+        let new = self.end_journal();
+        *self.journal.borrow_mut() = before;
+        if let Err(error) = added {
+            new.iter().try_for_each(|id| self.unmark(id))?;
+            return Err(error);
+        }
+        if let Some(journal) = self.journal.borrow_mut().as_mut() {
+            journal.extend(new);
+        }
+        Ok(())
     }
 
     fn add_tree(&self, root: TreeId) -> Result<(), GcError> {
@@ -245,11 +299,19 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
+    fn check_not_purged(&self, id: &ObjectId) -> Result<(), GcError> {
+        match !self.is_at_ref.get() && self.is_purged(id)? {
+            true => Err(StoreError::Purged { id: *id }.into()),
+            false => Ok(()),
+        }
+    }
+
     fn add_content(&self, id: &BlobId) -> Result<(), GcError> {
         let id = id.object();
         if self.contains(&id)? {
             return Ok(());
         }
+        self.check_not_purged(&id)?;
         let places = self.places(&id)?;
         let is_whole = places.iter().any(|place| place.kind == ObjectKind::Blob);
         let mut failure = None;
@@ -297,8 +359,9 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Checks that the store has an object of this kind.
+    /// Checks that the store has an object of this kind, and that the walk may mark it.
     fn check(&self, id: &ObjectId, wanted: ObjectKind) -> Result<(), GcError> {
+        self.check_not_purged(id)?;
         let is_wanted = |place: &ObjectLocation| place.kind == wanted;
         match self.places(id)?.iter().any(is_wanted) {
             true => Ok(()),

@@ -23,15 +23,16 @@ pub use mark::Live;
 
 use crate::{
     base::{
-        id::PackId,
+        id::{CommitId, PackId},
         io::PathError,
         kind::ErrorKind,
         limits,
         observe::{Observer, Phase},
         time::Time,
     },
+    format::rewrites::RewriteTable,
     ops::gc::{mark::ForgottenCommits, plan::Plan, roots::Roots},
-    repo::{Repo, refs::RefError},
+    repo::{Repo, ref_name::RefName, refs::RefError},
     store::{Store, StoreError},
 };
 
@@ -71,6 +72,12 @@ pub struct GcOutcome {
     pub dead_objects: u64,
     /// Bytes of dead objects that stay in packs, before compression.
     pub left_bytes: u64,
+    /// Purged objects that were deleted.
+    pub purged_objects: u64,
+    /// Purged objects that stay, because packs could not be rewritten.
+    pub left_purged_objects: u64,
+    /// Remote-tracking refs that were removed, because they reach purged objects.
+    pub dropped_refs: u64,
     /// True if packs stay that another process uses.
     pub is_busy: bool,
     /// True if the disk had no room to rewrite packs.
@@ -185,13 +192,18 @@ fn attempt(
     store.refresh()?;
     observer.phase(Phase::Mark, None);
     let live = Live::new(store, observer);
-    add_roots(repo, options, &live, None)?;
-    let mut plan = Plan::make(store, &live, options, observer)?;
+    let dropped_refs = add_roots(repo, options, &live, None)?.len() as u64;
+    let mut plan = Plan::make(store, &live, options, copies, observer)?;
     while copies == Copies::Wanted && plan.keep_complete(store, &live)? {
-        plan = Plan::make(store, &live, options, observer)?;
+        plan = Plan::make(store, &live, options, copies, observer)?;
     }
-    if options.dry_run || plan.frees_nothing() && !store.has_any_dead() {
-        return Ok(Some(plan.outcome()));
+    if options.dry_run {
+        return Ok(Some(GcOutcome { dropped_refs, ..plan.outcome() }));
+    }
+    if plan.frees_nothing() && !store.has_any_dead() {
+        let outcome = plan.outcome();
+        finish_rewrites(repo, &outcome)?;
+        return Ok(Some(outcome));
     }
     match plan.copy(repo, &live, observer) {
         Err(GcError::Store(StoreError::Collected)) => return Ok(None),
@@ -200,22 +212,43 @@ fn attempt(
     sweep::run(repo, plan, &live, epoch, options, observer)
 }
 
-/// Marks what the roots reach, and young packs except those of the plan.
+/// Records that the objects of all rewrites are deleted, if they are.
+fn finish_rewrites(repo: &Repo, outcome: &GcOutcome) -> Result<(), GcError> {
+    let store = repo.store();
+    let is_open = |table: &RewriteTable| table.rewrites.iter().any(|rewrite| !rewrite.is_final);
+    if outcome.left_purged_objects > 0 || !is_open(&store.rewrites()?) {
+        return Ok(());
+    }
+    let _refs = repo.refs().hold()?;
+    store.change_rewrites(|table| {
+        table.rewrites.iter_mut().for_each(|rewrite| rewrite.is_final = true);
+    })?;
+    Ok(())
+}
+
+/// Marks what the roots reach, and young packs except those of the plan. Returns the remote-tracking
+/// refs that reach a purged object, each with its commit.
 fn add_roots(
     repo: &Repo,
     options: &GcOptions,
     live: &Live<'_>,
     plan: Option<&Plan>,
-) -> Result<(), GcError> {
+) -> Result<Vec<(RefName, CommitId)>, GcError> {
     let store = repo.store();
     let roots = Roots::read(repo, options)?;
     live.set_forgotten(forgotten(repo, options))?;
+    live.purge(store.rewrites()?);
     live.add_refs(roots.refs)?;
-    live.add_commits(roots.tracking)?;
+    let mut purged = Vec::new();
+    for (name, id) in roots.tracking {
+        if !live.add_unless_purged(id)? {
+            purged.push((name, id));
+        }
+    }
     for id in roots.former {
         // An earlier collection may have deleted it: a changed clock makes old values new again.
         if store.is_alive(&id.object())? || store.has_link(&id)? {
-            live.add_commits([id])?;
+            live.add_unless_purged(id)?;
         }
     }
     let new = store.packs().into_iter().filter(|id| !plan.is_some_and(|plan| plan.knows(id)));
@@ -224,7 +257,7 @@ fn add_roots(
             live.attempt(&object.id, object.kind)?;
         }
     }
-    Ok(())
+    Ok(purged)
 }
 
 /// Returns the forgotten commits.

@@ -8,7 +8,7 @@ use crate::{
         observe::{Observer, Phase},
     },
     format::pack::{ObjectKind, PackedObject},
-    ops::gc::{GcError, GcOptions, GcOutcome, Live, is_young},
+    ops::gc::{Copies, GcError, GcOptions, GcOutcome, Live, is_young},
     repo::Repo,
     store::{
         ObjectWriter, Store, StoreError,
@@ -48,6 +48,8 @@ pub(super) struct PackPlan {
     dead_bytes: u64,
     /// Number of dead objects.
     dead: u64,
+    /// Number of dead objects that were purged.
+    purged: u64,
 }
 
 /// What a collection does.
@@ -66,6 +68,7 @@ impl Plan {
         store: &Store,
         live: &Live<'_>,
         options: &GcOptions,
+        copies: Copies,
         observer: &dyn Observer,
     ) -> Result<Self, GcError> {
         let mut plan = Self::default();
@@ -73,7 +76,7 @@ impl Plan {
             observer.check(GcError::Interrupted)?;
             plan.packs.push(PackPlan::make(store, id, live, options)?);
         }
-        plan.choose(store, options);
+        plan.choose(store, options, copies);
         let sizes = plan.packs.iter().map(|pack| pack.file_bytes);
         plan.outcome = GcOutcome {
             packs: plan.packs.len() as u64,
@@ -85,21 +88,27 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Chooses packs to rewrite: those with much garbage, and those with garbage that would become
-    /// incomplete. A dead tree that stays must have its contents, because a later commit may find
-    /// the tree stored.
-    fn choose(&mut self, store: &Store, options: &GcOptions) {
+    /// Chooses packs to rewrite: those with purged objects, those with much garbage, and those with
+    /// garbage that would become incomplete. A dead tree that stays must have its contents, because a
+    /// later commit may find the tree stored.
+    fn choose(&mut self, store: &Store, options: &GcOptions, copies: Copies) {
+        for pack in &mut self.packs {
+            let can_rewrite = copies == Copies::Wanted && !store.is_damaged(&pack.id);
+            if pack.purged > 0 && pack.fate != Fate::Deleted && can_rewrite {
+                pack.fate = Fate::Rewritten;
+            }
+        }
         let frees_any = self
             .packs
             .iter()
-            .any(|pack| pack.fate == Fate::Deleted || pack.dead_part() >= DEAD_PART);
+            .any(|pack| !matches!(pack.fate, Fate::Stays(_)) || pack.dead_part() >= DEAD_PART);
         if !frees_any {
             return;
         }
         let mut candidates: Vec<&mut PackPlan> = self
             .packs
             .iter_mut()
-            .filter(|pack| pack.fate != Fate::Deleted && pack.dead > 0)
+            .filter(|pack| matches!(pack.fate, Fate::Stays(_)) && pack.dead > 0)
             .filter(|pack| pack.dead_part() >= DEAD_PART || pack.fate != Fate::stays())
             .filter(|pack| !is_young(store, &pack.id, options) && !store.is_damaged(&pack.id))
             .collect();
@@ -227,8 +236,12 @@ impl Plan {
         let mut outcome = self.outcome;
         for pack in &self.packs {
             match pack.fate {
-                Fate::Stays(_) => outcome.left_bytes += pack.dead_bytes,
+                Fate::Stays(_) => {
+                    outcome.left_bytes += pack.dead_bytes;
+                    outcome.left_purged_objects += pack.purged;
+                }
                 Fate::Rewritten | Fate::Deleted => {
+                    outcome.purged_objects += pack.purged;
                     outcome.deleted_packs += 1;
                     outcome.deleted_bytes += pack.file_bytes;
                     outcome.rewritten_packs += u64::from(pack.fate == Fate::Rewritten);
@@ -260,12 +273,13 @@ impl PackPlan {
             }
         }
         let is_dead = dead == objects.len() as u64;
-        let fate = match is_dead && !is_young(store, &id, options) {
+        let purged = purged_in(store, &id, live)?;
+        let fate = match is_dead && (purged > 0 || !is_young(store, &id, options)) {
             true => Fate::Deleted,
             false => Fate::Stays(referring),
         };
         let file_bytes = file.file_bytes();
-        Ok(Self { id, file_bytes, fate, bytes, dead_bytes, dead })
+        Ok(Self { id, file_bytes, fate, bytes, dead_bytes, dead, purged })
     }
 
     /// Estimates the length of the pack without its dead objects.
@@ -277,6 +291,17 @@ impl PackPlan {
     fn dead_part(&self) -> f64 {
         self.dead_bytes as f64 / self.bytes.max(1) as f64
     }
+}
+
+/// Returns the number of objects of a pack that were purged and that no ref reaches.
+pub(super) fn purged_in(store: &Store, id: &PackId, live: &Live<'_>) -> Result<u64, GcError> {
+    let mut purged = 0;
+    if live.purges_any() {
+        for object in store.open_pack(id)?.objects()? {
+            purged += u64::from(live.is_purged(&object.id)?);
+        }
+    }
+    Ok(purged)
 }
 
 /// Returns the dead objects of a pack that refer to others.

@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use crate::{
     base::{id::CommitId, time::Time},
     ops::gc::{GcError, GcOptions},
-    repo::{Repo, ref_name::RefKind, refs::Head},
+    repo::{
+        Repo,
+        ref_name::{RefKind, RefName},
+        refs::Head,
+    },
 };
 
 /// The commits from which a marking begins.
@@ -13,8 +17,8 @@ use crate::{
 pub(super) struct Roots {
     /// The commits at branches, tags and `HEAD`. They are complete, even if they were forgotten.
     pub(super) refs: BTreeSet<CommitId>,
-    /// The commits at remote-tracking refs.
-    pub(super) tracking: BTreeSet<CommitId>,
+    /// The remote-tracking refs, each with its commit.
+    pub(super) tracking: Vec<(RefName, CommitId)>,
     /// Former values of refs, the commits of lost refs, and the base of the project.
     pub(super) former: BTreeSet<CommitId>,
 }
@@ -30,10 +34,10 @@ impl Roots {
             if let Some(error) = refs.misnamed(kind)?.pop() {
                 return Err(error.into());
             }
-            let ids = refs.list(kind)?.into_iter().map(|(_, id)| id);
+            let listed = refs.list(kind)?;
             match kind {
-                RefKind::Remote => roots.tracking.extend(ids),
-                _ => roots.refs.extend(ids),
+                RefKind::Remote => roots.tracking = listed,
+                _ => roots.refs.extend(listed.into_iter().map(|(_, id)| id)),
             }
         }
         if let Head::Detached(id) = refs.head()? {

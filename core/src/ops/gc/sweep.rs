@@ -7,10 +7,10 @@ use crate::{
     },
     format::shadow::{Reason, ShadowTable, ShadowedPart},
     ops::gc::{
-        GcError, GcOptions, GcOutcome, Live, add_roots,
-        plan::{Fate, Plan, dead_of},
+        GcError, GcOptions, GcOutcome, Live, add_roots, finish_rewrites,
+        plan::{Fate, Plan, dead_of, purged_in},
     },
-    repo::Repo,
+    repo::{Repo, refs::RefLogMessage},
     store::{Epoch, Store},
 };
 
@@ -30,8 +30,9 @@ pub(super) fn run(
     let store = repo.store();
     // While a transfer uses packs by their names, rewritten packs stay.
     let free = store.free_packs(observer)?;
+    let (mut dropped_refs, mut new_purged) = (0, 0);
     {
-        let refs = repo.refs().hold()?;
+        let mut refs = repo.refs().hold()?;
         let writers = store.stop_writers()?;
         if store.epoch()? != epoch {
             return Ok(None);
@@ -41,7 +42,7 @@ pub(super) fn run(
             return Err(GcError::Partial);
         }
         live.start_journal();
-        add_roots(repo, options, live, Some(&plan))?;
+        let dropped = add_roots(repo, options, live, Some(&plan))?;
         for id in live.end_journal() {
             plan.keep_live(store, &id, live)?;
         }
@@ -59,6 +60,7 @@ pub(super) fn run(
         // Packs that came after the plan, among them the copies.
         for id in store.packs() {
             if !plan.knows(&id) {
+                new_purged += purged_in(store, &id, live)?;
                 let ids = dead_of(store, &id, live)?;
                 if !ids.is_empty() {
                     dead.push((id, ShadowedPart::Objects(ids)));
@@ -67,6 +69,12 @@ pub(super) fn run(
         }
         if !refs.upgrade_for_gc()? {
             return Err(GcError::OtherOwner);
+        }
+        let reason = "gc: it reaches what `snap rewrite` removed";
+        let message = RefLogMessage { time: options.present, who: "", reason };
+        for (name, id) in &dropped {
+            refs.update(name, Some(*id), None, &message)?;
+            dropped_refs += 1;
         }
         // The shadows come first: a writer that knows the new epoch must know them.
         store.change_shadows(&|table: &mut ShadowTable| {
@@ -85,7 +93,10 @@ pub(super) fn run(
     store.note_merged(&gone, &plan.copies);
     delete(store, &gone)?;
     drop(free);
-    Ok(Some(plan.outcome()))
+    let mut outcome = GcOutcome { dropped_refs, ..plan.outcome() };
+    outcome.left_purged_objects += new_purged;
+    finish_rewrites(repo, &outcome)?;
+    Ok(Some(outcome))
 }
 
 /// Deletes packs that are still shadowed as dead: a writer may have written one of them again.

@@ -1,0 +1,249 @@
+//! The table of rewrites: the commits that `rewrite` replaced, and the objects that it purged.
+//!
+//! | part     | offset  | bytes | field                                              |
+//! |----------|---------|-------|----------------------------------------------------|
+//! | header   | 0       | 8     | magic, `SNAPREWR`                                  |
+//! |          | 8       | 2     | format version, u16                                |
+//! |          | 10      | 4     | number of rewrites r, u32                          |
+//! | rewrites | 14      | …     | r rewrites, by strictly increasing time            |
+//! | sum      | end − 8 | 8     | XXH3-64 of all bytes before                        |
+//!
+//! | offset in a rewrite | bytes  | field                                             |
+//! |---------------------|--------|---------------------------------------------------|
+//! | 0                   | 8      | time, seconds since 1970, i64                     |
+//! | 8                   | 4      | nanoseconds, u32                                  |
+//! | 12                  | 1      | 1 if garbage collection has deleted the objects, else 0 |
+//! | 13                  | 4      | number of commits c, u32                          |
+//! | 17                  | 4      | number of objects o, u32                          |
+//! | 21                  | 64 × c | id of the old commit, id of the new one; sorted by the old one |
+//! | 21 + 64 c           | 32 × o | ids of the purged objects, sorted                 |
+//!
+//! Integers are little-endian. The purged objects are those that the old commits reached, and that
+//! no ref reached afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    base::{
+        id::{CommitId, ObjectId},
+        time::Time,
+    },
+    format::{
+        pack::checksum,
+        wire::{FormatError, WireReader, WireWriter},
+    },
+};
+
+/// The first bytes of a table.
+pub const MAGIC: &[u8; 8] = b"SNAPREWR";
+
+/// The newest known version.
+pub const VERSION: u16 = 1;
+
+/// One `rewrite`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// When the refs moved.
+    pub time: Time,
+    /// True if garbage collection has deleted the purged objects, so an undo is not possible.
+    pub is_final: bool,
+    /// The replaced commits, each with the new one.
+    pub commits: BTreeMap<CommitId, CommitId>,
+    /// The objects that must be deleted, and that no command stores again.
+    pub purged: BTreeSet<ObjectId>,
+}
+
+/// All rewrites of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RewriteTable {
+    /// The rewrites, oldest first.
+    pub rewrites: Vec<Rewrite>,
+}
+
+impl RewriteTable {
+    /// Returns true if nothing was rewritten.
+    pub fn is_empty(&self) -> bool {
+        self.rewrites.is_empty()
+    }
+
+    /// Returns true if an object was purged.
+    pub fn has_purged(&self, id: &ObjectId) -> bool {
+        self.rewrites.iter().any(|rewrite| rewrite.purged.contains(id))
+    }
+
+    /// Returns true if a commit was replaced by another one.
+    pub fn has_replaced(&self, id: &CommitId) -> bool {
+        self.rewrites.iter().any(|rewrite| rewrite.commits.contains_key(id))
+    }
+
+    /// Lets commands store an object again.
+    pub fn allow(&mut self, id: &ObjectId) {
+        for rewrite in &mut self.rewrites {
+            rewrite.purged.remove(id);
+        }
+    }
+
+    /// Encodes the table.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = WireWriter::new();
+        w.raw(MAGIC);
+        w.u16(VERSION);
+        w.u32(self.rewrites.len() as u32);
+        for rewrite in &self.rewrites {
+            w.u64(rewrite.time.secs as u64);
+            w.u32(rewrite.time.nanos);
+            w.u8(u8::from(rewrite.is_final));
+            w.u32(rewrite.commits.len() as u32);
+            w.u32(rewrite.purged.len() as u32);
+            for (old, new) in &rewrite.commits {
+                w.raw(old.as_bytes());
+                w.raw(new.as_bytes());
+            }
+            rewrite.purged.iter().for_each(|id| w.raw(id.as_bytes()));
+        }
+        let mut bytes = w.finish();
+        let sum = checksum(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes a table.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule that the table breaks.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let what = "table of rewrites";
+        let mut r = WireReader::new(bytes);
+        if r.raw(what, MAGIC.len())? != MAGIC {
+            return Err(FormatError::Magic { what });
+        }
+        let found = r.u16(what)?;
+        let truncated = FormatError::Truncated { what, at: bytes.len() };
+        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(truncated)?;
+        if checksum(body) != u64::from_le_bytes(*sum) {
+            return Err(FormatError::Checksum { what });
+        }
+        FormatError::check_version(what, found, VERSION)?;
+        let start = r.at();
+        let mut r = WireReader::new(body);
+        r.raw(what, start)?;
+        let mut table = Self::default();
+        for _ in 0..r.u32(what)? {
+            let at = r.at();
+            let rewrite = Rewrite::decode(&mut r)?;
+            if table.rewrites.last().is_some_and(|last| last.time >= rewrite.time) {
+                return Err(FormatError::Order { what: "rewrites", at });
+            }
+            table.rewrites.push(rewrite);
+        }
+        r.finish()?;
+        Ok(table)
+    }
+}
+
+impl Rewrite {
+    fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
+        let (what, at) = ("rewrite", r.at());
+        let time = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
+        let flag = r.u8(what)?;
+        if time.nanos >= 1_000_000_000 || flag > 1 {
+            return Err(FormatError::Invalid { what, at });
+        }
+        let (count, objects) = (r.u32(what)?, r.u32(what)?);
+        let (mut commits, mut purged) = (BTreeMap::new(), BTreeSet::new());
+        for _ in 0..count {
+            let at = r.at();
+            let old = CommitId::from_bytes(r.digest(what)?);
+            if commits.last_key_value().is_some_and(|(last, _)| *last >= old) {
+                return Err(FormatError::Order { what: "rewritten commits", at });
+            }
+            commits.insert(old, CommitId::from_bytes(r.digest(what)?));
+        }
+        for _ in 0..objects {
+            let at = r.at();
+            let id = ObjectId::from_bytes(r.digest(what)?);
+            if purged.last().is_some_and(|last| *last >= id) {
+                return Err(FormatError::Order { what: "purged objects", at });
+            }
+            purged.insert(id);
+        }
+        Ok(Self { time, is_final: flag == 1, commits, purged })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> RewriteTable {
+        let commit = |n| CommitId::from_bytes([n; 32]);
+        let object = |n| ObjectId::from_bytes([n; 32]);
+        let first = Rewrite {
+            time: Time { secs: -1, nanos: 999_999_999 },
+            is_final: true,
+            commits: [(commit(2), commit(4)), (commit(1), commit(3))].into(),
+            purged: [object(1), object(2), object(7)].into(),
+        };
+        let second = Rewrite {
+            time: Time { secs: 1 << 40, nanos: 0 },
+            is_final: false,
+            commits: [(commit(3), commit(5))].into(),
+            purged: [object(3)].into(),
+        };
+        RewriteTable { rewrites: vec![first, second] }
+    }
+
+    #[test]
+    fn a_table_has_these_bytes_and_survives_a_round_trip() {
+        let bytes = table().encode();
+        assert_eq!(bytes.len(), 14 + (21 + 2 * 64 + 3 * 32) + (21 + 64 + 32) + 8);
+        assert_eq!(bytes[..14], *b"SNAPREWR\x01\x00\x02\x00\x00\x00");
+        assert_eq!(bytes[14..22], [255; 8]);
+        assert_eq!(bytes[22..26], 999_999_999_u32.to_le_bytes());
+        assert_eq!(bytes[26..35], [1, 2, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(bytes[35..67], [1; 32]);
+        assert_eq!(bytes[67..99], [3; 32]);
+        assert_eq!(RewriteTable::decode(&bytes).unwrap(), table());
+    }
+
+    #[test]
+    fn each_flipped_bit_or_truncation_is_detected() {
+        let bytes = table().encode();
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            assert!(RewriteTable::decode(&flipped).is_err(), "byte {at}");
+            assert!(RewriteTable::decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn unsorted_tables_and_wrong_fields_are_refused() {
+        let with = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = table().encode();
+            bytes.truncate(bytes.len() - 8);
+            change(&mut bytes);
+            bytes.extend(checksum(&bytes).to_le_bytes());
+            RewriteTable::decode(&bytes)
+        };
+        assert!(with(&|_| {}).is_ok());
+        let second = 14 + 21 + 2 * 64 + 3 * 32;
+        // The old commits, the objects, and the times of the rewrites.
+        for (at, byte) in [(35, 2), (14 + 21 + 2 * 64, 9), (second + 7, 128)] {
+            let refused = with(&|bytes| bytes[at] = byte);
+            assert!(matches!(refused, Err(FormatError::Order { .. })), "{at}: {refused:?}");
+        }
+        assert!(matches!(with(&|bytes| bytes[25] = 255), Err(FormatError::Invalid { .. })));
+        assert!(matches!(with(&|bytes| bytes[26] = 2), Err(FormatError::Invalid { .. })));
+        assert!(matches!(with(&|bytes| bytes[8] = 2), Err(FormatError::Newer { found: 2, .. })));
+    }
+
+    #[test]
+    fn an_allowed_object_is_not_purged_any_more() {
+        let mut table = table();
+        let id = ObjectId::from_bytes([7; 32]);
+        assert!(table.has_purged(&id));
+        table.allow(&id);
+        assert!(!table.has_purged(&id) && table.has_replaced(&CommitId::from_bytes([2; 32])));
+    }
+}

@@ -1,0 +1,487 @@
+//! `rewrite`: replaces commits by commits without some paths, so that a secret can go.
+//!
+//! 1. Make a new commit for each old one that has an excluded path, and for its descendants
+//!    ([`tree`]). A new commit has the time, author, message and labels of the old one. So the same
+//!    command makes the same commits from the same history, on any machine.
+//! 2. Find the purged objects: those that the old commits reach, and that no ref will reach.
+//! 3. Under the lock of the refs, record both in the table of [rewrites](crate::format::rewrites),
+//!    and move the refs.
+//!
+//! The next [garbage collection](crate::ops::gc) deletes the purged objects. Until then, an undo is
+//! possible. The record stays, and commands refuse to store purged contents, or to point a ref at a
+//! replaced commit.
+//!
+//! A rewrite that is killed between the record and the last ref is finished by the same command.
+
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::{
+    base::{
+        id::{BlobId, CommitId, ObjectId},
+        kind::ErrorKind,
+        limits,
+        observe::{Observer, Phase},
+        time::Time,
+    },
+    format::{commit::Commit, rewrites::Rewrite},
+    local::ignore::{IgnoreRules, Options, PatternError},
+    ops::{
+        gc::{GcError, Live},
+        rewrite::tree::TreeFilter,
+    },
+    repo::{
+        Repo,
+        history::ancestors,
+        past::PastError,
+        ref_log::RefLogEntry,
+        ref_name::{Pointer, RefKind, RefName},
+        refs::{Head, HeldRefs, RefError, RefLogMessage},
+    },
+    store::{Ancestor, ObjectWriter, Store, StoreError},
+};
+
+/// Start of the reason of a rewrite in the logs of refs.
+pub const REASON: &str = "rewrite: ";
+
+/// What to remove, and from where.
+#[derive(Clone, Debug, Default)]
+pub struct RewriteOptions {
+    /// Patterns of the paths to remove, with the syntax of an ignore file.
+    pub patterns: Vec<String>,
+    /// The branches and tags to move; empty for all of them and a detached `HEAD`.
+    pub names: Vec<RefName>,
+    /// Only reports what a rewrite would do.
+    pub dry_run: bool,
+}
+
+/// A ref that a rewrite moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedRef {
+    /// The branch, the tag or `HEAD`.
+    pub pointer: Pointer,
+    /// The commit before the rewrite.
+    pub old: CommitId,
+    /// The commit after it.
+    pub new: CommitId,
+}
+
+/// What a rewrite did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RewriteOutcome {
+    /// Number of replaced commits.
+    pub commits: u64,
+    /// The refs that moved.
+    pub refs: Vec<MovedRef>,
+    /// The paths that were removed. A folder stands for everything below it.
+    pub removed: BTreeSet<Vec<u8>>,
+    /// Number of purged objects. A dry run does not count them.
+    pub purged_objects: u64,
+    /// Bytes of these objects, before compression.
+    pub purged_bytes: u64,
+    /// Other branches and tags whose history has the paths, too.
+    pub remaining: Vec<RefName>,
+    /// Remote-tracking refs whose history has a replaced commit: their remotes have the paths.
+    pub tracking: Vec<RefName>,
+}
+
+/// Why commits could not be rewritten. Then no ref has moved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RewriteError {
+    /// An object cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A ref cannot be read or moved.
+    #[error(transparent)]
+    Ref(#[from] RefError),
+    /// A folder of a commit cannot be read.
+    #[error(transparent)]
+    Past(#[from] PastError),
+    /// A pattern cannot be parsed.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    /// The store lacks objects that its origin has.
+    #[error("a partial clone cannot rewrite commits: its remote has the other objects")]
+    Partial,
+    /// The settings of the store belong to another user.
+    #[error("the settings of this store belong to another user")]
+    OtherOwner,
+    /// No commit of the chosen branches and tags has such a path.
+    #[error("no commit contains `{}`", patterns.join("`, `"))]
+    NoMatch { patterns: Vec<String> },
+    /// Refs moved again and again.
+    #[error("other processes moved branches again and again")]
+    Contended,
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl RewriteError {
+    /// Classifies the error for the caller.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Ref(error) => error.kind(),
+            Self::Past(error) => error.kind(),
+            Self::Partial | Self::Pattern(_) => ErrorKind::Invalid,
+            Self::OtherOwner => ErrorKind::Denied,
+            Self::NoMatch { .. } => ErrorKind::NotFound,
+            Self::Contended => ErrorKind::Locked,
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Errors of the marking.
+impl From<GcError> for RewriteError {
+    fn from(error: GcError) -> Self {
+        match error {
+            GcError::Store(error) => Self::Store(error),
+            GcError::Ref(error) => Self::Ref(error),
+            GcError::Io(error) => Self::Store(error.into()),
+            GcError::Partial => Self::Partial,
+            GcError::OtherOwner => Self::OtherOwner,
+            GcError::Contended => Self::Contended,
+            GcError::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+/// Replaces the commits of branches and tags by commits without the paths that patterns match.
+///
+/// # Errors
+/// [`RewriteError`].
+pub fn run(
+    repo: &Repo,
+    options: &RewriteOptions,
+    message: &RefLogMessage<'_>,
+    observer: &dyn Observer,
+) -> Result<RewriteOutcome, RewriteError> {
+    if repo.store().has_partial() || repo.scope()?.is_some() {
+        return Err(RewriteError::Partial);
+    }
+    for _ in 0..limits::REF_RETRIES {
+        match attempt(repo, options, message, observer) {
+            Ok(Some(outcome)) => return Ok(outcome),
+            // A ref has moved, or a collection has deleted new commits before a ref pointed at them.
+            Ok(None)
+            | Err(
+                RewriteError::Store(StoreError::Collected)
+                | RewriteError::Ref(RefError::Collected { .. }),
+            ) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(RewriteError::Contended)
+}
+
+/// Attempts a rewrite. Returns `None` if a ref has moved meanwhile.
+fn attempt(
+    repo: &Repo,
+    options: &RewriteOptions,
+    message: &RefLogMessage<'_>,
+    observer: &dyn Observer,
+) -> Result<Option<RewriteOutcome>, RewriteError> {
+    let store = repo.store();
+    let epoch = store.enter_epoch()?;
+    let refs = refs_of(repo)?;
+    let (chosen, others) = choose(&refs, &options.names)?;
+    observer.phase(Phase::History, None);
+    let level = repo.config().compression_level;
+    let writer = match options.dry_run {
+        true => ObjectWriter::counting(store, level)?,
+        false => ObjectWriter::new(store, level, 1)?,
+    };
+    let (commits, removed) = new_commits(&writer, &refs, options, observer)?;
+    let moved = |refs: &[(Pointer, CommitId)]| -> Vec<MovedRef> {
+        let new = refs.iter().filter_map(|(pointer, old)| {
+            let new = *commits.get(old)?;
+            Some(MovedRef { pointer: pointer.clone(), old: *old, new })
+        });
+        new.collect()
+    };
+    let (moves, remaining) = (moved(&chosen), moved(&others));
+    if moves.is_empty() {
+        return Err(RewriteError::NoMatch { patterns: options.patterns.clone() });
+    }
+    let commits = part_of_history(store, commits, &moves)?;
+    let names = remaining.into_iter().filter_map(|moved| moved.pointer.name().cloned());
+    let mut outcome = RewriteOutcome {
+        commits: commits.len() as u64,
+        refs: moves,
+        removed,
+        remaining: names.collect(),
+        tracking: tracking_refs(repo, &commits)?,
+        ..RewriteOutcome::default()
+    };
+    if options.dry_run {
+        return Ok(Some(outcome));
+    }
+    writer.finish()?;
+    store.refresh()?;
+    observer.phase(Phase::Mark, None);
+    let purged = match purged_objects(store, &refs, &outcome.refs, observer) {
+        // A collection has deleted new commits, which no ref reaches yet.
+        Err(RewriteError::Store(_)) if store.epoch()? != epoch => return Ok(None),
+        purged => purged?,
+    };
+    outcome.purged_objects = purged.len() as u64;
+    outcome.purged_bytes = purged.values().sum();
+    let mut held = repo.refs().hold()?;
+    store.enter_epoch()?;
+    if refs_of(repo)? != refs {
+        return Ok(None);
+    }
+    if !held.upgrade_for_gc()? {
+        return Err(RewriteError::OtherOwner);
+    }
+    let purged = purged.into_keys().collect();
+    held.change_rewrites(store, message, |table, time| {
+        // On a full disk, the lock file may lack the time of the last change.
+        let last = table.rewrites.last().map(|last| last.time.successor());
+        let time = last.map_or(time, |last| time.max(last));
+        table.rewrites.push(Rewrite { time, is_final: false, commits: commits.clone(), purged });
+    })?;
+    repo.replace_in_base(&commits)?;
+    move_refs(&mut held, &outcome.refs, message)?;
+    Ok(Some(outcome))
+}
+
+/// Returns all branches and tags, and `HEAD` if it is detached, each with its commit.
+fn refs_of(repo: &Repo) -> Result<Vec<(Pointer, CommitId)>, RefError> {
+    let mut found = Vec::new();
+    for kind in [RefKind::Branch, RefKind::Tag] {
+        let listed = repo.refs().list(kind)?;
+        found.extend(listed.into_iter().map(|(name, id)| (Pointer::Ref(name), id)));
+    }
+    if let Head::Detached(id) = repo.refs().head()? {
+        found.push((Pointer::Head, id));
+    }
+    Ok(found)
+}
+
+/// Some refs, each with its commit.
+type RefList = Vec<(Pointer, CommitId)>;
+
+/// Divides refs into those with these names, and all others. No name means all refs.
+fn choose(refs: &[(Pointer, CommitId)], names: &[RefName]) -> Result<(RefList, RefList), RefError> {
+    for name in names {
+        if !refs.iter().any(|(pointer, _)| pointer.name() == Some(name)) {
+            return Err(RefError::Unknown { name: name.clone() });
+        }
+    }
+    let is_chosen = |(pointer, _): &(Pointer, CommitId)| {
+        names.is_empty() || pointer.name().is_some_and(|name| names.contains(name))
+    };
+    Ok(refs.iter().cloned().partition(is_chosen))
+}
+
+/// Makes new commits for the history of refs. Returns each replaced commit with the new one, and the
+/// removed paths.
+fn new_commits(
+    writer: &ObjectWriter<'_>,
+    refs: &[(Pointer, CommitId)],
+    options: &RewriteOptions,
+    observer: &dyn Observer,
+) -> Result<(BTreeMap<CommitId, CommitId>, BTreeSet<Vec<u8>>), RewriteError> {
+    let patterns = options.patterns.clone();
+    let rules = IgnoreRules::new(Options { patterns, ..Options::default() })?;
+    let (store, mut filter) = (writer.store(), TreeFilter::new(writer, rules, observer));
+    let mut replaced = BTreeMap::new();
+    for id in parents_first(store, refs)? {
+        let Ancestor { commit, is_forgotten } = store.ancestor(&id)?;
+        let new_parent = |id: &CommitId| replaced.get(id).copied().unwrap_or(*id);
+        let mut new = Commit { parents: commit.parents.iter().map(new_parent).collect(), ..commit };
+        if is_forgotten {
+            // Its tree may be deleted, and is not needed. Only its link leads to older commits.
+            let bytes = new.encode();
+            let new_id = CommitId::of(&bytes);
+            if new_id != id {
+                writer.add_link(new_id, &bytes)?;
+                replaced.insert(id, new_id);
+            }
+            continue;
+        }
+        let tree = filter.filter(new.tree, id)?;
+        if tree.id != new.tree {
+            (new.tree, new.totals) = (tree.id, tree.totals);
+        }
+        let bytes = new.encode();
+        let new_id = CommitId::of(&bytes);
+        if new_id != id {
+            writer.add_commit(new_id, &bytes)?;
+            replaced.insert(id, new_id);
+        }
+        observer.advance(1, 0);
+    }
+    Ok((replaced, filter.into_removed()))
+}
+
+/// Lists the history of refs, each commit after its parents.
+fn parents_first(store: &Store, refs: &[(Pointer, CommitId)]) -> Result<Vec<CommitId>, StoreError> {
+    let mut parents: HashMap<CommitId, Vec<CommitId>> = HashMap::new();
+    let mut order = Vec::new();
+    let mut open: Vec<(CommitId, bool)> = refs.iter().rev().map(|(_, id)| (*id, false)).collect();
+    while let Some((id, is_visited)) = open.pop() {
+        if is_visited {
+            order.push(id);
+        } else if !parents.contains_key(&id) {
+            let found = store.ancestor(&id)?.commit.parents;
+            open.push((id, true));
+            open.extend(found.iter().map(|parent| (*parent, false)));
+            parents.insert(id, found);
+        }
+    }
+    Ok(order)
+}
+
+/// Returns the replaced commits in the history of refs.
+fn part_of_history(
+    store: &Store,
+    commits: BTreeMap<CommitId, CommitId>,
+    moves: &[MovedRef],
+) -> Result<BTreeMap<CommitId, CommitId>, StoreError> {
+    let tips = moves.iter().map(|moved| moved.old);
+    // The ancestors of a commit that is not replaced are not replaced either.
+    let parents = |id: CommitId| match commits.contains_key(&id) {
+        true => Ok(Some(store.ancestor(&id)?.commit.parents)),
+        false => Ok::<_, StoreError>(None),
+    };
+    let history = ancestors(tips, parents)?;
+    Ok(history.into_iter().filter_map(|id| Some((id, *commits.get(&id)?))).collect())
+}
+
+/// Returns the remote-tracking refs whose history has a replaced commit.
+fn tracking_refs(
+    repo: &Repo,
+    commits: &BTreeMap<CommitId, CommitId>,
+) -> Result<Vec<RefName>, RewriteError> {
+    let mut found = Vec::new();
+    for (name, id) in repo.refs().list(RefKind::Remote)? {
+        // The history of a remote may be incomplete here.
+        let parents = |id: CommitId| match commits.contains_key(&id) {
+            true => Err(()),
+            false => Ok(repo.store().ancestor(&id).ok().map(|found| found.commit.parents)),
+        };
+        if ancestors([id], parents).is_err() {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the objects that the old commits reach and that no ref will reach, with their bytes
+/// before compression.
+fn purged_objects(
+    store: &Store,
+    refs: &[(Pointer, CommitId)],
+    moves: &[MovedRef],
+    observer: &dyn Observer,
+) -> Result<BTreeMap<ObjectId, u64>, RewriteError> {
+    let (old, new) = (Live::new(store, observer), Live::new(store, observer));
+    let forgotten = store.forgotten();
+    let mut dead = Vec::new();
+    for (id, _) in forgotten.commits() {
+        if !store.is_alive(&id.object())? {
+            dead.push(*id);
+        }
+    }
+    old.keep_only_links(dead)?;
+    old.add_refs(moves.iter().map(|moved| moved.old))?;
+    new.keep_only_links(forgotten.commits().map(|(id, _)| *id))?;
+    let new_tip = |(pointer, id): &(Pointer, CommitId)| {
+        let moved = moves.iter().find(|moved| moved.pointer == *pointer);
+        moved.map_or(*id, |moved| moved.new)
+    };
+    new.add_refs(refs.iter().map(new_tip))?;
+    // Any later commit may have an empty file.
+    let empty = BlobId::of(b"").object();
+    let mut purged = BTreeMap::new();
+    for pack in store.packs() {
+        observer.check(RewriteError::Interrupted)?;
+        for object in store.open_pack(&pack)?.objects()? {
+            if object.id != empty && old.contains(&object.id)? && !new.contains(&object.id)? {
+                purged.insert(object.id, u64::from(object.bytes));
+            }
+        }
+    }
+    Ok(purged)
+}
+
+fn move_refs(
+    held: &mut HeldRefs<'_>,
+    moves: &[MovedRef],
+    message: &RefLogMessage<'_>,
+) -> Result<(), RefError> {
+    for MovedRef { pointer, old, new } in moves {
+        match pointer {
+            Pointer::Ref(name) => held.update(name, Some(*old), Some(*new), message)?,
+            Pointer::Head => {
+                held.set_head(&Head::Detached(*old), &Head::Detached(*new), message)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The last rewrite of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastRewrite {
+    /// When it happened.
+    pub time: Time,
+    /// The refs that an undo moves back.
+    pub refs: Vec<MovedRef>,
+    /// True if garbage collection has deleted the old commits. Then an undo is not possible.
+    pub is_final: bool,
+    commits: BTreeMap<CommitId, CommitId>,
+}
+
+impl LastRewrite {
+    /// Returns the last rewrite; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`RewriteError`] if the table or a ref cannot be read.
+    pub fn read(repo: &Repo) -> Result<Option<Self>, RewriteError> {
+        let Some(last) = repo.store().rewrites()?.rewrites.pop() else { return Ok(None) };
+        let Rewrite { time, is_final, commits, .. } = last;
+        let old: BTreeMap<CommitId, CommitId> =
+            commits.into_iter().map(|(old, new)| (new, old)).collect();
+        let back = refs_of(repo)?
+            .into_iter()
+            .filter_map(|(pointer, id)| Some(MovedRef { pointer, old: id, new: *old.get(&id)? }));
+        Ok(Some(Self { time, refs: back.collect(), is_final, commits: old }))
+    }
+
+    /// Returns true if the rewrite is later than a change of a ref, or if it made that change.
+    pub fn is_after(&self, change: &RefLogEntry) -> bool {
+        change.time < self.time || change.reason.starts_with(REASON)
+    }
+
+    /// Moves the refs back, durably. Returns false and changes nothing if a collection has deleted
+    /// the old commits, or if a ref has moved since this was read.
+    ///
+    /// # Errors
+    /// [`RewriteError`].
+    pub fn undo(&self, repo: &Repo, message: &RefLogMessage<'_>) -> Result<bool, RewriteError> {
+        let store = repo.store();
+        let mut held = repo.refs().hold()?;
+        store.enter_epoch()?;
+        if Self::read(repo)?.as_ref() != Some(self) || self.is_final {
+            return Ok(false);
+        }
+        for moved in &self.refs {
+            if !store.is_alive(&moved.new.object())? {
+                return Ok(false);
+            }
+        }
+        held.change_rewrites(store, message, |table, _| {
+            table.rewrites.retain(|rewrite| rewrite.time != self.time);
+        })?;
+        repo.replace_in_base(&self.commits)?;
+        move_refs(&mut held, &self.refs, message)?;
+        Ok(true)
+    }
+}
