@@ -16,6 +16,7 @@ mod patience;
 mod pauses;
 mod place;
 mod proof;
+mod pull_after_gc;
 mod pushing;
 mod ranges;
 mod reading;

@@ -7,7 +7,10 @@
 //! While a collection is not complete, refs may reach objects that count as dead: a push may have
 //! moved them meanwhile. Then the client walks everything that its commits reach.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use snap_core::{
     base::{
@@ -20,7 +23,8 @@ use snap_core::{
         shadow::{Reason, ShadowedPart},
     },
     ops::reach,
-    store::{Marks, ObjectLocation, Store, StoreError},
+    repo::RefError,
+    store::{Epoch, Marks, ObjectLocation, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -37,6 +41,16 @@ pub(super) struct Liveness {
     dead: Option<Arc<DeadCopies>>,
     /// What the commits reach, while a collection is not complete.
     reached: Option<Marks>,
+    /// What the client lacks; `None` if it takes everything that is live.
+    lacking: Option<Lacking>,
+}
+
+/// The objects that a local store lacks of a commit.
+#[derive(Debug)]
+struct Lacking {
+    marks: Marks,
+    /// The pack of each chunk list that has several copies: the copy whose chunks are marked.
+    lists: HashMap<ObjectId, PackId>,
 }
 
 impl Liveness {
@@ -56,11 +70,65 @@ impl Liveness {
             true => Some(walk(remote, commits, runtime, observer)?),
             false => None,
         };
-        Ok(Self { dead: Some(dead), reached })
+        Ok(Self { dead: Some(dead), reached, lacking: None })
     }
 
-    /// Returns true if a copy of an object is live.
+    /// Returns what `store` may take over for a commit. A store that has deleted objects, or may have,
+    /// takes only what the commit needs: the remote store may still have the others.
+    ///
+    /// # Errors
+    /// As [`Liveness::of`]; [`RemoteError::Ref`] if a rewrite has replaced the commit or an ancestor.
+    pub(super) fn of_pull(
+        store: &Store,
+        remote: &RemoteStore,
+        commit: CommitId,
+        runtime: &Handle,
+        observer: &dyn Observer,
+    ) -> Result<Self, RemoteError> {
+        let live = Self::of(remote, &[commit], runtime, observer)?;
+        let rewrites = store.rewrites()?;
+        if store.has_partial() || store.epoch()? == Epoch::default() && rewrites.is_empty() {
+            return Ok(live);
+        }
+        let stubs = open_stubs(remote, runtime)?;
+        let mut lacking = Lacking { marks: Marks::new(&stubs), lists: HashMap::new() };
+        let mut replaced = None;
+        let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+            if place.kind == ObjectKind::Commit {
+                let ancestor = CommitId::from_object(*id);
+                if rewrites.has_replaced(&ancestor) {
+                    replaced = Some(ancestor);
+                }
+                // The link of an ancestor is enough.
+                if replaced.is_some() || ancestor != commit && store.has_link(&ancestor)? {
+                    return Ok(false);
+                }
+            }
+            if store.locate_unshadowed(id)?.is_some() {
+                return Ok(false);
+            }
+            if place.kind == ObjectKind::ChunkList && stubs.places(id)?.len() > 1 {
+                lacking.lists.extend(stubs.pack_id(place.pack).map(|pack| (*id, pack)));
+            }
+            lacking.marks.mark(id)
+        };
+        let walked = reach::visit(&stubs, &[commit], &mut enter, observer);
+        match replaced {
+            Some(ancestor) => Err(RefError::Replaced { id: commit, ancestor }.into()),
+            None => {
+                walked.map_err(|error| reach_error(remote, error))?;
+                Ok(Self { lacking: Some(lacking), ..live })
+            }
+        }
+    }
+
+    /// Returns true if a copy of an object is live, and the client wants it.
     pub(super) fn is_live(&self, pack: &PackId, id: &ObjectId) -> Result<bool, StoreError> {
+        if let Some(lacking) = &self.lacking
+            && !lacking.marks.is_marked(id)?
+        {
+            return Ok(false);
+        }
         match (&self.dead, &self.reached) {
             (Some(dead), Some(reached)) if dead.contains(pack, id) => reached.is_marked(id),
             (Some(dead), None) => Ok(!dead.contains(pack, id)),
@@ -74,8 +142,11 @@ impl Liveness {
         mirror: &Store,
         id: &ObjectId,
     ) -> Result<Option<PackId>, StoreError> {
-        if self.dead.is_none() {
+        if self.dead.is_none() && self.lacking.is_none() {
             return Ok(mirror.locate(id)?.and_then(|place| mirror.pack_id(place.pack)));
+        }
+        if let Some(pack) = self.lacking.as_ref().and_then(|lacking| lacking.lists.get(id)) {
+            return Ok(Some(*pack));
         }
         let (mut whole, mut list) = (None, None);
         for place in mirror.places(id)? {
@@ -98,15 +169,20 @@ fn walk(
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<Marks, RemoteError> {
-    let (client, location, mirror) = remote.reopen()?.into_parts();
-    let packs = RemotePacks::of(client, location, BlockingContext::without_stop(runtime));
-    let packs = packs.with_content_retention(ContentRetention::Forget);
-    let stubs = mirror.into_store().with_remote_frames(Arc::new(packs));
+    let stubs = open_stubs(remote, runtime)?;
     let marks = Marks::new(&stubs);
     let mut enter = |id: &ObjectId, _: &ObjectLocation| marks.mark(id);
     let walked = reach::visit(&stubs, commits, &mut enter, observer);
     walked.map_err(|error| reach_error(remote, error))?;
     Ok(marks)
+}
+
+/// Opens the mirror as a store that fetches what it reads.
+fn open_stubs(remote: &RemoteStore, runtime: &Handle) -> Result<Store, RemoteError> {
+    let (client, location, mirror) = remote.reopen()?.into_parts();
+    let packs = RemotePacks::of(client, location, BlockingContext::without_stop(runtime));
+    let packs = packs.with_content_retention(ContentRetention::Forget);
+    Ok(mirror.into_store().with_remote_frames(Arc::new(packs)))
 }
 
 /// Shadows the objects of packs taken over that are dead in the remote store, except those that

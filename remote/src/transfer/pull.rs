@@ -62,7 +62,8 @@ pub struct PullOutcome {
 /// Fetches a commit and everything that it refers to into `store`. Moves no local ref.
 ///
 /// If the commit is missing locally, fetches all packs with any missing object, including those of
-/// other branches: which objects a commit needs is known only after the fetch.
+/// other branches: which objects a commit needs is known only after the fetch. A store that has
+/// deleted garbage first reads the structure of the commit, and fetches only what it needs.
 ///
 /// Blocks; must not be called on a thread of the runtime.
 ///
@@ -80,7 +81,15 @@ pub fn run(
     loop {
         let known = &*remote;
         let pulled = beside::around_damage(store, known, runtime, || {
-            let live = Liveness::of(known, &[commit], runtime, observer)?;
+            let is_everything = options.part.is_everything();
+            if is_everything && is_here(store, commit, observer)? {
+                let added = WriteStats::default();
+                return Ok(PullOutcome { commit, added, received_bytes: 0 });
+            }
+            let live = match is_everything {
+                true => Liveness::of_pull(store, known, commit, runtime, observer)?,
+                false => Liveness::of(known, &[commit], runtime, observer)?,
+            };
             run_once(store, (known, &live), &left_out, commit, options, runtime, observer)
         });
         match pulled {
@@ -116,9 +125,6 @@ fn run_once(
         let wanted = options.part.of(commit);
         let received_bytes = partial::fetch_part(store, remote, &wanted, runtime, observer)?;
         return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes });
-    }
-    if is_here(store, commit, observer)? {
-        return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes: 0 });
     }
     hash_own_packs(store, observer)?;
     let lacking = FetchPlanner { local: store, mirror: remote.mirror().store(), live };

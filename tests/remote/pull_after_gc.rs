@@ -1,0 +1,154 @@
+//! Pulls into a store that has deleted objects: the remote store still has them.
+
+use std::{sync::Arc, time::Duration};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId},
+        observe::Silent,
+        time::Time,
+    },
+    ops::{
+        forget,
+        gc::{self, GcOptions},
+        rewrite::{self, RewriteOptions},
+        verify::{self, Data, VerifyOptions},
+    },
+    repo::{RefError, RefLogMessage},
+};
+use snap_remote::{
+    service::{Service, memory::MemoryService},
+    store::RemoteError,
+};
+use snap_testkit::{leftovers::files_with, rng::Rng};
+
+use crate::place::{Place, branch};
+
+const MESSAGE: RefLogMessage<'_> =
+    RefLogMessage { time: Time { secs: 1_800_000_000, nanos: 0 }, who: "ada", reason: "test" };
+
+const LARGE: usize = 3 << 20;
+
+fn noise(rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = vec![0; LARGE];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+/// Deletes everything that no ref reaches.
+fn collect(place: &Place) {
+    let options = GcOptions {
+        dry_run: false,
+        undo: Duration::ZERO,
+        undo_of_forget: Duration::ZERO,
+        grace: Duration::ZERO,
+        max_rewritten_bytes: None,
+        present: Time { secs: 4_000_000_000, nanos: 0 },
+    };
+    gc::run(&place.repo, &options, &Silent).unwrap();
+}
+
+fn verified(place: &Place) {
+    let options = VerifyOptions { data: Data::All };
+    let found = verify::run(&place.repo, &options, &Silent).unwrap();
+    assert!(found.problems.is_empty(), "{:?}", found.problems);
+}
+
+fn has(place: &Place, content: &[u8]) -> bool {
+    let id = BlobId::of(content).object();
+    !place.repo.store().places(&id).unwrap().is_empty()
+}
+
+/// A bucket with three commits on `main`, each with a content of its own, and another on `side`; the
+/// store that pushed them, and a clone.
+struct Setting {
+    service: Arc<dyn Service>,
+    ours: Place,
+    theirs: Place,
+    commits: Vec<CommitId>,
+    contents: Vec<Vec<u8>>,
+}
+
+impl Setting {
+    fn new(name: &str) -> Self {
+        let service: Arc<dyn Service> = Arc::new(MemoryService::named(name, Arc::default()));
+        let (ours, theirs) = (Place::new(), Place::new());
+        let mut rng = Rng::new(7);
+        let contents: Vec<Vec<u8>> = (0..4).map(|_| noise(&mut rng)).collect();
+        let mut commits = Vec::new();
+        for (n, content) in contents[..3].iter().enumerate() {
+            ours.write("common", format!("version {n}"));
+            commits.push(ours.change("own", content));
+            ours.push(&mut ours.remote(service.clone(), "remote"), commits[n]).unwrap();
+        }
+        let mut pulled = theirs.remote(service.clone(), "remote");
+        assert_eq!(theirs.pull(&mut pulled, &branch("main")).unwrap(), commits[2]);
+        let side = theirs.change("side", &contents[3]);
+        let refs = vec![theirs.update("side", side)];
+        theirs.push_all(&mut pulled, refs).unwrap().all_moved().unwrap();
+        theirs.repo.refs().update(&branch("main"), Some(side), Some(commits[2]), &MESSAGE).unwrap();
+        fs_err::remove_file(theirs.folder.path().join("files/side")).unwrap();
+        Self { service, ours, theirs, commits, contents }
+    }
+
+    /// Pushes another commit from the clone, and pulls it.
+    fn pull_another(&self) -> Result<CommitId, RemoteError> {
+        self.theirs.write("own", &self.contents[2]);
+        let new = self.theirs.change("common", "another version");
+        let mut pushing = self.theirs.remote(self.service.clone(), "remote");
+        self.theirs.push(&mut pushing, new).unwrap();
+        self.ours.pull(&mut self.ours.remote(self.service.clone(), "remote"), &branch("main"))
+    }
+}
+
+#[test]
+fn a_store_that_was_collected_pulls_only_what_the_commit_needs() {
+    let setting = Setting::new("pull_needed");
+    // The store has begun an epoch once it has deleted something.
+    let undone = setting.ours.change("own", b"undone");
+    let refs = setting.ours.repo.refs();
+    refs.update(&branch("main"), Some(undone), Some(setting.commits[2]), &MESSAGE).unwrap();
+    collect(&setting.ours);
+    setting.pull_another().unwrap();
+    assert!(!has(&setting.ours, &setting.contents[3]), "it is only in the branch `side`");
+    verified(&setting.ours);
+    // A pull of that branch takes it.
+    let mut pulling = setting.ours.remote(setting.service.clone(), "remote");
+    setting.ours.pull(&mut pulling, &branch("side")).unwrap();
+    assert!(has(&setting.ours, &setting.contents[3]));
+    verified(&setting.ours);
+}
+
+#[test]
+fn a_pull_does_not_bring_forgotten_commits_back() {
+    let setting = Setting::new("pull_forgotten");
+    let old = setting.commits[..2].iter().copied().collect();
+    assert_eq!(forget::run(&setting.ours.repo, &old, &MESSAGE, &Silent).unwrap(), 2);
+    collect(&setting.ours);
+    assert!(!has(&setting.ours, &setting.contents[0]));
+    setting.pull_another().unwrap();
+    let store = setting.ours.repo.store();
+    for (id, content) in setting.commits[..2].iter().zip(&setting.contents) {
+        assert!(store.is_forgotten(id).unwrap() && !has(&setting.ours, content));
+    }
+    verified(&setting.ours);
+}
+
+#[test]
+fn a_pull_of_a_replaced_commit_receives_nothing() {
+    let setting = Setting::new("pull_replaced");
+    let options = RewriteOptions { patterns: vec!["own".to_owned()], ..Default::default() };
+    rewrite::run(&setting.ours.repo, &options, &MESSAGE, &Silent).unwrap();
+    collect(&setting.ours);
+    let start = &setting.contents[0][..64];
+    assert!(files_with(setting.ours.repo.dir(), start).is_empty());
+    // The remote still has the old commits, and another one on top of them.
+    for _ in 0..2 {
+        let refused = setting.pull_another().unwrap_err();
+        let is_replaced = matches!(&refused, RemoteError::Ref(error)
+            if matches!(**error, RefError::Replaced { .. }));
+        assert!(is_replaced, "{refused}");
+        assert!(files_with(setting.ours.repo.dir(), start).is_empty());
+    }
+    verified(&setting.ours);
+}
