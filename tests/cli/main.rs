@@ -57,6 +57,7 @@ mod remote_sync;
 mod repair;
 mod restore;
 mod restore_delete;
+mod rewrite;
 mod same_names;
 mod schema;
 mod serve;

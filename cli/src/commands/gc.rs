@@ -242,7 +242,7 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
     }
     if outcome.dropped_refs > 0 && !args.dry_run {
         cx.ui().status(format_args!(
-            "{} had them and no longer exists here; the remote still has it",
+            "Removed {} that reached them",
             count(outcome.dropped_refs, "remote-tracking ref")
         ));
     }

@@ -12,11 +12,7 @@ use crate::{
     commands::undo,
     context::Context,
     report::{CliError, CommandOutcome},
-    ui::{
-        VERSION,
-        size::{ByteCount, count},
-        text,
-    },
+    ui::{VERSION, size::count, text},
 };
 
 const EXAMPLES: &str = "\
@@ -122,10 +118,9 @@ fn summarize(outcome: &RewriteOutcome, args: &RewriteArgs, repo: &Repo, cx: &Con
         ui.status(format_args!("Dry run: nothing was changed"));
     } else {
         ui.status(format_args!("Rewrote {commits} without {removed}"));
-        let (objects, bytes) = (outcome.purged_objects, ByteCount(outcome.purged_bytes));
+        let objects = count(outcome.purged_objects, "object");
         ui.status(format_args!(
-            "`snap gc` deletes {} with {bytes}; until then, `snap undo` takes this back",
-            count(objects, "object")
+            "`snap gc` deletes {objects}; until then, `snap undo` takes this back"
         ));
     }
     if !outcome.remaining.is_empty() {
@@ -146,10 +141,16 @@ fn summarize(outcome: &RewriteOutcome, args: &RewriteArgs, repo: &Repo, cx: &Con
     {
         remotes.entry(remote).or_default().push(branch);
     }
+    let is_tag = |moved: &&MovedRef| name_of(moved).1 == "tag";
+    let tags: Vec<_> = outcome.refs.iter().filter(is_tag).map(|moved| name_of(moved).0).collect();
     for (remote, branches) in remotes {
         ui.status(format_args!("{remote} still has it. To replace and delete it there:"));
         ui.status(format_args!("  snap push --force {remote} {}", branches.join(" ")));
         ui.status(format_args!("  snap gc {remote} --now"));
+        if !tags.is_empty() {
+            let tags = tags.join(" ");
+            ui.status(format_args!("Also push each of these tags that {remote} has: {tags}"));
+        }
     }
 }
 

@@ -1,0 +1,195 @@
+//! `snap rewrite`.
+
+use snap_testkit::leftovers::files_with;
+
+use crate::env::TestEnv;
+
+const SECRET: &str = "correct horse battery staple";
+
+/// A project with a password in its first two commits, pushed to a bucket.
+fn with_secret() -> TestEnv {
+    let mut env = TestEnv::new();
+    env.set("SNAP_TIME", "2026-12-01T00:00:00Z");
+    env.write("conf/secret.env", format!("PASSWORD={SECRET}\n").repeat(20));
+    for n in 1..=3 {
+        env.write("app", format!("version {n}"));
+        if n == 3 {
+            fs_err::remove_file(env.path("conf/secret.env")).unwrap();
+        }
+        env.snap(["commit", "-m", &format!("version {n}")]).succeeds();
+    }
+    env
+}
+
+#[test]
+fn a_password_goes_from_history_and_from_the_disk() {
+    let env = with_secret();
+    env.snap(["tag", "v1", "HEAD~1"]).succeeds();
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "conf/secret.env", "-n"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    main  [ID] -> [ID]
+    v1  [ID] -> [ID]
+    --- stderr ---
+    Would rewrite 3 commits without conf/secret.env
+    Dry run: nothing was changed
+    ");
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "./conf/secret.env"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    main  [ID] -> [ID]
+    v1  [ID] -> [ID]
+    --- stderr ---
+    Rewrote 3 commits without conf/secret.env
+    `snap gc` deletes 7 objects; until then, `snap undo` takes this back
+    ");
+    insta::assert_snapshot!(env.snap(["log", "--oneline"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    [ID] 2026-12-01 00:00:00 +00:00 (HEAD -> main) version 3
+    [ID] 2026-12-01 00:00:00 +00:00 (tag: v1) version 2
+    [ID] 2026-12-01 00:00:00 +00:00 version 1
+    ");
+    assert!(!files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+    insta::assert_snapshot!(env.snap(["undo", "-n"]).succeeds(), @r#"
+    exit: 0
+    --- stderr ---
+    2 refs moved back: undo of "snap rewrite", 2026-12-01 00:00:00 +00:00
+    Dry run: nothing was changed
+    "#);
+    insta::assert_snapshot!(env.snap(["undo"]).succeeds(), @r#"
+    exit: 0
+    --- stderr ---
+    2 refs moved back: undo of "snap rewrite", 2026-12-01 00:00:00 +00:00
+    "#);
+    env.snap(["rewrite", "--exclude", "conf/secret.env"]).succeeds();
+    let collected = env.snap(["gc"]).succeeds().stderr;
+    assert!(collected.contains("7 objects that `snap rewrite` removed are gone"), "{collected}");
+
+    assert!(files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+    insta::assert_snapshot!(env.snap(["undo"]), @"
+    exit: 1
+    --- stderr ---
+    error: cannot undo the last `snap rewrite`: `snap gc` has deleted what it removed
+    hint: `snap branch --log` lists other changes; `snap undo NAME` undoes one
+    ");
+    insta::assert_snapshot!(env.snap(["verify", "--data"]).succeeds(), @"
+    exit: 0
+    --- stderr ---
+    Checked 2 packs with 10 objects, and 3 commits reachable from branches and tags
+    Data read: [SIZE] of the data
+    No errors found
+    ");
+}
+
+#[test]
+fn a_commit_of_a_removed_file_is_refused_until_it_is_allowed() {
+    let env = with_secret();
+    env.write("conf/secret.env", format!("PASSWORD={SECRET}\n").repeat(20));
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "conf/secret.env"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    main  [ID] -> [ID]
+    --- stderr ---
+    Rewrote 3 commits without conf/secret.env
+    `snap gc` deletes 7 objects; until then, `snap undo` takes this back
+    hint: conf/secret.env is still in this folder; add it to .snapignore, or remove it
+    ");
+    insta::assert_snapshot!(env.snap(["commit", "-m", "again"]), @"
+    exit: 2
+    --- stderr ---
+    error: `conf/secret.env` has a content that `snap rewrite` removed from history
+    hint: add it to .snapignore or remove it; --allow conf/secret.env commits it all the same
+    ");
+    env.snap(["commit", "-m", "again", "--allow", "./conf/secret.env"]).succeeds();
+    env.write("copy", format!("PASSWORD={SECRET}\n").repeat(20));
+    env.snap(["commit", "-m", "copy"]).succeeds();
+}
+
+#[test]
+fn other_branches_and_remotes_that_have_it_are_named() {
+    let env = with_secret();
+    let bucket = env.path("bucket");
+    env.snap(["branch", "side", "HEAD~1"]).succeeds();
+    env.snap(["remote", "add", "origin", bucket.to_str().unwrap()]).succeeds();
+    env.snap(["push", "--all"]).succeeds();
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "*.env", "main"]), @"
+    exit: 1
+    --- stdout ---
+    main  [ID] -> [ID]
+    --- stderr ---
+    Rewrote 3 commits without conf/secret.env
+    `snap gc` deletes 1 object; until then, `snap undo` takes this back
+    warning: other branches or tags still have it: side
+    hint: without names, `snap rewrite` rewrites all branches and tags
+    origin still has it. To replace and delete it there:
+      snap push --force origin main side
+      snap gc origin --now
+    ");
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "*.env"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    side  [ID] -> [ID]
+    --- stderr ---
+    Rewrote 2 commits without conf/secret.env
+    `snap gc` deletes 6 objects; until then, `snap undo` takes this back
+    origin still has it. To replace and delete it there:
+      snap push --force origin main side
+      snap gc origin --now
+    ");
+    let collected = env.snap(["gc"]).succeeds().stderr;
+    assert!(collected.contains("7 objects that `snap rewrite` removed are gone"), "{collected}");
+    assert!(collected.contains("Removed 2 remote-tracking refs that reached them"), "{collected}");
+
+    insta::assert_snapshot!(env.snap(["pull"]), @"
+    exit: 2
+    --- stderr ---
+    error: commit [SHORT ID] was removed by `snap rewrite`
+    hint: it has what was removed; whoever has it runs the same `snap rewrite` and pushes again
+    ");
+    env.snap(["push", "--force", "origin", "main", "side"]).succeeds();
+    env.snap(["pull"]).succeeds();
+    assert!(files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+}
+
+#[test]
+fn wrong_arguments_change_nothing() {
+    let env = with_secret();
+    insta::assert_snapshot!(env.snap(["rewrite"]), @"
+    exit: 2
+    --- stderr ---
+    error: the following required arguments were not provided:
+      --exclude <PATTERN>
+
+    Usage: snap rewrite --exclude <PATTERN> [BRANCH|TAG]...
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "no-such"]), @"
+    exit: 1
+    --- stderr ---
+    error: no commit contains `no-such`
+    hint: `snap find NAME` shows which commits have a file
+    ");
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "app", "no-branch"]), @"
+    exit: 1
+    --- stderr ---
+    error: branch or tag `no-branch` does not exist and never did
+    hint: `snap branch` lists the branches
+    hint: `snap tag` lists the tags
+    ");
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "app", "HEAD"]), @"
+    exit: 1
+    --- stderr ---
+    error: branch or tag `HEAD` does not exist and never did
+    hint: `snap branch` lists the branches
+    hint: `snap tag` lists the tags
+    ");
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "["]), @"
+    exit: 2
+    --- stderr ---
+    error: `[` is not a valid pattern
+      caused by: it can match no path
+    ");
+    assert_eq!(env.snap(["log", "--oneline"]).succeeds().stdout.lines().count(), 3);
+}
