@@ -73,10 +73,14 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
+        Self::with_config(&Config::default())
+    }
+
+    pub(crate) fn with_config(config: &Config) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
         fs_err::create_dir(folder.path().join("files")).unwrap();
-        Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
+        Repo::init(&store, &Disk::default(), config).unwrap();
         let repo = Repo::open(&store, Disk::default(), &Silent).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

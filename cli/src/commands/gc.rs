@@ -22,7 +22,7 @@ Examples:
   snap gc -n                show what would be deleted
   snap gc --now             also delete what was stored in the last day or just forgotten
   snap gc --max-repack 5GB  copy at most 5 GB
-  snap gc origin            delete packs at a remote that nothing there reaches
+  snap gc origin            delete what no branch or tag at a remote reaches
 
 Keeps everything that a branch, a tag, a remote-tracking branch or HEAD reaches, and
 what they reached in the last 7 days (`gc.undo`), so that `snap undo` still works.
@@ -34,12 +34,12 @@ Other commands can run at the same time. A collection that is interrupted or kil
 loses nothing; the next one finishes its work.
 
 A pack of which a quarter is garbage is written again without the garbage. This needs
-space on the disk until the old pack is deleted; --max-repack limits it.
+space on the disk until the old pack is deleted, and at a remote it is a download and an
+upload; --max-repack limits it.
 
-At a remote, only branches and tags count, and packs that are partly in use stay. Other
-clients can push, pull and clone at the same time, except those of earlier versions,
-which refuse the remote from then on. WebDAV and SFTP need --exclusive. A snap server
-cannot be collected yet.
+At a remote, only branches and tags count. Other clients can push, pull and clone at the
+same time, except those of earlier versions, which refuse the remote from then on.
+WebDAV and SFTP need --exclusive. A snap server cannot be collected yet.
 
 Exits with 4 and deletes nothing if a commit, a folder or a content is missing or
 damaged: run `snap repair` first.";
@@ -47,7 +47,7 @@ damaged: run `snap repair` first.";
 /// Delete what no branch or tag reaches
 ///
 /// Deletes packs of the local store that only deleted branches, undone commits and interrupted
-/// commands used, and writes other packs again without such data. With a remote, deletes packs there.
+/// commands used, and writes other packs again without such data; with a remote, there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GcArgs {
@@ -64,7 +64,7 @@ pub(crate) struct GcArgs {
     dry_run: bool,
 
     /// Most bytes of packs to write again, such as 5GB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "remote")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_repack: Option<u64>,
 
     /// Collect a remote without conditional writes: no other client pushes there meanwhile
@@ -107,14 +107,17 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
 /// Collects the garbage of a remote.
 fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let mut connection = cx.connect(cx.remote(Some(remote).into())?, &args.limits)?;
+    let settings = cx.settings_here()?.0;
     let grace = match args.now {
         true => Duration::ZERO,
-        false => cx.settings_here()?.0.duration("gc.grace")?,
+        false => settings.duration("gc.grace")?,
     };
     let options = RemoteGcOptions {
         dry_run: args.dry_run,
         others: if args.exclusive { OtherClients::DoNotPush } else { OtherClients::MayPush },
         grace,
+        max_rewritten_bytes: args.max_repack,
+        level: settings.config()?.compression_level,
     };
     let progress = cx.progress();
     let outcome = snap_remote::gc::run(&mut connection.store, &options, &cx.waiting()?, &progress);
@@ -132,6 +135,9 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
             bytes: outcome.bytes,
             deleted_packs: outcome.deleted_packs,
             deleted_bytes: outcome.deleted_bytes,
+            rewritten_packs: outcome.rewritten_packs,
+            written_bytes: outcome.written_bytes,
+            freed_bytes: outcome.freed_bytes(),
             young_packs: outcome.young_packs,
             left_objects: outcome.left_objects,
             left_bytes: outcome.left_bytes,
@@ -151,8 +157,9 @@ fn summarize_remote(
     cx: &Context,
 ) -> Result<(), CliError> {
     let (ui, place) = (cx.ui(), place.shown());
-    let freed = ByteCount(outcome.deleted_bytes);
-    let deleted = count(outcome.deleted_packs, "pack");
+    let freed = ByteCount(outcome.freed_bytes());
+    let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
+    let cleaned = cleaned(outcome.rewritten_packs);
     match (outcome.deleted_packs, args.dry_run) {
         (0, _) if outcome.is_early => {
             ui.status(format_args!(
@@ -163,16 +170,17 @@ fn summarize_remote(
             let (packs, bytes) = (count(outcome.packs, "pack"), ByteCount(outcome.bytes));
             ui.status(format_args!("Nothing to delete at {place}: {packs} with {bytes} stay"));
         }
-        (_, false) => ui.status(format_args!("Freed {freed} at {place}: {deleted} deleted")),
+        (_, false) => {
+            ui.status(format_args!("Freed {freed} at {place}: {deleted} deleted{cleaned}"));
+        }
         (_, true) => {
-            ui.status(format_args!("Would free {freed} at {place}: {deleted} to delete"));
+            ui.status(format_args!(
+                "Would free about {freed} at {place}: {deleted} to delete{cleaned}"
+            ));
             ui.status(format_args!("Dry run: nothing was changed"));
         }
     }
-    if outcome.left_bytes > 0 {
-        let left = ByteCount(outcome.left_bytes);
-        ui.status(format_args!("{left} of garbage stay in packs that are partly in use"));
-    }
+    tell_left(outcome.left_bytes, cx);
     let counts = cx.network().traffic().counts();
     let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
     ui.status(format_args!("{}, {cost}", count(counts.requests(), "request")));
@@ -199,6 +207,9 @@ struct RemoteGcJson<'a> {
     bytes: u64,
     deleted_packs: u64,
     deleted_bytes: u64,
+    rewritten_packs: u64,
+    written_bytes: u64,
+    freed_bytes: u64,
     young_packs: u64,
     left_objects: u64,
     left_bytes: u64,
@@ -206,13 +217,28 @@ struct RemoteGcJson<'a> {
     stats: RemoteStatsJson,
 }
 
+/// Returns the end of a line: the packs that are written again.
+fn cleaned(packs: u64) -> String {
+    match packs {
+        0 => String::new(),
+        packs => format!("; garbage in {}", count(packs, "other pack")),
+    }
+}
+
+/// Reports garbage that stays.
+fn tell_left(bytes: u64, cx: &Context) {
+    if bytes > 0 {
+        cx.ui().status(format_args!(
+            "{} of garbage stay in packs that are mostly in use",
+            ByteCount(bytes)
+        ));
+    }
+}
+
 fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
     let freed = ByteCount(outcome.freed_bytes());
     let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
-    let cleaned = match outcome.rewritten_packs {
-        0 => String::new(),
-        packs => format!("; garbage in {}", count(packs, "other pack")),
-    };
+    let cleaned = cleaned(outcome.rewritten_packs);
     match (outcome.deleted_packs, args.dry_run) {
         (0, _) => {
             let (packs, bytes) = (count(outcome.packs, "pack"), ByteCount(outcome.bytes));
@@ -226,12 +252,7 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
             cx.ui().status(format_args!("Dry run: nothing was changed"));
         }
     }
-    if outcome.left_bytes > 0 {
-        cx.ui().status(format_args!(
-            "{} of garbage stay in packs that are mostly in use",
-            ByteCount(outcome.left_bytes)
-        ));
-    }
+    tell_left(outcome.left_bytes, cx);
     if outcome.purged_objects > 0 {
         let (verb, objects) =
             (if args.dry_run { "would go" } else { "are gone" }, outcome.purged_objects);

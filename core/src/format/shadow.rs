@@ -74,7 +74,8 @@ pub enum ShadowedPart {
 }
 
 impl ShadowedPart {
-    fn covers(&self, id: &ObjectId) -> bool {
+    /// Returns true if an object of the pack is shadowed.
+    pub fn covers(&self, id: &ObjectId) -> bool {
         match self {
             Self::Whole => true,
             Self::Objects(ids) => ids.contains(id),

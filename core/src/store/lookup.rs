@@ -18,12 +18,12 @@ use crate::{
         limits,
     },
     disk::table::TableError,
-    format::pack::{ObjectKind, PackedObject},
+    format::pack::{Frame, ObjectKind, PackedObject},
     store::{
         ObjectLocation, Store, StoreError,
         catalog::{Catalog, IndexMode},
         objects::PackSource,
-        pack_reader::{Completeness, FrameObjects},
+        pack_reader::Completeness,
     },
 };
 
@@ -130,24 +130,43 @@ impl Store {
         pack: &PackId,
         offsets: &[u64],
     ) -> Result<OtherCopies, StoreError> {
+        self.other_copies_of_objects(pack, &self.objects_of_frames(pack, offsets)?)
+    }
+
+    /// Returns the unshadowed copies of these objects in packs other than `pack`.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn other_copies_of_objects(
+        &self,
+        pack: &PackId,
+        objects: &[ObjectId],
+    ) -> Result<OtherCopies, StoreError> {
+        let mut copies = OtherCopies::default();
+        for id in objects {
+            let Some(place) = self.locate_in_other_pack(id, pack)? else {
+                copies.lacks_any = true;
+                continue;
+            };
+            copies.objects.insert(*id);
+            copies.packs.extend(self.pack_id(place.pack));
+        }
+        Ok(copies)
+    }
+
+    /// Returns the objects of frames of a pack.
+    pub(super) fn objects_of_frames(
+        &self,
+        pack: &PackId,
+        offsets: &[u64],
+    ) -> Result<Vec<ObjectId>, StoreError> {
         let file = self.open_pack(pack)?;
         let objects = file.objects()?;
         let offsets: HashSet<u64> = offsets.iter().copied().collect();
-        let mut copies = OtherCopies::default();
-        for FrameObjects { frame, objects } in file.by_frame(&objects) {
-            if !offsets.contains(&frame.offset) || frame.range().is_empty() {
-                continue;
-            }
-            for object in objects {
-                let Some(place) = self.locate_in_other_pack(&object.id, pack)? else {
-                    copies.lacks_any = true;
-                    continue;
-                };
-                copies.objects.insert(object.id);
-                copies.packs.extend(self.pack_id(place.pack));
-            }
-        }
-        Ok(copies)
+        let is_wanted =
+            |frame: &Frame| offsets.contains(&frame.offset) && !frame.range().is_empty();
+        let frames = file.by_frame(&objects).filter(|contents| is_wanted(contents.frame));
+        Ok(frames.flat_map(|contents| contents.objects).map(|object| object.id).collect())
     }
 
     /// Looks up an unshadowed location of an object in a whole pack. Prefers a

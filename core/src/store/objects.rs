@@ -516,8 +516,9 @@ impl Store {
     }
 
     fn route_around_frames(&self, fetcher: &Fetcher, pack: &PackId, offsets: &[u64]) -> bool {
+        let objects = self.objects_of_frames(pack, offsets).unwrap_or_default();
         // If the stubs cannot be added, use the copies in packs of this store.
-        let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, offsets));
+        let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, &objects));
         match self.other_copies_of_frames(pack, offsets) {
             Ok(copies) if !copies.objects.is_empty() => {
                 self.add_in_memory(*pack, ShadowedPart::Objects(copies.objects));

@@ -14,7 +14,10 @@ use std::{
 };
 
 use crate::{
-    base::{id::PackId, kind::ErrorKind},
+    base::{
+        id::{ObjectId, PackId},
+        kind::ErrorKind,
+    },
     disk::{NewFile, Renamed, lock_wait::is_file_at, scratch::unique_name},
     format::outline::PackOutline,
     store::{
@@ -41,8 +44,8 @@ pub trait RemoteFrames: Debug + Send + Sync {
     /// requests the bytes again.
     fn discard(&self, _pack: PackId, _range: Range<u64>) {}
 
-    /// Returns outlines of the other packs that hold objects of these damaged or lost frames.
-    fn other_copies(&self, _pack: PackId, _offsets: &[u64]) -> Vec<PackOutline> {
+    /// Returns outlines of the other packs that hold these objects of damaged or lost frames.
+    fn other_copies(&self, _pack: PackId, _objects: &[ObjectId]) -> Vec<PackOutline> {
         Vec::new()
     }
 

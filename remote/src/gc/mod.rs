@@ -5,9 +5,10 @@
 //! 2  the state: epoch + 1, dead objects shadowed   compare-and-swap
 //! 3  each ref: the same commit, the new epoch      compare-and-swap
 //! 4  the index again                               mark what moved meanwhile
-//! 5  index files without the packs that go
-//! 6  the state: the packs that go                  compare-and-swap
-//! 7  the packs, then index files and tables        are deleted
+//! 5  packs with copies of what is not dead in packs with much garbage
+//! 6  index files with the copies and without the packs that go
+//! 7  the state: the packs that go                  compare-and-swap
+//! 8  the packs, then index files and tables        are deleted
 //! ```
 //!
 //! Pushes, pulls and clones run beside it. A push that read its ref before step 3 loses its swap,
@@ -19,10 +20,11 @@
 //! Young packs stay, with everything that they refer to. That spares pushes that run for long, but
 //! what a ref reaches never depends on a clock.
 //!
-//! Step 5 writes an index file of the new epoch in each collection. So a client that lists the index
+//! Step 6 writes an index file of the new epoch in each collection. So a client that lists the index
 //! after a deletion sees that there is an epoch that it does not know.
 
 mod plan;
+mod repack;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,6 +35,7 @@ use std::{
 use snap_core::{
     base::{
         id::{CommitId, PackId},
+        kind::ErrorKind,
         limits,
         observe::{Observer, Phase},
         time::Time,
@@ -45,7 +48,10 @@ use snap_core::{
     store::{Store, StoreError},
 };
 
-use self::plan::{FencePlan, SweepPlan};
+use self::{
+    plan::{FencePlan, SweepPlan},
+    repack::{Copies, Repack},
+};
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
     store::{
@@ -79,6 +85,10 @@ pub struct RemoteGcOptions {
     /// Packs younger than this stay, with everything that they refer to. Ages are differences of
     /// times of the service. Zero also means that the last collection may be as young.
     pub grace: Duration,
+    /// The most bytes of packs to rewrite; `None` for no limit.
+    pub max_rewritten_bytes: Option<u64>,
+    /// The zstd level of the packs that replace them.
+    pub level: i32,
 }
 
 /// The result of a collection. A dry run reports what would be.
@@ -88,10 +98,14 @@ pub struct RemoteGcOutcome {
     pub packs: u64,
     /// Bytes of these packs.
     pub bytes: u64,
-    /// Packs that were deleted.
+    /// Packs that were deleted, with those that were rewritten.
     pub deleted_packs: u64,
     /// Bytes of the deleted packs.
     pub deleted_bytes: u64,
+    /// Packs that were rewritten without their dead objects.
+    pub rewritten_packs: u64,
+    /// Bytes of the packs that replace them; an estimate in a dry run.
+    pub written_bytes: u64,
     /// Dead objects in packs that stay.
     pub left_objects: u64,
     /// Bytes of these objects, before compression.
@@ -100,6 +114,13 @@ pub struct RemoteGcOutcome {
     pub young_packs: u64,
     /// True if nothing was deleted because the last collection began only minutes ago.
     pub is_early: bool,
+}
+
+impl RemoteGcOutcome {
+    /// Returns the bytes by which the packs shrink.
+    pub fn freed_bytes(&self) -> u64 {
+        self.deleted_bytes.saturating_sub(self.written_bytes)
+    }
 }
 
 /// Collects the garbage of a remote store. Blocks; must not be called on a thread of the runtime.
@@ -121,6 +142,7 @@ pub fn run(
             // Another collector has replaced the state.
             Ok(None) => last = remote.collected(),
             Err(error) if is_passing(&error) => last = error,
+            Err(error) if is_overtaken(remote, waiting, &error) => last = error,
             Err(error) => return Err(error),
         }
     }
@@ -135,6 +157,13 @@ fn is_passing(error: &RemoteError) -> bool {
         RemoteError::Store(error) => matches!(**error, StoreError::Gone { .. }),
         _ => false,
     }
+}
+
+/// Returns true if an object may be lost because another collector has deleted its pack, and has
+/// listed it elsewhere.
+fn is_overtaken(remote: &RemoteStore, waiting: &BlockingContext, error: &RemoteError) -> bool {
+    let is_lost = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
+    is_lost && waiting.block_on(remote.knows_present_gc()).is_ok_and(|is_known| !is_known)
 }
 
 /// Checks that the service can be collected.
@@ -205,7 +234,8 @@ impl Collection<'_> {
         let fenced = match is_resumed && !self.options.dry_run {
             true => read,
             false => {
-                let plan = FencePlan::make(self.remote, &live, &present, self.observer)?;
+                let plan =
+                    FencePlan::make(self.remote, &live, &present, self.options, self.observer)?;
                 let outcome = plan.outcome(&present);
                 if self.options.dry_run {
                     return Ok(Some(outcome));
@@ -244,11 +274,20 @@ impl Collection<'_> {
         let tips = self.waiting.block_on(self.remote.touch_refs(epoch))?;
         // The index has everything that the refs reach, since a push writes it before the ref.
         self.waiting.block_on(self.remote.refresh())?;
+        if self.remote.mirror().gc().is_none_or(|now| now.state != view.state) {
+            return Ok(None);
+        }
         stubs.refresh()?;
         self.mark(live, tips)?;
-        let plan = SweepPlan::make(self.remote, view, live, present, self.observer)?;
-        let named = self.waiting.block_on(plan.write_index(self.remote))?;
-        let outcome = plan.outcome(present);
+        let plan = SweepPlan::make(self.remote, view, live, present, self.options, self.observer)?;
+        let may_have_sent = self.remote.mirror().may_have_sent();
+        let copies = self.repack(&plan, view, stubs)?;
+        let named = self.waiting.block_on(plan.write_index(self.remote, copies.as_ref()))?;
+        if !may_have_sent {
+            self.remote.mirror().forget_sending();
+        }
+        let written_bytes = copies.map_or(0, |copies| copies.bytes);
+        let outcome = RemoteGcOutcome { written_bytes, ..plan.outcome(present) };
         let (doomed, table) = plan.into_table(named);
         let swap = self.remote.swap_gc(fenced, epoch, gc_state::Phase::Swept, table);
         let Some(swept) = self.waiting.block_on(swap)? else { return Ok(None) };
@@ -261,6 +300,28 @@ impl Collection<'_> {
             })?;
         }
         Ok(Some(outcome))
+    }
+
+    /// Writes the packs of the plan that have much garbage again.
+    fn repack(
+        &self,
+        plan: &SweepPlan,
+        view: &GcView,
+        stubs: &Store,
+    ) -> Result<Option<Copies>, RemoteError> {
+        let packs = &plan.repacked[..];
+        let repack = Repack {
+            remote: self.remote,
+            stubs,
+            packs,
+            fenced: &view.table,
+            swept: plan.table(),
+            kept: &plan.staying,
+            level: self.options.level,
+            runtime: &self.waiting.runtime,
+            observer: self.observer,
+        };
+        (!packs.is_empty()).then(|| repack.run()).transpose()
     }
 
     /// Lists all packs, also those that no index file lists.

@@ -12,10 +12,14 @@ use snap_core::{
     store::Store,
 };
 
-use super::{RemoteGcOutcome, StoredPacks};
+use super::{
+    RemoteGcOptions, RemoteGcOutcome, StoredPacks,
+    repack::{Copies, RepackCandidate, choose},
+};
 use crate::store::{
     RemoteError, RemoteStore,
     gc_view::{GcView, IndexedFiles, index_name},
+    index::{FAN, PackIn},
 };
 
 /// The dead objects of a pack.
@@ -41,7 +45,7 @@ impl Dead {
         let (mut dead, mut bytes) = (BTreeSet::new(), 0);
         let objects = stubs.open_pack(pack)?.objects()?;
         for object in &objects {
-            if !live.contains(&object.id)? {
+            if !live.contains_copy(pack, &object.id)? {
                 bytes += u64::from(object.bytes);
                 dead.insert(object.id);
             }
@@ -72,6 +76,20 @@ fn indexed_packs(files: &IndexedFiles, table: &GcTable) -> BTreeSet<PackId> {
     packs.filter(|id| !table.going.contains(id)).collect()
 }
 
+impl RemoteGcOutcome {
+    /// Counts packs that are rewritten. Their dead objects counted as staying.
+    fn add_rewritten(&mut self, packs: &[RepackCandidate]) {
+        for RepackCandidate { usage, dead_objects, .. } in packs {
+            self.rewritten_packs += 1;
+            self.written_bytes += usage.live_file_bytes();
+            self.deleted_packs += 1;
+            self.deleted_bytes += usage.file_bytes;
+            self.left_objects -= dead_objects;
+            self.left_bytes -= usage.dead_bytes;
+        }
+    }
+}
+
 /// What the first part of a collection shadows.
 pub(super) struct FencePlan {
     /// The table of the next epoch.
@@ -87,13 +105,14 @@ impl FencePlan {
         remote: &RemoteStore,
         live: &Live<'_>,
         present: &StoredPacks,
+        options: &RemoteGcOptions,
         observer: &dyn Observer,
     ) -> Result<Self, RemoteError> {
-        let files = remote.listed_files();
+        let (files, stubs) = (remote.listed_files(), remote.mirror().store());
         let mut table = remote.mirror().gc().map(|view| view.table.clone()).unwrap_or_default();
         let indexed = indexed_packs(&files, &table);
         let mut outcome = RemoteGcOutcome::default();
-        let mut shadows = ShadowTable::default();
+        let (mut shadows, mut candidates) = (ShadowTable::default(), Vec::new());
         for (pack, stored) in present.iter().filter(|(pack, _)| !table.going.contains(pack)) {
             observer.check(RemoteError::Interrupted)?;
             outcome.young_packs += u64::from(stored.is_young);
@@ -101,7 +120,7 @@ impl FencePlan {
             if stored.is_young && !indexed.contains(pack) {
                 continue;
             }
-            let dead = Dead::of(remote.mirror().store(), pack, live, &indexed)?;
+            let dead = Dead::of(stubs, pack, live, &indexed)?;
             match dead.is_whole() {
                 // It is incomplete, since its objects would be live otherwise.
                 true if stored.is_young => {
@@ -118,9 +137,13 @@ impl FencePlan {
                 }
             }
             if let Some(part) = dead.part {
+                if part != ShadowedPart::Whole && !stored.is_young {
+                    candidates.extend(RepackCandidate::of(stubs, *pack, &part)?);
+                }
                 shadows.add(*pack, Reason::Dead, part);
             }
         }
+        outcome.add_rewritten(&choose(candidates, options.max_rewritten_bytes));
         let leftovers = present.keys().filter(|pack| table.going.contains(pack));
         let leftovers: Vec<PackId> = leftovers.copied().collect();
         table.shadows = shadows;
@@ -171,29 +194,41 @@ pub(super) struct SweepPlan {
     /// Index files that count and stay.
     kept: BTreeSet<IndexName>,
     /// Packs of index files that the collector writes again under the new epoch.
-    rewritten: BTreeSet<PackId>,
+    relisted: BTreeSet<PackId>,
     /// True if no index file of the new epoch would exist otherwise.
     needs_file: bool,
+    /// Packs to delete once copies of their objects count.
+    pub(super) repacked: Vec<PackId>,
+    /// Packs that count and stay.
+    pub(super) staying: BTreeSet<PackId>,
     going: Vec<PackId>,
     leftovers: Vec<PackId>,
     outcome: RemoteGcOutcome,
 }
 
 impl SweepPlan {
-    /// Withdraws the shadows of live objects. Only packs that were shadowed as a whole before the
-    /// refs were touched go.
+    /// Withdraws the shadows of live objects. Packs go if they were shadowed as a whole before the
+    /// refs were touched, or if much of them was and is dead still.
     pub(super) fn make(
         remote: &RemoteStore,
         view: &GcView,
         live: &Live<'_>,
         present: &StoredPacks,
+        options: &RemoteGcOptions,
         observer: &dyn Observer,
     ) -> Result<Self, RemoteError> {
         let (fenced, stubs) = (&view.table, remote.mirror().store());
         let files = remote.listed_files();
         let indexed = indexed_packs(&files, fenced);
         let mut table = GcTable { shadows: ShadowTable::default(), ..fenced.clone() };
+        let is_counted = |(name, _): &(&String, _)| remote.mirror().counts(name);
+        let counted = files.iter().filter(is_counted).flat_map(|(_, file)| &file.packs);
+        let counted: BTreeSet<PackId> = counted.copied().collect();
+        let may_repack = |pack: &PackId| {
+            counted.contains(pack) && present.get(pack).is_some_and(|stored| !stored.is_young)
+        };
         let (mut going, mut outcome) = (Vec::new(), RemoteGcOutcome::default());
+        let mut candidates = Vec::new();
         for (pack, _, part) in fenced.shadows.entries() {
             observer.check(RemoteError::Interrupted)?;
             let dead = Dead::of(stubs, pack, live, &indexed)?;
@@ -205,19 +240,22 @@ impl SweepPlan {
             }
             outcome.left_objects += dead.objects;
             outcome.left_bytes += dead.bytes;
-            if let Some(part) = dead.part.and_then(|dead| common(dead, part)) {
-                table.shadows.add(*pack, Reason::Dead, part);
+            if let Some(dead) = dead.part.and_then(|dead| common(dead, part)) {
+                // Copies count at once. So they have nothing that the state still shadows.
+                if dead == *part && may_repack(pack) {
+                    candidates.extend(RepackCandidate::of(stubs, *pack, &dead)?);
+                }
+                table.shadows.add(*pack, Reason::Dead, dead);
             }
+        }
+        let chosen = choose(candidates, options.max_rewritten_bytes);
+        outcome.add_rewritten(&chosen);
+        let repacked: Vec<PackId> = chosen.iter().map(|chosen| chosen.pack).collect();
+        for pack in &repacked {
+            table.shadows.remove(pack, Reason::Dead);
         }
         // An index file that came after the fence counts from now on if anything in it is live.
         // Then what is dead in its packs must be shadowed.
-        let is_counted = |name: &String| remote.mirror().counts(name);
-        let counted: BTreeSet<PackId> = files
-            .iter()
-            .filter(|(name, _)| is_counted(name))
-            .flat_map(|(_, file)| &file.packs)
-            .copied()
-            .collect();
         let is_late = |pack: &&PackId| !counted.contains(pack) && !fenced.shadows.has_any(pack);
         for pack in indexed.iter().filter(is_late) {
             if let Some(part) = Dead::of(stubs, pack, live, &indexed)?.part {
@@ -226,35 +264,41 @@ impl SweepPlan {
         }
         let leftovers = present.keys().filter(|pack| fenced.going.contains(pack));
         let leftovers: Vec<PackId> = leftovers.copied().collect();
+        going.extend(&repacked);
         table.going.extend(&going);
+        let stays = |pack: &PackId| present.contains_key(pack) && !table.going.contains(pack);
+        let staying = counted.into_iter().filter(stays).collect();
         let mut plan = Self {
             table,
             kept: BTreeSet::new(),
-            rewritten: BTreeSet::new(),
+            relisted: BTreeSet::new(),
             needs_file: false,
+            repacked,
+            staying,
             going,
             leftovers,
             outcome,
         };
-        plan.choose_files(&files, view.state.epoch, &is_counted, stubs, live)?;
+        plan.choose_files(remote, &files, view.state.epoch, live)?;
         Ok(plan)
     }
 
     /// Decides which index files stay.
     fn choose_files(
         &mut self,
+        remote: &RemoteStore,
         files: &IndexedFiles,
         epoch: u64,
-        is_counted: &dyn Fn(&String) -> bool,
-        stubs: &Store,
         live: &Live<'_>,
     ) -> Result<(), RemoteError> {
+        let stubs = remote.mirror().store();
         let (mut has_newest, mut smallest) = (false, None::<(usize, IndexName)>);
+        let mut small = Vec::new();
         for (name, file) in files {
             let Some(index) = index_name(name) else { continue };
             let staying: Vec<PackId> =
                 file.packs.iter().filter(|id| !self.table.going.contains(id)).copied().collect();
-            if !is_counted(name) {
+            if !remote.mirror().counts(name) {
                 // What the collector writes counts at once, before the shadows of this file do. So
                 // it is named, not rewritten.
                 if has_live(stubs, &staying, live)? {
@@ -269,35 +313,47 @@ impl SweepPlan {
             }
             let is_shadowed = |id: &PackId| self.table.shadows.has_any(id);
             if staying.len() < file.packs.len() || staying.iter().any(is_shadowed) {
-                self.rewritten.extend(&staying);
+                self.relisted.extend(&staying);
                 continue;
             }
             if smallest.is_none_or(|(packs, _)| staying.len() < packs) {
                 smallest = Some((staying.len(), index));
             }
+            if remote.is_small_index_file(name) {
+                small.push((index, staying));
+            }
             self.kept.insert(index);
         }
-        if has_newest || !self.rewritten.is_empty() {
+        if small.len() >= FAN {
+            for (index, packs) in small {
+                self.kept.remove(&index);
+                self.relisted.extend(packs);
+            }
+        }
+        if has_newest || !self.relisted.is_empty() {
             return Ok(());
         }
         self.needs_file = true;
         if let Some((_, index)) = smallest {
             self.kept.remove(&index);
             let file = files.iter().find(|(name, _)| index_name(name) == Some(index));
-            self.rewritten.extend(file.into_iter().flat_map(|(_, file)| &file.packs));
+            self.relisted.extend(file.into_iter().flat_map(|(_, file)| &file.packs));
         }
         Ok(())
     }
 
     /// Writes the index files of the new epoch. Returns the names of all index files that count.
-    /// They count at once, so they list only packs of files that count already.
+    /// They count at once, so they list only copies, and packs of files that count already.
     pub(super) async fn write_index(
         &self,
         remote: &RemoteStore,
+        copies: Option<&Copies>,
     ) -> Result<BTreeSet<IndexName>, RemoteError> {
         let mut named = self.kept.clone();
-        if !self.rewritten.is_empty() || self.needs_file {
-            let packs = self.rewritten.iter().copied().collect();
+        let relisted = self.relisted.iter().map(|pack| (remote.mirror().store(), *pack));
+        let copies = copies.into_iter().flat_map(Copies::packs);
+        let packs: Vec<PackIn<'_>> = relisted.chain(copies).collect();
+        if !packs.is_empty() || self.needs_file {
             let written = remote.write_merged_index(packs).await?;
             named.extend(written.iter().filter_map(|name| index_name(name)));
         }
@@ -307,6 +363,11 @@ impl SweepPlan {
     /// Returns what the collection does.
     pub(super) fn outcome(&self, present: &StoredPacks) -> RemoteGcOutcome {
         with_leftovers(self.outcome, &self.leftovers, present)
+    }
+
+    /// Returns the table to publish, except for the index files that count.
+    pub(super) fn table(&self) -> &GcTable {
+        &self.table
     }
 
     /// Returns the packs to delete, and the table to publish before.
@@ -321,7 +382,7 @@ impl SweepPlan {
 fn has_live(stubs: &Store, packs: &[PackId], live: &Live<'_>) -> Result<bool, RemoteError> {
     for pack in packs {
         for object in stubs.open_pack(pack)?.objects()? {
-            if live.contains(&object.id)? {
+            if live.contains_copy(pack, &object.id)? {
                 return Ok(true);
             }
         }

@@ -4,7 +4,7 @@ use std::{fmt, ops::Range};
 
 use parking_lot::Mutex;
 use snap_core::{
-    base::id::PackId,
+    base::id::{ObjectId, PackId},
     format::outline::PackOutline,
     store::{RemoteFrameError, RemoteFrames},
 };
@@ -60,8 +60,8 @@ impl RemoteFrames for LazyRemotePacks {
         }
     }
 
-    fn other_copies(&self, pack: PackId, offsets: &[u64]) -> Vec<PackOutline> {
-        self.packs().map_or_else(|_| Vec::new(), |packs| packs.other_copies(pack, offsets))
+    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> Vec<PackOutline> {
+        self.packs().map_or_else(|_| Vec::new(), |packs| packs.other_copies(pack, objects))
     }
 
     fn location(&self, pack: PackId) -> Option<String> {

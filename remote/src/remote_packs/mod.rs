@@ -21,7 +21,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 use snap_core::{
-    base::id::PackId,
+    base::id::{ObjectId, PackId},
     disk::Disk,
     format::outline::PackOutline,
     store::{RemoteFrameError, RemoteFrames, Store, StoreError},
@@ -246,10 +246,10 @@ impl RemoteFrames for RemotePacks {
         self.shared.start_what_fits();
     }
 
-    fn other_copies(&self, pack: PackId, offsets: &[u64]) -> Vec<PackOutline> {
+    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> Vec<PackOutline> {
         let find = |dir: &Path| -> Result<Vec<PackOutline>, StoreError> {
             let mirror = Store::open_read_only(dir, Disk::scratch())?;
-            let packs = mirror.other_copies_of_frames(&pack, offsets)?.packs;
+            let packs = mirror.other_copies_of_objects(&pack, objects)?.packs;
             packs.iter().map(|id| mirror.outline(id)).collect()
         };
         let Some(dir) = &self.mirror else { return Vec::new() };

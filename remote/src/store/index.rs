@@ -48,7 +48,7 @@ use super::{
 use crate::service::WriteCondition;
 
 /// Number of files of a class, including the new one, that a push merges into one.
-const FAN: usize = 8;
+pub(crate) const FAN: usize = 8;
 
 /// Files below this length are in the first class.
 const FIRST_CLASS_BYTES: u64 = 32 << 10;
@@ -215,16 +215,20 @@ impl RemoteStore {
         files
     }
 
-    /// Writes index files with these packs of the mirror, under the epoch that this client knows.
-    /// Returns their names. They count one by one, so the packs must be in files that count.
+    /// Returns true if pushes may merge a listed index file into a larger one.
+    pub(crate) fn is_small_index_file(&self, name: &str) -> bool {
+        !self.is_group(name) && self.listed.get(name).is_some_and(|bytes| *bytes < DONE_BYTES)
+    }
+
+    /// Writes index files with these packs under the epoch that this client knows. Returns their
+    /// names. They count one by one, so nothing in a pack may need a pack that does not count yet.
     ///
     /// # Errors
     /// [`RemoteError`].
     pub(crate) async fn write_merged_index(
         &self,
-        packs: Vec<PackId>,
+        packs: Vec<PackIn<'_>>,
     ) -> Result<Vec<String>, RemoteError> {
-        let packs = packs.into_iter().map(|id| (self.mirror.store(), id)).collect();
         let (mut files, _) = split(packs, self.index_file_bytes)?;
         if files.is_empty() {
             files.push(Vec::new());

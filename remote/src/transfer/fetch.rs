@@ -99,7 +99,7 @@ pub fn run(
 }
 
 /// Replaces stubs of packs that the remote store no longer has by stubs of other packs with the
-/// same objects.
+/// same objects. What a garbage collection has not copied from a pack is forgotten.
 ///
 /// Returns an error that names the first object that neither store has. The stub of the pack of
 /// such an object stays for its other objects, but the pack is shadowed.
@@ -108,6 +108,7 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
     let known: HashSet<PackId> = mirror.packs().into_iter().collect();
     let (mut stubs, mut replaced, mut kept) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut gone = None;
+    let gc = remote.mirror().gc();
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
         let mut is_found = true;
         for object in store.open_pack(&id)?.objects()? {
@@ -122,9 +123,13 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
                 stubs.extend(mirror.pack_id(place.pack));
                 continue;
             }
-            is_found = false;
             let place = store.locate(&object.id)?;
-            if !place.map_or(Ok(false), |place| store.is_here(&place))? {
+            let is_here = place.map_or(Ok(false), |place| store.is_here(&place))?;
+            if !is_here && gc.as_ref().is_some_and(|gc| gc.table.going.contains(&id)) {
+                continue;
+            }
+            is_found = false;
+            if !is_here {
                 let (id, wanted) = (object.id, object.kind);
                 gone.get_or_insert(StoreError::Missing { id, wanted });
             }

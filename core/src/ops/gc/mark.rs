@@ -18,7 +18,7 @@ use std::{
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
+        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
         observe::Observer,
     },
     format::{pack::ObjectKind, rewrites::RewriteTable, tree::EntryKind},
@@ -45,6 +45,8 @@ pub struct Live<'a> {
     forgotten: RefCell<ForgottenCommits>,
     /// The objects that only refs keep.
     rewrites: RefCell<RewriteTable>,
+    /// Chunk lists of live contents that cannot be followed, in packs without the content itself.
+    broken_lists: RefCell<HashSet<(PackId, ObjectId)>>,
 }
 
 /// The forgotten commits, each with true if no undo brings it back.
@@ -62,6 +64,7 @@ impl<'a> Live<'a> {
             is_at_ref: Cell::new(false),
             forgotten: RefCell::default(),
             rewrites: RefCell::default(),
+            broken_lists: RefCell::default(),
         }
     }
 
@@ -116,6 +119,15 @@ impl<'a> Live<'a> {
     /// [`StoreError`] when the index cannot be read.
     pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
         Ok(self.marks.is_marked(id)? || self.newer.borrow().contains(id))
+    }
+
+    /// Returns true if this copy of an object is live. A chunk list whose chunks are not all there is
+    /// dead, even if another copy of the content is live.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn contains_copy(&self, pack: &PackId, id: &ObjectId) -> Result<bool, StoreError> {
+        Ok(self.contains(id)? && !self.broken_lists.borrow().contains(&(*pack, *id)))
     }
 
     /// Marks an object. Returns true if it was not marked before.
@@ -320,7 +332,19 @@ impl<'a> Live<'a> {
             match self.add_list(&id, place) {
                 Ok(()) => has_list = true,
                 Err(GcError::Interrupted) => return Err(GcError::Interrupted),
-                Err(error) => failure = Some(error),
+                // The list may have all of its chunks.
+                Err(GcError::Store(error)) if error.is_transport() => return Err(error.into()),
+                Err(error) => {
+                    let is_beside = |other: &ObjectLocation| {
+                        other.pack == place.pack && other.kind == ObjectKind::Blob
+                    };
+                    if let Some(pack) = self.store.pack_id(place.pack)
+                        && !places.iter().any(is_beside)
+                    {
+                        self.broken_lists.borrow_mut().insert((pack, id));
+                    }
+                    failure = Some(error);
+                }
             }
         }
         if !is_whole && !has_list {

@@ -14,12 +14,14 @@
 
 mod mark;
 mod plan;
+mod rewrite;
 mod roots;
 mod sweep;
 
 use std::{os::unix::fs::MetadataExt, time::Duration};
 
 pub use mark::Live;
+pub use rewrite::{PackUse, choose_rewritten};
 
 use crate::{
     base::{

@@ -8,16 +8,13 @@ use crate::{
         observe::{Observer, Phase},
     },
     format::pack::{ObjectKind, PackedObject},
-    ops::gc::{Copies, GcError, GcOptions, GcOutcome, Live, is_young},
+    ops::gc::{Copies, GcError, GcOptions, GcOutcome, Live, PackUse, choose_rewritten, is_young},
     repo::Repo,
     store::{
         ObjectWriter, Store, StoreError,
         copy::{FrameMode, copy_pack},
     },
 };
-
-/// Part of a pack's bytes that must be dead before the pack is rewritten.
-const DEAD_PART: f64 = 0.25;
 
 /// What happens to a pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +37,8 @@ impl Fate {
 #[derive(Debug)]
 pub(super) struct PackPlan {
     pub(super) id: PackId,
-    pub(super) file_bytes: u64,
     pub(super) fate: Fate,
-    /// Bytes of all objects, before compression.
-    bytes: u64,
-    /// Bytes of dead objects, before compression.
-    dead_bytes: u64,
+    usage: PackUse,
     /// Number of dead objects.
     dead: u64,
     /// Number of dead objects that were purged.
@@ -77,12 +70,12 @@ impl Plan {
             plan.packs.push(PackPlan::make(store, id, live, options)?);
         }
         plan.choose(store, options, copies);
-        let sizes = plan.packs.iter().map(|pack| pack.file_bytes);
+        let sizes = plan.packs.iter().map(|pack| pack.usage.file_bytes);
         plan.outcome = GcOutcome {
             packs: plan.packs.len() as u64,
             bytes: sizes.sum(),
             dead_objects: plan.packs.iter().map(|pack| pack.dead).sum(),
-            written_bytes: plan.rewritten().map(PackPlan::live_file_bytes).sum(),
+            written_bytes: plan.rewritten().map(|pack| pack.usage.live_file_bytes()).sum(),
             ..GcOutcome::default()
         };
         Ok(plan)
@@ -101,24 +94,19 @@ impl Plan {
         let frees_any = self
             .packs
             .iter()
-            .any(|pack| !matches!(pack.fate, Fate::Stays(_)) || pack.dead_part() >= DEAD_PART);
+            .any(|pack| !matches!(pack.fate, Fate::Stays(_)) || pack.usage.is_worth_rewriting());
         if !frees_any {
             return;
         }
-        let mut candidates: Vec<&mut PackPlan> = self
+        let candidates = self
             .packs
             .iter_mut()
             .filter(|pack| matches!(pack.fate, Fate::Stays(_)) && pack.dead > 0)
-            .filter(|pack| pack.dead_part() >= DEAD_PART || pack.fate != Fate::stays())
+            .filter(|pack| pack.usage.is_worth_rewriting() || pack.fate != Fate::stays())
             .filter(|pack| !is_young(store, &pack.id, options) && !store.is_damaged(&pack.id))
-            .collect();
-        candidates.sort_by(|a, b| b.dead_part().total_cmp(&a.dead_part()));
-        let mut left_bytes = options.max_rewritten_bytes.unwrap_or(u64::MAX);
-        for pack in candidates {
-            if let Some(left) = left_bytes.checked_sub(pack.file_bytes) {
-                left_bytes = left;
-                pack.fate = Fate::Rewritten;
-            }
+            .map(|pack| (pack.usage, pack));
+        for (_, pack) in choose_rewritten(candidates.collect(), options.max_rewritten_bytes) {
+            pack.fate = Fate::Rewritten;
         }
     }
 
@@ -164,7 +152,7 @@ impl Plan {
         if rewritten().next().is_none() {
             return Ok(());
         }
-        observer.phase(Phase::Compact, Some(rewritten().map(|pack| pack.file_bytes).sum()));
+        observer.phase(Phase::Compact, Some(rewritten().map(|pack| pack.usage.file_bytes).sum()));
         let mut writer = ObjectWriter::new(store, repo.config().compression_level, 1)?.of_copies();
         if !rewritten().all(|pack| store.is_proven(&pack.id)) {
             writer = writer.without_proof();
@@ -176,7 +164,7 @@ impl Plan {
                 Ok(live.contains(&object.id)? && writer.claim_anew(object))
             };
             copy_pack(&writer, &file, FrameMode::Refill, &mut wanted)?;
-            observer.advance(pack.file_bytes, 0);
+            observer.advance(pack.usage.file_bytes, 0);
         }
         let (added, copies) = writer.finish_with_packs()?;
         self.copies = copies;
@@ -237,13 +225,13 @@ impl Plan {
         for pack in &self.packs {
             match pack.fate {
                 Fate::Stays(_) => {
-                    outcome.left_bytes += pack.dead_bytes;
+                    outcome.left_bytes += pack.usage.dead_bytes;
                     outcome.left_purged_objects += pack.purged;
                 }
                 Fate::Rewritten | Fate::Deleted => {
                     outcome.purged_objects += pack.purged;
                     outcome.deleted_packs += 1;
-                    outcome.deleted_bytes += pack.file_bytes;
+                    outcome.deleted_bytes += pack.usage.file_bytes;
                     outcome.rewritten_packs += u64::from(pack.fate == Fate::Rewritten);
                 }
             }
@@ -278,18 +266,9 @@ impl PackPlan {
             true => Fate::Deleted,
             false => Fate::Stays(referring),
         };
-        let file_bytes = file.file_bytes();
-        Ok(Self { id, file_bytes, fate, bytes, dead_bytes, dead, purged })
-    }
-
-    /// Estimates the length of the pack without its dead objects.
-    fn live_file_bytes(&self) -> u64 {
-        (self.file_bytes as f64 * (1.0 - self.dead_part())) as u64
-    }
-
-    /// Returns the part of the pack's bytes, before compression, that is dead.
-    fn dead_part(&self) -> f64 {
-        self.dead_bytes as f64 / self.bytes.max(1) as f64
+        let usage =
+            PackUse { file_bytes: file.file_bytes(), bytes, dead_bytes, ..PackUse::default() };
+        Ok(Self { id, fate, usage, dead, purged })
     }
 }
 

@@ -16,6 +16,7 @@ use snap_core::{
     },
     disk::scratch::Scratch,
     format::{
+        gc_state::Phase,
         outline::{self, GroupFile, Name, OutlineFile},
         wire::FormatError,
     },
@@ -211,11 +212,28 @@ impl RemoteStore {
         }
     }
 
-    /// Reads the new files of a listing, and forgets the files that are gone.
+    /// Reads the new files of a listing, and forgets the files that are gone. Then reads the garbage
+    /// collection state if the listing has files of a later epoch, or while a collection goes on: it may
+    /// have deleted packs, and listed their objects elsewhere.
     pub(crate) async fn take_in_listed(
         &mut self,
         listed: Vec<ListedObject>,
     ) -> Result<(), RemoteError> {
+        self.take_in(listed).await?;
+        let known = self.mirror.gc();
+        let is_going_on = known.as_ref().is_some_and(|gc| gc.state.phase == Phase::Fenced);
+        if !is_going_on && !self.lists_newer_epoch() {
+            return Ok(());
+        }
+        self.read_gc().await?;
+        if self.mirror.gc() != known && !self.knows_named_files() {
+            let listed = self.client.list(INDEX).await?;
+            self.take_in(listed).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_in(&mut self, listed: Vec<ListedObject>) -> Result<(), RemoteError> {
         let (mut listed, mut pause) = (self.names(listed), PAUSE);
         let (mut uncovered, mut shadowed, mut may_lack) = (Vec::new(), None, false);
         // The loop ends once no listed file is missing and the listing covers all packs in the
@@ -271,10 +289,6 @@ impl RemoteStore {
         }
         self.mirror.forget(&self.unlisted(&listed))?;
         self.listed = listed;
-        if self.lists_newer_epoch() {
-            // A collection may have deleted packs, and objects that others refer to.
-            self.read_gc().await?;
-        }
         Ok(())
     }
 

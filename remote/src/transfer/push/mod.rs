@@ -170,10 +170,7 @@ pub fn send_packs(
     runtime.block_on(remote.client().begin_push())?;
     // Skip damaged index files. Their packs are unknown, so a new file cannot list them.
     runtime.block_on(remote.refresh_around_damage(false))?;
-    let (paths, nothing) = (packs.iter().map(|id| (*id, store.pack_path(id))), HashMap::new());
-    let packs_to_send = upload::packs_at(paths)?;
-    let sending = PackUploads::begin(remote, packs_to_send, &nothing, runtime);
-    let (_, bytes) = runtime.block_on(sending.finish(observer))?;
+    let bytes = upload(remote, store, packs, runtime, observer)?;
     verify_replaced(remote, packs, runtime, observer)?;
     let publication = remote.index_update(packs.iter().map(|id| (store, *id)).collect())?;
     runtime.block_on(remote.write_index_update(publication))?;
@@ -181,6 +178,21 @@ pub fn send_packs(
     if !remote.client().maintains_index() {
         remote.mirror().clear_damage(packs)?;
     }
+    Ok(bytes)
+}
+
+/// Uploads packs of `store` unchanged. No index file lists them yet. Returns the number of bytes sent.
+pub(crate) fn upload(
+    remote: &RemoteStore,
+    store: &Store,
+    packs: &[PackId],
+    runtime: &Handle,
+    observer: &dyn Observer,
+) -> Result<u64, RemoteError> {
+    let (paths, nothing) = (packs.iter().map(|id| (*id, store.pack_path(id))), HashMap::new());
+    let packs_to_send = upload::packs_at(paths)?;
+    let sending = PackUploads::begin(remote, packs_to_send, &nothing, runtime);
+    let (_, bytes) = runtime.block_on(sending.finish(observer))?;
     Ok(bytes)
 }
 

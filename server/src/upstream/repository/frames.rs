@@ -14,7 +14,10 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 use snap_core::{
-    base::{id::PackId, kind::ErrorKind},
+    base::{
+        id::{ObjectId, PackId},
+        kind::ErrorKind,
+    },
     format::outline::PackOutline,
     store::{RemoteFrameError, RemoteFrames},
 };
@@ -113,8 +116,8 @@ impl RemoteFrames for UpstreamFrames {
         self.damaged.note(pack)
     }
 
-    fn other_copies(&self, pack: PackId, offsets: &[u64]) -> Vec<PackOutline> {
-        self.packs.other_copies(pack, offsets)
+    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> Vec<PackOutline> {
+        self.packs.other_copies(pack, objects)
     }
 
     fn location(&self, pack: PackId) -> Option<String> {
