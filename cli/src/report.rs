@@ -360,6 +360,9 @@ pub(crate) enum CliError {
     Forget(#[from] ForgetError),
     #[error(transparent)]
     Rewrite(#[from] RewriteError),
+    /// A redo moves one ref, and a rewrite all of them.
+    #[error("cannot redo `snap rewrite`")]
+    RedoRewrite,
     /// `snap gc` has deleted what an undo of a rewrite would bring back.
     #[error("cannot undo the last `snap rewrite`: `snap gc` has deleted what it removed")]
     RewriteFinal,
@@ -472,9 +475,10 @@ impl CliError {
                 ErrorKind::Exists
             }
             Self::BadTime { .. } | Self::BadDate { .. } => ErrorKind::Invalid,
-            Self::NoPolicy | Self::ReceivedUnknown | Self::ForgetRemote { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::NoPolicy
+            | Self::ReceivedUnknown
+            | Self::RedoRewrite
+            | Self::ForgetRemote { .. } => ErrorKind::Invalid,
             Self::ForgetBranch { .. } | Self::ForgottenGone { .. } | Self::RewriteFinal => {
                 ErrorKind::NotFound
             }

@@ -150,6 +150,38 @@ fn other_branches_and_remotes_that_have_it_are_named() {
     env.snap(["push", "--force", "origin", "main", "side"]).succeeds();
     env.snap(["pull"]).succeeds();
     assert!(files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+    assert!(!files_with(&bucket, SECRET.as_bytes()).is_empty());
+    let collected = env.snap(["gc", "origin", "--now"]).succeeds().stderr;
+    assert!(collected.contains("that `snap rewrite` removed are gone"), "{collected}");
+    assert!(files_with(&bucket, SECRET.as_bytes()).is_empty(), "{collected}");
+    env.snap(["verify", "origin", "--data"]).succeeds();
+    env.snap(["clone", bucket.to_str().unwrap(), "cloned"]).succeeds();
+    assert!(files_with(&env.path("cloned"), SECRET.as_bytes()).is_empty());
+}
+
+#[test]
+fn what_a_rewrite_loses_or_does_not_find_is_said() {
+    let env = with_secret();
+    env.snap(["branch", "side", "HEAD"]).succeeds();
+    env.write("app", "on the side");
+    env.snap(["commit", "-b", "side", "-m", "side", "--onto-tip"]).succeeds();
+    env.snap(["branch", "-d", "side"]).succeeds();
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "*.env", "--exclude", "typo"]), @"
+    exit: 1
+    --- stdout ---
+    main  [ID] -> [ID]
+    --- stderr ---
+    Rewrote 4 commits without conf/secret.env
+    `snap gc` deletes 8 objects; until then, `snap undo` takes this back
+    warning: no commit contains typo
+    ");
+    env.snap(["undo"]).succeeds();
+    insta::assert_snapshot!(env.snap(["undo", "--redo"]), @"
+    exit: 2
+    --- stderr ---
+    error: cannot redo `snap rewrite`
+    hint: run the same `snap rewrite` again
+    ");
 }
 
 #[test]

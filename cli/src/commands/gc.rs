@@ -1,10 +1,16 @@
 //! `snap gc`: deletes what no branch or tag reaches, here or at a remote.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde::Serialize;
-use snap_core::ops::gc::{self, GcOptions, GcOutcome};
-use snap_remote::gc::{OtherClients, RemoteGcOptions, RemoteGcOutcome};
+use snap_core::{
+    base::id::ObjectId,
+    ops::gc::{self, GcOptions, GcOutcome},
+};
+use snap_remote::{
+    gc::{OtherClients, RemoteGcOptions, RemoteGcOutcome},
+    transfer::discard_received,
+};
 
 use crate::{
     context::Context,
@@ -95,6 +101,10 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
         present: cx.now(),
     };
     let outcome = gc::run(&repo, &options, &cx.progress())?;
+    if !args.dry_run && !repo.store().rewrites()?.is_empty() {
+        // A pull that was killed may have received what a rewrite has purged.
+        discard_received(repo.store())?;
+    }
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
         out.json(&GcJson::new(&outcome, args.dry_run))?;
@@ -117,6 +127,7 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
         others: if args.exclusive { OtherClients::DoNotPush } else { OtherClients::MayPush },
         grace,
         max_rewritten_bytes: args.max_repack,
+        purged: purged_here(cx)?,
         level: settings.config()?.compression_level,
     };
     let progress = cx.progress();
@@ -138,6 +149,8 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
             rewritten_packs: outcome.rewritten_packs,
             written_bytes: outcome.written_bytes,
             freed_bytes: outcome.freed_bytes(),
+            purged_objects: outcome.purged_objects,
+            left_purged_objects: outcome.left_purged_objects,
             young_packs: outcome.young_packs,
             left_objects: outcome.left_objects,
             left_bytes: outcome.left_bytes,
@@ -181,6 +194,13 @@ fn summarize_remote(
         }
     }
     tell_left(outcome.left_bytes, cx);
+    tell_purged(
+        outcome.purged_objects,
+        outcome.left_purged_objects,
+        &format!("at {place}"),
+        args,
+        cx,
+    );
     let counts = cx.network().traffic().counts();
     let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
     ui.status(format_args!("{}, {cost}", count(counts.requests(), "request")));
@@ -210,6 +230,8 @@ struct RemoteGcJson<'a> {
     rewritten_packs: u64,
     written_bytes: u64,
     freed_bytes: u64,
+    purged_objects: u64,
+    left_purged_objects: u64,
     young_packs: u64,
     left_objects: u64,
     left_bytes: u64,
@@ -222,6 +244,33 @@ fn cleaned(packs: u64) -> String {
     match packs {
         0 => String::new(),
         packs => format!("; garbage in {}", count(packs, "other pack")),
+    }
+}
+
+/// Returns the objects that rewrites of the local store have purged. Without a store, there are none.
+fn purged_here(cx: &Context) -> Result<BTreeSet<ObjectId>, CliError> {
+    match cx.open_repo() {
+        Ok(repo) => {
+            let rewrites = repo.store().rewrites()?.rewrites.into_iter();
+            Ok(rewrites.flat_map(|rewrite| rewrite.purged).collect())
+        }
+        Err(CliError::NoStore) => Ok(BTreeSet::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reports what a rewrite has purged, and what of it stays.
+fn tell_purged(gone: u64, left: u64, place: &str, args: &GcArgs, cx: &Context) {
+    if gone > 0 {
+        let verb = if args.dry_run { "would go" } else { "are gone" };
+        let objects = count(gone, "object");
+        cx.ui().status(format_args!("{objects} that `snap rewrite` removed {verb}"));
+    }
+    if left > 0 {
+        cx.ui().warning(format_args!(
+            "{} that `snap rewrite` removed are still {place}; run `snap gc` again",
+            count(left, "object")
+        ));
     }
 }
 
@@ -253,24 +302,11 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
         }
     }
     tell_left(outcome.left_bytes, cx);
-    if outcome.purged_objects > 0 {
-        let (verb, objects) =
-            (if args.dry_run { "would go" } else { "are gone" }, outcome.purged_objects);
-        cx.ui().status(format_args!(
-            "{} that `snap rewrite` removed {verb}",
-            count(objects, "object")
-        ));
-    }
+    tell_purged(outcome.purged_objects, outcome.left_purged_objects, "on this disk", args, cx);
     if outcome.dropped_refs > 0 && !args.dry_run {
         cx.ui().status(format_args!(
             "Removed {} that reached them",
             count(outcome.dropped_refs, "remote-tracking ref")
-        ));
-    }
-    if outcome.left_purged_objects > 0 {
-        cx.ui().warning(format_args!(
-            "{} that `snap rewrite` removed are still on this disk; run `snap gc` again",
-            count(outcome.left_purged_objects, "object")
         ));
     }
     if outcome.lacks_room {

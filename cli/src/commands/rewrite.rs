@@ -39,7 +39,8 @@ A remote keeps its commits until you replace them with `snap push --force`, and 
 contents until `snap gc REMOTE --now`. Whoever had access to a password may have
 copied it: change the password.
 
-Exits with 1 if other branches or tags still have the paths.";
+Exits with 1 if other branches or tags still have the paths, or if a pattern matched
+nothing.";
 
 /// Remove paths from history, such as a password committed by mistake
 ///
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &RewriteArgs, cx: &Context) -> Result<CommandOutcome, Cl
         print(&outcome, cx)?;
     }
     summarize(&outcome, args, &repo, cx);
-    Ok(match outcome.remaining.is_empty() {
+    Ok(match outcome.remaining.is_empty() && outcome.unmatched.is_empty() {
         true => CommandOutcome::Success,
         false => CommandOutcome::Different,
     })
@@ -122,6 +123,16 @@ fn summarize(outcome: &RewriteOutcome, args: &RewriteArgs, repo: &Repo, cx: &Con
         ui.status(format_args!(
             "`snap gc` deletes {objects}; until then, `snap undo` takes this back"
         ));
+    }
+    for pattern in &outcome.unmatched {
+        ui.warning(format_args!("no commit contains {}", text::word(pattern.as_bytes())));
+    }
+    if !outcome.discarded.is_empty() {
+        ui.warning(format_args!(
+            "`snap gc` will also delete {} of undone changes and deleted branches",
+            count(outcome.discarded.len() as u64, "commit")
+        ));
+        ui.hint("to keep one, run `snap undo` and `snap branch NAME ID`, and rewrite again");
     }
     if !outcome.remaining.is_empty() {
         let names: Vec<_> = outcome.remaining.iter().map(RefName::short).collect();
@@ -175,6 +186,8 @@ struct RewrittenJson<'a> {
     purged_bytes: u64,
     remaining: Vec<&'a str>,
     tracking: Vec<&'a str>,
+    discarded: Vec<String>,
+    unmatched: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -206,6 +219,8 @@ impl<'a> RewrittenJson<'a> {
             purged_bytes: outcome.purged_bytes,
             remaining: outcome.remaining.iter().map(RefName::short).collect(),
             tracking: outcome.tracking.iter().map(RefName::short).collect(),
+            discarded: outcome.discarded.iter().map(ToString::to_string).collect(),
+            unmatched: &outcome.unmatched,
         }
     }
 }

@@ -3,7 +3,10 @@
 use serde::Serialize;
 use snap_core::{
     base::{id::CommitId, time::Time},
-    ops::{forget::LastForget, rewrite::LastRewrite},
+    ops::{
+        forget::LastForget,
+        rewrite::{self, LastRewrite},
+    },
     repo::{
         Pointer, RefError, RefLogMessage, RefName, Repo,
         ref_log::RefValue,
@@ -71,6 +74,9 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         return undo_rewrite(&last, args, &repo, cx);
     }
     let plan = plan?;
+    if direction == Direction::Redo && plan.change.reason.starts_with(rewrite::REASON) {
+        return Err(CliError::RedoRewrite);
+    }
     let sentence = sentence(&repo, &plan)?;
     if args.dry_run {
         cx.ui().status(format_args!("{sentence}"));

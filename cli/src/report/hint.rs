@@ -120,6 +120,7 @@ fn of_cli(error: &CliError) -> Option<String> {
         }
         CliError::ReceivedUnknown => "leave out --by; rules then use the times of the commits",
         CliError::ForgetRemote { .. } => "run `snap forget` in a clone of the remote",
+        CliError::RedoRewrite => "run the same `snap rewrite` again",
         CliError::RewriteFinal => {
             "`snap branch --log` lists other changes; `snap undo NAME` undoes one"
         }

@@ -12,7 +12,7 @@
 //! |---------------------|--------|---------------------------------------------------|
 //! | 0                   | 8      | time, seconds since 1970, i64                     |
 //! | 8                   | 4      | nanoseconds, u32                                  |
-//! | 12                  | 1      | 1 if garbage collection has deleted the objects, else 0 |
+//! | 12                  | 1      | state: see [`RewriteState`]                       |
 //! | 13                  | 4      | number of commits c, u32                          |
 //! | 17                  | 4      | number of objects o, u32                          |
 //! | 21                  | 64 × c | id of the old commit, id of the new one; sorted by the old one |
@@ -40,13 +40,23 @@ pub const MAGIC: &[u8; 8] = b"SNAPREWR";
 /// The newest known version.
 pub const VERSION: u16 = 1;
 
+/// What can become of a rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewriteState {
+    /// 0: an undo is possible.
+    Open,
+    /// 1: garbage collection has deleted objects, so an undo is not possible.
+    Final,
+    /// 2: an undo has begun. Refs move back, and nothing counts as purged or replaced.
+    Undoing,
+}
+
 /// One `rewrite`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     /// When the refs moved.
     pub time: Time,
-    /// True if garbage collection has deleted the purged objects, so an undo is not possible.
-    pub is_final: bool,
+    pub state: RewriteState,
     /// The replaced commits, each with the new one.
     pub commits: BTreeMap<CommitId, CommitId>,
     /// The objects that must be deleted, and that no command stores again.
@@ -68,12 +78,16 @@ impl RewriteTable {
 
     /// Returns true if an object was purged.
     pub fn has_purged(&self, id: &ObjectId) -> bool {
-        self.rewrites.iter().any(|rewrite| rewrite.purged.contains(id))
+        self.valid().any(|rewrite| rewrite.purged.contains(id))
     }
 
     /// Returns true if a commit was replaced by another one.
     pub fn has_replaced(&self, id: &CommitId) -> bool {
-        self.rewrites.iter().any(|rewrite| rewrite.commits.contains_key(id))
+        self.valid().any(|rewrite| rewrite.commits.contains_key(id))
+    }
+
+    fn valid(&self) -> impl Iterator<Item = &Rewrite> {
+        self.rewrites.iter().filter(|rewrite| rewrite.state != RewriteState::Undoing)
     }
 
     /// Lets commands store an object again.
@@ -92,7 +106,7 @@ impl RewriteTable {
         for rewrite in &self.rewrites {
             w.u64(rewrite.time.secs as u64);
             w.u32(rewrite.time.nanos);
-            w.u8(u8::from(rewrite.is_final));
+            w.u8(rewrite.state.code());
             w.u32(rewrite.commits.len() as u32);
             w.u32(rewrite.purged.len() as u32);
             for (old, new) in &rewrite.commits {
@@ -141,14 +155,28 @@ impl RewriteTable {
     }
 }
 
+impl RewriteState {
+    fn code(self) -> u8 {
+        match self {
+            Self::Open => 0,
+            Self::Final => 1,
+            Self::Undoing => 2,
+        }
+    }
+
+    fn of_code(code: u8) -> Option<Self> {
+        [Self::Open, Self::Final, Self::Undoing].into_iter().find(|state| state.code() == code)
+    }
+}
+
 impl Rewrite {
     fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         let (what, at) = ("rewrite", r.at());
         let time = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
-        let flag = r.u8(what)?;
-        if time.nanos >= 1_000_000_000 || flag > 1 {
+        let state = RewriteState::of_code(r.u8(what)?);
+        let (Some(state), 0..1_000_000_000) = (state, time.nanos) else {
             return Err(FormatError::Invalid { what, at });
-        }
+        };
         let (count, objects) = (r.u32(what)?, r.u32(what)?);
         let (mut commits, mut purged) = (BTreeMap::new(), BTreeSet::new());
         for _ in 0..count {
@@ -167,7 +195,7 @@ impl Rewrite {
             }
             purged.insert(id);
         }
-        Ok(Self { time, is_final: flag == 1, commits, purged })
+        Ok(Self { time, state, commits, purged })
     }
 }
 
@@ -180,13 +208,13 @@ mod tests {
         let object = |n| ObjectId::from_bytes([n; 32]);
         let first = Rewrite {
             time: Time { secs: -1, nanos: 999_999_999 },
-            is_final: true,
+            state: RewriteState::Final,
             commits: [(commit(2), commit(4)), (commit(1), commit(3))].into(),
             purged: [object(1), object(2), object(7)].into(),
         };
         let second = Rewrite {
             time: Time { secs: 1 << 40, nanos: 0 },
-            is_final: false,
+            state: RewriteState::Open,
             commits: [(commit(3), commit(5))].into(),
             purged: [object(3)].into(),
         };
@@ -234,7 +262,7 @@ mod tests {
             assert!(matches!(refused, Err(FormatError::Order { .. })), "{at}: {refused:?}");
         }
         assert!(matches!(with(&|bytes| bytes[25] = 255), Err(FormatError::Invalid { .. })));
-        assert!(matches!(with(&|bytes| bytes[26] = 2), Err(FormatError::Invalid { .. })));
+        assert!(matches!(with(&|bytes| bytes[26] = 3), Err(FormatError::Invalid { .. })));
         assert!(matches!(with(&|bytes| bytes[8] = 2), Err(FormatError::Newer { found: 2, .. })));
     }
 
@@ -244,6 +272,9 @@ mod tests {
         let id = ObjectId::from_bytes([7; 32]);
         assert!(table.has_purged(&id));
         table.allow(&id);
-        assert!(!table.has_purged(&id) && table.has_replaced(&CommitId::from_bytes([2; 32])));
+        let old = CommitId::from_bytes([2; 32]);
+        assert!(!table.has_purged(&id) && table.has_replaced(&old));
+        table.rewrites[0].state = RewriteState::Undoing;
+        assert!(!table.has_replaced(&old));
     }
 }

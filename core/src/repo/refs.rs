@@ -370,15 +370,12 @@ impl Refs {
         if table.is_empty() {
             return Ok(());
         }
-        ancestors([*id], |at| {
-            if table.has_replaced(&at) {
-                return Err(RefError::Replaced { id: *id, ancestor: at });
-            }
-            match old == Some(at) {
-                true => Ok(None),
-                // A clone may lack the rest of the history.
-                false => Ok(objects.ancestor(&at).ok().map(|found| found.commit.parents)),
-            }
+        ancestors([*id], |at| match () {
+            // Its history is reached already.
+            () if old == Some(at) => Ok(None),
+            () if table.has_replaced(&at) => Err(RefError::Replaced { id: *id, ancestor: at }),
+            // A clone may lack the rest of the history.
+            () => Ok(objects.ancestor(&at).ok().map(|found| found.commit.parents)),
         })?;
         Ok(())
     }

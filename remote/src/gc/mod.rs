@@ -34,7 +34,7 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{CommitId, PackId},
+        id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         limits,
         observe::{Observer, Phase},
@@ -76,7 +76,7 @@ pub enum OtherClients {
 }
 
 /// What a collection may do.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RemoteGcOptions {
     /// Only reports what a collection would do.
     pub dry_run: bool,
@@ -87,6 +87,9 @@ pub struct RemoteGcOptions {
     pub grace: Duration,
     /// The most bytes of packs to rewrite; `None` for no limit.
     pub max_rewritten_bytes: Option<u64>,
+    /// Objects that a rewrite has purged here. Packs in which one of them is dead are rewritten,
+    /// whatever part of them is dead.
+    pub purged: BTreeSet<ObjectId>,
     /// The zstd level of the packs that replace them.
     pub level: i32,
 }
@@ -110,6 +113,10 @@ pub struct RemoteGcOutcome {
     pub left_objects: u64,
     /// Bytes of these objects, before compression.
     pub left_bytes: u64,
+    /// Purged objects that were deleted.
+    pub purged_objects: u64,
+    /// Purged objects that no ref reaches, in packs that stay.
+    pub left_purged_objects: u64,
     /// Packs that stay because they are young.
     pub young_packs: u64,
     /// True if nothing was deleted because the last collection began only minutes ago.

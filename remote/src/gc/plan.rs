@@ -14,7 +14,7 @@ use snap_core::{
 
 use super::{
     RemoteGcOptions, RemoteGcOutcome, StoredPacks,
-    repack::{Copies, RepackCandidate, choose},
+    repack::{Copies, RepackCandidate, choose, purged_in},
 };
 use crate::store::{
     RemoteError, RemoteStore,
@@ -79,8 +79,10 @@ fn indexed_packs(files: &IndexedFiles, table: &GcTable) -> BTreeSet<PackId> {
 impl RemoteGcOutcome {
     /// Counts packs that are rewritten. Their dead objects counted as staying.
     fn add_rewritten(&mut self, packs: &[RepackCandidate]) {
-        for RepackCandidate { usage, dead_objects, .. } in packs {
+        for RepackCandidate { usage, dead_objects, purged, .. } in packs {
             self.rewritten_packs += 1;
+            self.purged_objects += purged;
+            self.left_purged_objects -= purged;
             self.written_bytes += usage.live_file_bytes();
             self.deleted_packs += 1;
             self.deleted_bytes += usage.file_bytes;
@@ -130,6 +132,8 @@ impl FencePlan {
                 true => {
                     outcome.deleted_packs += 1;
                     outcome.deleted_bytes += stored.bytes;
+                    outcome.purged_objects +=
+                        purged_in(stubs, pack, &ShadowedPart::Whole, &options.purged)?;
                 }
                 false => {
                     outcome.left_objects += dead.objects;
@@ -137,8 +141,13 @@ impl FencePlan {
                 }
             }
             if let Some(part) = dead.part {
+                if part != ShadowedPart::Whole {
+                    let purged = purged_in(stubs, pack, &part, &options.purged)?;
+                    outcome.left_purged_objects += purged;
+                }
                 if part != ShadowedPart::Whole && !stored.is_young {
-                    candidates.extend(RepackCandidate::of(stubs, *pack, &part)?);
+                    let found = RepackCandidate::of(stubs, *pack, &part, &options.purged)?;
+                    candidates.extend(found);
                 }
                 shadows.add(*pack, Reason::Dead, part);
             }
@@ -235,15 +244,18 @@ impl SweepPlan {
             if dead.is_whole() && *part == ShadowedPart::Whole {
                 outcome.deleted_packs += u64::from(present.contains_key(pack));
                 outcome.deleted_bytes += present.get(pack).map_or(0, |stored| stored.bytes);
+                outcome.purged_objects += purged_in(stubs, pack, part, &options.purged)?;
                 going.push(*pack);
                 continue;
             }
             outcome.left_objects += dead.objects;
             outcome.left_bytes += dead.bytes;
             if let Some(dead) = dead.part.and_then(|dead| common(dead, part)) {
+                outcome.left_purged_objects += purged_in(stubs, pack, &dead, &options.purged)?;
                 // Copies count at once. So they have nothing that the state still shadows.
                 if dead == *part && may_repack(pack) {
-                    candidates.extend(RepackCandidate::of(stubs, *pack, &dead)?);
+                    let found = RepackCandidate::of(stubs, *pack, &dead, &options.purged)?;
+                    candidates.extend(found);
                 }
                 table.shadows.add(*pack, Reason::Dead, dead);
             }

@@ -46,6 +46,8 @@ pub(super) struct RepackCandidate {
     pub(super) pack: PackId,
     pub(super) usage: PackUse,
     pub(super) dead_objects: u64,
+    /// Number of dead objects that were purged.
+    pub(super) purged: u64,
     /// Chunk lists that are not dead.
     lists: Vec<ObjectId>,
 }
@@ -56,22 +58,44 @@ impl RepackCandidate {
         stubs: &Store,
         pack: PackId,
         dead: &ShadowedPart,
+        purged: &BTreeSet<ObjectId>,
     ) -> Result<Option<Self>, StoreError> {
         let file = stubs.open_pack(&pack)?;
         let usage = PackUse { file_bytes: file.file_bytes(), ..PackUse::default() };
-        let mut found = Self { pack, usage, dead_objects: 0, lists: Vec::new() };
+        let mut found = Self { pack, usage, dead_objects: 0, purged: 0, lists: Vec::new() };
         for object in file.objects()? {
             found.usage.bytes += u64::from(object.bytes);
             if dead.covers(&object.id) {
                 found.usage.dead_bytes += u64::from(object.bytes);
                 found.dead_objects += 1;
+                found.purged += u64::from(purged.contains(&object.id));
             } else if object.kind == ObjectKind::ChunkList {
                 found.lists.push(object.id);
             }
         }
+        found.usage.has_purged = found.purged > 0;
         let is_worth_it = found.usage.is_worth_rewriting() && !stubs.is_damaged(&pack);
         Ok(Some(found).filter(|_| is_worth_it))
     }
+}
+
+/// Returns the number of purged objects in the dead part of a pack.
+pub(super) fn purged_in(
+    stubs: &Store,
+    pack: &PackId,
+    dead: &ShadowedPart,
+    purged: &BTreeSet<ObjectId>,
+) -> Result<u64, StoreError> {
+    if purged.is_empty() {
+        return Ok(0);
+    }
+    let objects = match stubs.open_pack(pack) {
+        // No index file lists the pack.
+        Err(StoreError::Gone { .. }) => return Ok(0),
+        pack => pack?.objects()?,
+    };
+    let is_purged = |object: &&PackedObject| dead.covers(&object.id) && purged.contains(&object.id);
+    Ok(objects.iter().filter(is_purged).count() as u64)
 }
 
 /// Chooses packs to rewrite, of at most `most_bytes` in total.

@@ -15,6 +15,8 @@ pub mod push;
 mod receiving_folder;
 
 pub(crate) use partial::reach_error;
+
+pub use receiving_folder::discard as discard_received;
 use snap_core::{
     base::id::CommitId,
     repo::history::{History, Parents},

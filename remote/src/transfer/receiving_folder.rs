@@ -95,6 +95,21 @@ fn remove(dir: &Path) {
     let _ = fs_err::remove_dir_all(dir);
 }
 
+/// Removes what interrupted pulls into a store have left, unless a pull is running.
+///
+/// # Errors
+/// [`StoreError`] if the folder is a link, or cannot be locked.
+pub fn discard(target: &Store) -> Result<(), StoreError> {
+    let folder = target.dir().join("cache").join(FOLDER);
+    check_no_links_between(target.dir(), &folder)?;
+    if folder.is_dir()
+        && let Some(_lock) = lock(&folder)?
+    {
+        remove(&folder);
+    }
+    Ok(())
+}
+
 /// Creates a folder and locks it; returns `None` if another process holds the lock. Fails if the
 /// folder or an entry of it is a link.
 fn lock(dir: &Path) -> Result<Option<File>, StoreError> {

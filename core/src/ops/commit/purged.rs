@@ -40,7 +40,11 @@ pub(super) fn check(
                 (EntryKind::File { id, .. }, Some(EntryKind::File { id: known, .. }))
                     if id == *known => {}
                 (EntryKind::File { id, .. }, _) if table.has_purged(&id.object()) => {
-                    if !options.allow.contains(&below) {
+                    let is_allowed = |path: &Vec<u8>| match below.strip_prefix(&path[..]) {
+                        Some(rest) => rest.is_empty() || rest.starts_with(b"/"),
+                        None => false,
+                    };
+                    if !options.allow.iter().any(is_allowed) {
                         let path = String::from_utf8_lossy(&below).into_owned();
                         return Err(CommitError::Purged { path });
                     }

@@ -32,7 +32,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::rewrites::RewriteTable,
+    format::rewrites::{Rewrite, RewriteState},
     ops::gc::{mark::ForgottenCommits, plan::Plan, roots::Roots},
     repo::{Repo, ref_name::RefName, refs::RefError},
     store::{Store, StoreError},
@@ -204,7 +204,7 @@ fn attempt(
     }
     if plan.frees_nothing() && !store.has_any_dead() {
         let outcome = plan.outcome();
-        finish_rewrites(repo, &outcome)?;
+        finish_rewrites(repo)?;
         return Ok(Some(outcome));
     }
     match plan.copy(repo, &live, observer) {
@@ -214,17 +214,26 @@ fn attempt(
     sweep::run(repo, plan, &live, epoch, options, observer)
 }
 
-/// Records that the objects of all rewrites are deleted, if they are.
-fn finish_rewrites(repo: &Repo, outcome: &GcOutcome) -> Result<(), GcError> {
+/// Records that rewrites cannot be undone any more, if a purged object is gone.
+fn finish_rewrites(repo: &Repo) -> Result<(), GcError> {
     let store = repo.store();
-    let is_open = |table: &RewriteTable| table.rewrites.iter().any(|rewrite| !rewrite.is_final);
-    if outcome.left_purged_objects > 0 || !is_open(&store.rewrites()?) {
-        return Ok(());
+    let mut gone = Vec::new();
+    for rewrite in store.rewrites()?.rewrites {
+        let mut purged = rewrite.purged.iter();
+        if rewrite.state == RewriteState::Open
+            && purged.try_fold(false, |any, id| Ok::<_, StoreError>(any || !store.is_alive(id)?))?
+        {
+            gone.push(rewrite.time);
+        }
     }
-    let _refs = repo.refs().hold()?;
-    store.change_rewrites(|table| {
-        table.rewrites.iter_mut().for_each(|rewrite| rewrite.is_final = true);
-    })?;
+    if !gone.is_empty() {
+        let _refs = repo.refs().hold()?;
+        store.change_rewrites(|table| {
+            let is_gone = |rewrite: &&mut Rewrite| gone.contains(&rewrite.time);
+            let rewrites = table.rewrites.iter_mut().filter(is_gone);
+            rewrites.for_each(|rewrite| rewrite.state = RewriteState::Final);
+        })?;
+    }
     Ok(())
 }
 

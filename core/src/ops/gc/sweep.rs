@@ -95,7 +95,7 @@ pub(super) fn run(
     drop(free);
     let mut outcome = GcOutcome { dropped_refs, ..plan.outcome() };
     outcome.left_purged_objects += new_purged;
-    finish_rewrites(repo, &outcome)?;
+    finish_rewrites(repo)?;
     Ok(Some(outcome))
 }
 

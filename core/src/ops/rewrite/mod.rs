@@ -15,7 +15,7 @@
 
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::{
     base::{
@@ -25,8 +25,11 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::{commit::Commit, rewrites::Rewrite},
-    local::ignore::{IgnoreRules, Options, PatternError},
+    format::{
+        commit::Commit,
+        rewrites::{Rewrite, RewriteState},
+    },
+    local::ignore::{IgnoreRules, IgnoreScope, Options, PatternError},
     ops::{
         gc::{GcError, Live},
         rewrite::tree::TreeFilter,
@@ -84,6 +87,11 @@ pub struct RewriteOutcome {
     pub remaining: Vec<RefName>,
     /// Remote-tracking refs whose history has a replaced commit: their remotes have the paths.
     pub tracking: Vec<RefName>,
+    /// Commits of undone changes and deleted refs whose history has a replaced commit. The next
+    /// collection deletes them, although the time for an undo is not over.
+    pub discarded: BTreeSet<CommitId>,
+    /// Patterns that removed nothing.
+    pub unmatched: Vec<String>,
 }
 
 /// Why commits could not be rewritten. Then no ref has moved.
@@ -166,16 +174,23 @@ pub fn run(
     for _ in 0..limits::REF_RETRIES {
         match attempt(repo, options, message, observer) {
             Ok(Some(outcome)) => return Ok(outcome),
-            // A ref has moved, or a collection has deleted new commits before a ref pointed at them.
-            Ok(None)
-            | Err(
-                RewriteError::Store(StoreError::Collected)
-                | RewriteError::Ref(RefError::Collected { .. }),
-            ) => {}
+            Ok(None) => {}
+            Err(error) if is_passing(&error) => repo.store().refresh()?,
             Err(error) => return Err(error),
         }
     }
     Err(RewriteError::Contended)
+}
+
+/// Returns true if a new attempt may succeed: another process has deleted or merged packs.
+fn is_passing(error: &RewriteError) -> bool {
+    let error = match error {
+        RewriteError::Store(error) => error,
+        RewriteError::Past(PastError::Tree { source, .. }) => source,
+        RewriteError::Ref(RefError::Collected { .. }) => return true,
+        _ => return false,
+    };
+    matches!(error, StoreError::Collected | StoreError::Gone { .. })
 }
 
 /// Attempts a rewrite. Returns `None` if a ref has moved meanwhile.
@@ -186,16 +201,21 @@ fn attempt(
     observer: &dyn Observer,
 ) -> Result<Option<RewriteOutcome>, RewriteError> {
     let store = repo.store();
+    if !options.dry_run {
+        cancel_undo(repo)?;
+    }
     let epoch = store.enter_epoch()?;
     let refs = refs_of(repo)?;
     let (chosen, others) = choose(&refs, &options.names)?;
+    let base = base_of(repo, &others)?;
     observer.phase(Phase::History, None);
     let level = repo.config().compression_level;
     let writer = match options.dry_run {
         true => ObjectWriter::counting(store, level)?,
         false => ObjectWriter::new(store, level, 1)?,
     };
-    let (commits, removed) = new_commits(&writer, &refs, options, observer)?;
+    let roots = roots_of(&refs, &base);
+    let (commits, removed) = new_commits(&writer, roots.clone(), options, observer)?;
     let moved = |refs: &[(Pointer, CommitId)]| -> Vec<MovedRef> {
         let new = refs.iter().filter_map(|(pointer, old)| {
             let new = *commits.get(old)?;
@@ -204,17 +224,22 @@ fn attempt(
         new.collect()
     };
     let (moves, remaining) = (moved(&chosen), moved(&others));
-    if moves.is_empty() {
+    if moves.is_empty() && !base.iter().any(|id| commits.contains_key(id)) {
         return Err(RewriteError::NoMatch { patterns: options.patterns.clone() });
     }
-    let commits = part_of_history(store, commits, &moves)?;
+    // The commits from which the project's files come move with the refs.
+    let old = moves.iter().map(|moved| moved.old).chain(base.iter().copied());
+    let old: Vec<CommitId> = old.collect();
+    let commits = part_of_history(store, commits, &old)?;
     let names = remaining.into_iter().filter_map(|moved| moved.pointer.name().cloned());
     let mut outcome = RewriteOutcome {
         commits: commits.len() as u64,
         refs: moves,
-        removed,
         remaining: names.collect(),
         tracking: tracking_refs(repo, &commits)?,
+        discarded: discarded_commits(repo, &commits, &roots)?,
+        unmatched: unmatched(options, &removed)?,
+        removed,
         ..RewriteOutcome::default()
     };
     if options.dry_run {
@@ -223,7 +248,8 @@ fn attempt(
     writer.finish()?;
     store.refresh()?;
     observer.phase(Phase::Mark, None);
-    let purged = match purged_objects(store, &refs, &outcome.refs, observer) {
+    let new_base = base.iter().map(|id| commits.get(id).copied().unwrap_or(*id)).collect();
+    let purged = match purged_objects(store, &refs, (&old, new_base), &outcome.refs, observer) {
         // A collection has deleted new commits, which no ref reaches yet.
         Err(RewriteError::Store(_)) if store.epoch()? != epoch => return Ok(None),
         purged => purged?,
@@ -243,7 +269,8 @@ fn attempt(
         // On a full disk, the lock file may lack the time of the last change.
         let last = table.rewrites.last().map(|last| last.time.successor());
         let time = last.map_or(time, |last| time.max(last));
-        table.rewrites.push(Rewrite { time, is_final: false, commits: commits.clone(), purged });
+        let (state, commits) = (RewriteState::Open, commits.clone());
+        table.rewrites.push(Rewrite { time, state, commits, purged });
     })?;
     repo.replace_in_base(&commits)?;
     move_refs(&mut held, &outcome.refs, message)?;
@@ -263,6 +290,29 @@ fn refs_of(repo: &Repo) -> Result<Vec<(Pointer, CommitId)>, RefError> {
     Ok(found)
 }
 
+/// Returns the stored commits from which the project's files come, except those that `others` reach:
+/// these refs do not move.
+fn base_of(repo: &Repo, others: &[(Pointer, CommitId)]) -> Result<Vec<CommitId>, RewriteError> {
+    let others: Vec<CommitId> = others.iter().map(|(_, id)| *id).collect();
+    let reached = history_of(repo.store(), &others)?;
+    let base = repo.base()?.unwrap_or_default();
+    Ok(kept(repo.store(), base.named().filter(|id| !reached.contains(id)).collect())?)
+}
+
+/// Lets the refs of an undo that was killed be rewritten again.
+fn cancel_undo(repo: &Repo) -> Result<(), RewriteError> {
+    let is_undoing = |rewrite: &Rewrite| rewrite.state == RewriteState::Undoing;
+    if repo.store().rewrites()?.rewrites.iter().any(is_undoing) {
+        let _refs = repo.refs().hold()?;
+        repo.store().change_rewrites(|table| {
+            for rewrite in table.rewrites.iter_mut().filter(|rewrite| is_undoing(rewrite)) {
+                rewrite.state = RewriteState::Open;
+            }
+        })?;
+    }
+    Ok(())
+}
+
 /// Some refs, each with its commit.
 type RefList = Vec<(Pointer, CommitId)>;
 
@@ -279,11 +329,11 @@ fn choose(refs: &[(Pointer, CommitId)], names: &[RefName]) -> Result<(RefList, R
     Ok(refs.iter().cloned().partition(is_chosen))
 }
 
-/// Makes new commits for the history of refs. Returns each replaced commit with the new one, and the
+/// Makes new commits for the history of `roots`. Returns each replaced commit with the new one, and the
 /// removed paths.
 fn new_commits(
     writer: &ObjectWriter<'_>,
-    refs: &[(Pointer, CommitId)],
+    roots: Vec<CommitId>,
     options: &RewriteOptions,
     observer: &dyn Observer,
 ) -> Result<(BTreeMap<CommitId, CommitId>, BTreeSet<Vec<u8>>), RewriteError> {
@@ -291,7 +341,7 @@ fn new_commits(
     let rules = IgnoreRules::new(Options { patterns, ..Options::default() })?;
     let (store, mut filter) = (writer.store(), TreeFilter::new(writer, rules, observer));
     let mut replaced = BTreeMap::new();
-    for id in parents_first(store, refs)? {
+    for id in parents_first(store, roots)? {
         let Ancestor { commit, is_forgotten } = store.ancestor(&id)?;
         let new_parent = |id: &CommitId| replaced.get(id).copied().unwrap_or(*id);
         let mut new = Commit { parents: commit.parents.iter().map(new_parent).collect(), ..commit };
@@ -320,11 +370,11 @@ fn new_commits(
     Ok((replaced, filter.into_removed()))
 }
 
-/// Lists the history of refs, each commit after its parents.
-fn parents_first(store: &Store, refs: &[(Pointer, CommitId)]) -> Result<Vec<CommitId>, StoreError> {
+/// Lists the history of `roots`, each commit after its parents.
+fn parents_first(store: &Store, roots: Vec<CommitId>) -> Result<Vec<CommitId>, StoreError> {
     let mut parents: HashMap<CommitId, Vec<CommitId>> = HashMap::new();
     let mut order = Vec::new();
-    let mut open: Vec<(CommitId, bool)> = refs.iter().rev().map(|(_, id)| (*id, false)).collect();
+    let mut open: Vec<(CommitId, bool)> = roots.into_iter().rev().map(|id| (id, false)).collect();
     while let Some((id, is_visited)) = open.pop() {
         if is_visited {
             order.push(id);
@@ -338,19 +388,18 @@ fn parents_first(store: &Store, refs: &[(Pointer, CommitId)]) -> Result<Vec<Comm
     Ok(order)
 }
 
-/// Returns the replaced commits in the history of refs.
+/// Returns the replaced commits in the history of `tips`.
 fn part_of_history(
     store: &Store,
     commits: BTreeMap<CommitId, CommitId>,
-    moves: &[MovedRef],
+    tips: &[CommitId],
 ) -> Result<BTreeMap<CommitId, CommitId>, StoreError> {
-    let tips = moves.iter().map(|moved| moved.old);
     // The ancestors of a commit that is not replaced are not replaced either.
     let parents = |id: CommitId| match commits.contains_key(&id) {
         true => Ok(Some(store.ancestor(&id)?.commit.parents)),
         false => Ok::<_, StoreError>(None),
     };
-    let history = ancestors(tips, parents)?;
+    let history = ancestors(tips.iter().copied(), parents)?;
     Ok(history.into_iter().filter_map(|id| Some((id, *commits.get(&id)?))).collect())
 }
 
@@ -373,11 +422,88 @@ fn tracking_refs(
     Ok(found)
 }
 
+/// Returns the commits that are stored: an earlier collection may have deleted others.
+fn kept(store: &Store, mut commits: Vec<CommitId>) -> Result<Vec<CommitId>, StoreError> {
+    let mut error = None;
+    commits.retain(|id| match store.is_alive(&id.object()) {
+        Ok(is_alive) => is_alive,
+        Err(failed) => {
+            error = Some(failed);
+            false
+        }
+    });
+    error.map_or(Ok(commits), Err)
+}
+
+fn roots_of(refs: &[(Pointer, CommitId)], base: &[CommitId]) -> Vec<CommitId> {
+    refs.iter().map(|(_, id)| *id).chain(base.iter().copied()).collect()
+}
+
+/// Returns the commits that `tips` reach.
+fn history_of(store: &Store, tips: &[CommitId]) -> Result<HashSet<CommitId>, StoreError> {
+    let parents = |id: CommitId| Ok::<_, StoreError>(Some(store.ancestor(&id)?.commit.parents));
+    Ok(ancestors(tips.iter().copied(), parents)?.into_iter().collect())
+}
+
+/// Returns the commits in the logs of refs that no ref reaches, and whose history has a replaced
+/// commit. The next collection deletes them.
+fn discarded_commits(
+    repo: &Repo,
+    commits: &BTreeMap<CommitId, CommitId>,
+    roots: &[CommitId],
+) -> Result<BTreeSet<CommitId>, RewriteError> {
+    let store = repo.store();
+    let reached = history_of(store, roots)?;
+    let mut logged = BTreeSet::new();
+    for pointer in repo.refs().logged()? {
+        for line in repo.refs().log_of(&pointer)? {
+            logged.extend(line.old.commit());
+            logged.extend(line.new.commit());
+        }
+    }
+    let table = store.rewrites()?;
+    let is_unreached = |id: &CommitId| !reached.contains(id) && !table.has_replaced(id);
+    let unreached = logged.into_iter().filter(is_unreached).collect();
+    let has_replaced = |id: &CommitId| {
+        let parents = |at: CommitId| match commits.contains_key(&at) {
+            true => Err(()),
+            false => Ok(store.ancestor(&at).ok().map(|found| found.commit.parents)),
+        };
+        ancestors([*id], parents).is_err()
+    };
+    Ok(kept(store, unreached)?.into_iter().filter(has_replaced).collect())
+}
+
+/// Returns the patterns that match none of the removed paths, and nothing below them.
+fn unmatched(
+    options: &RewriteOptions,
+    removed: &BTreeSet<Vec<u8>>,
+) -> Result<Vec<String>, PatternError> {
+    let mut unmatched = Vec::new();
+    for pattern in &options.patterns {
+        let rules =
+            IgnoreRules::new(Options { patterns: vec![pattern.clone()], ..Options::default() })?;
+        let inside = pattern.trim_start_matches('/').as_bytes();
+        let is_matched = |path: &Vec<u8>| {
+            let scope = IgnoreScope::default();
+            rules.excludes_path(&scope, path, true)
+                || rules.excludes_path(&scope, path, false)
+                || inside.strip_prefix(&path[..]).is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        // A pattern with `!` removes nothing.
+        if !pattern.starts_with('!') && !removed.iter().any(is_matched) {
+            unmatched.push(pattern.clone());
+        }
+    }
+    Ok(unmatched)
+}
+
 /// Returns the objects that the old commits reach and that no ref will reach, with their bytes
 /// before compression.
 fn purged_objects(
     store: &Store,
     refs: &[(Pointer, CommitId)],
+    (old_commits, new_base): (&[CommitId], Vec<CommitId>),
     moves: &[MovedRef],
     observer: &dyn Observer,
 ) -> Result<BTreeMap<ObjectId, u64>, RewriteError> {
@@ -390,13 +516,13 @@ fn purged_objects(
         }
     }
     old.keep_only_links(dead)?;
-    old.add_refs(moves.iter().map(|moved| moved.old))?;
+    old.add_refs(old_commits.iter().copied())?;
     new.keep_only_links(forgotten.commits().map(|(id, _)| *id))?;
     let new_tip = |(pointer, id): &(Pointer, CommitId)| {
         let moved = moves.iter().find(|moved| moved.pointer == *pointer);
         moved.map_or(*id, |moved| moved.new)
     };
-    new.add_refs(refs.iter().map(new_tip))?;
+    new.add_refs(refs.iter().map(new_tip).chain(new_base))?;
     // Any later commit may have an empty file.
     let empty = BlobId::of(b"").object();
     let mut purged = BTreeMap::new();
@@ -434,7 +560,7 @@ pub struct LastRewrite {
     pub time: Time,
     /// The refs that an undo moves back.
     pub refs: Vec<MovedRef>,
-    /// True if garbage collection has deleted the old commits. Then an undo is not possible.
+    /// True if garbage collection has deleted old commits. Then an undo is not possible.
     pub is_final: bool,
     commits: BTreeMap<CommitId, CommitId>,
 }
@@ -446,7 +572,8 @@ impl LastRewrite {
     /// [`RewriteError`] if the table or a ref cannot be read.
     pub fn read(repo: &Repo) -> Result<Option<Self>, RewriteError> {
         let Some(last) = repo.store().rewrites()?.rewrites.pop() else { return Ok(None) };
-        let Rewrite { time, is_final, commits, .. } = last;
+        let Rewrite { time, state, commits, .. } = last;
+        let is_final = state == RewriteState::Final;
         let old: BTreeMap<CommitId, CommitId> =
             commits.into_iter().map(|(old, new)| (new, old)).collect();
         let back = refs_of(repo)?
@@ -477,11 +604,16 @@ impl LastRewrite {
                 return Ok(false);
             }
         }
-        held.change_rewrites(store, message, |table, _| {
-            table.rewrites.retain(|rewrite| rewrite.time != self.time);
+        // If this is killed, the next undo or rewrite goes on.
+        store.change_rewrites(|table| {
+            let own = table.rewrites.iter_mut().filter(|rewrite| rewrite.time == self.time);
+            own.for_each(|rewrite| rewrite.state = RewriteState::Undoing);
         })?;
         repo.replace_in_base(&self.commits)?;
         move_refs(&mut held, &self.refs, message)?;
+        held.change_rewrites(store, message, |table, _| {
+            table.rewrites.retain(|rewrite| rewrite.time != self.time);
+        })?;
         Ok(true)
     }
 }
