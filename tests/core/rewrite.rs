@@ -255,7 +255,7 @@ fn no_ref_moves_to_a_replaced_commit_or_its_descendant() {
     repo.refs().update(&branch("main"), Some(theirs), Some(ids[3]), &message("back")).unwrap();
     repo.refs().update(&tracking, None, Some(theirs), &message("fetch")).unwrap();
     let outcome = purge(&repo);
-    assert_eq!(outcome.tracking, [tracking.clone()]);
+    assert_eq!(outcome.tracking, std::slice::from_ref(&tracking));
     for id in [ids[1], ids[3], theirs] {
         let error = repo.refs().update(&tag("t"), None, Some(id), &message("tag")).unwrap_err();
         assert!(matches!(error, RefError::Replaced { .. }), "{error}");

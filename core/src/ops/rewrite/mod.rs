@@ -1,7 +1,7 @@
 //! `rewrite`: replaces commits by commits without some paths, so that a secret can go.
 //!
 //! 1. Make a new commit for each old one that has an excluded path, and for its descendants
-//!    ([`tree`]). A new commit has the time, author, message and labels of the old one. So the same
+//!    (`tree`). A new commit has the time, author, message and labels of the old one. So the same
 //!    command makes the same commits from the same history, on any machine.
 //! 2. Find the purged objects: those that the old commits reach, and that no ref will reach.
 //! 3. Under the lock of the refs, record both in the table of [rewrites](crate::format::rewrites),
@@ -15,7 +15,7 @@
 
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::{
     base::{
@@ -313,6 +313,9 @@ fn cancel_undo(repo: &Repo) -> Result<(), RewriteError> {
     Ok(())
 }
 
+/// Replaced commits, each with the new one.
+type ReplacedCommits = BTreeMap<CommitId, CommitId>;
+
 /// Some refs, each with its commit.
 type RefList = Vec<(Pointer, CommitId)>;
 
@@ -336,7 +339,7 @@ fn new_commits(
     roots: Vec<CommitId>,
     options: &RewriteOptions,
     observer: &dyn Observer,
-) -> Result<(BTreeMap<CommitId, CommitId>, BTreeSet<Vec<u8>>), RewriteError> {
+) -> Result<(ReplacedCommits, BTreeSet<Vec<u8>>), RewriteError> {
     let patterns = options.patterns.clone();
     let rules = IgnoreRules::new(Options { patterns, ..Options::default() })?;
     let (store, mut filter) = (writer.store(), TreeFilter::new(writer, rules, observer));
@@ -372,17 +375,15 @@ fn new_commits(
 
 /// Lists the history of `roots`, each commit after its parents.
 fn parents_first(store: &Store, roots: Vec<CommitId>) -> Result<Vec<CommitId>, StoreError> {
-    let mut parents: HashMap<CommitId, Vec<CommitId>> = HashMap::new();
-    let mut order = Vec::new();
+    let (mut visited, mut order) = (HashSet::new(), Vec::new());
     let mut open: Vec<(CommitId, bool)> = roots.into_iter().rev().map(|id| (id, false)).collect();
-    while let Some((id, is_visited)) = open.pop() {
-        if is_visited {
+    while let Some((id, are_parents_listed)) = open.pop() {
+        if are_parents_listed {
             order.push(id);
-        } else if !parents.contains_key(&id) {
-            let found = store.ancestor(&id)?.commit.parents;
+        } else if visited.insert(id) {
+            let parents = store.ancestor(&id)?.commit.parents;
             open.push((id, true));
-            open.extend(found.iter().map(|parent| (*parent, false)));
-            parents.insert(id, found);
+            open.extend(parents.into_iter().map(|parent| (parent, false)));
         }
     }
     Ok(order)
@@ -391,9 +392,9 @@ fn parents_first(store: &Store, roots: Vec<CommitId>) -> Result<Vec<CommitId>, S
 /// Returns the replaced commits in the history of `tips`.
 fn part_of_history(
     store: &Store,
-    commits: BTreeMap<CommitId, CommitId>,
+    commits: ReplacedCommits,
     tips: &[CommitId],
-) -> Result<BTreeMap<CommitId, CommitId>, StoreError> {
+) -> Result<ReplacedCommits, StoreError> {
     // The ancestors of a commit that is not replaced are not replaced either.
     let parents = |id: CommitId| match commits.contains_key(&id) {
         true => Ok(Some(store.ancestor(&id)?.commit.parents)),
@@ -404,10 +405,7 @@ fn part_of_history(
 }
 
 /// Returns the remote-tracking refs whose history has a replaced commit.
-fn tracking_refs(
-    repo: &Repo,
-    commits: &BTreeMap<CommitId, CommitId>,
-) -> Result<Vec<RefName>, RewriteError> {
+fn tracking_refs(repo: &Repo, commits: &ReplacedCommits) -> Result<Vec<RefName>, RewriteError> {
     let mut found = Vec::new();
     for (name, id) in repo.refs().list(RefKind::Remote)? {
         // The history of a remote may be incomplete here.
@@ -449,7 +447,7 @@ fn history_of(store: &Store, tips: &[CommitId]) -> Result<HashSet<CommitId>, Sto
 /// commit. The next collection deletes them.
 fn discarded_commits(
     repo: &Repo,
-    commits: &BTreeMap<CommitId, CommitId>,
+    commits: &ReplacedCommits,
     roots: &[CommitId],
 ) -> Result<BTreeSet<CommitId>, RewriteError> {
     let store = repo.store();
@@ -562,7 +560,7 @@ pub struct LastRewrite {
     pub refs: Vec<MovedRef>,
     /// True if garbage collection has deleted old commits. Then an undo is not possible.
     pub is_final: bool,
-    commits: BTreeMap<CommitId, CommitId>,
+    commits: ReplacedCommits,
 }
 
 impl LastRewrite {
@@ -574,8 +572,7 @@ impl LastRewrite {
         let Some(last) = repo.store().rewrites()?.rewrites.pop() else { return Ok(None) };
         let Rewrite { time, state, commits, .. } = last;
         let is_final = state == RewriteState::Final;
-        let old: BTreeMap<CommitId, CommitId> =
-            commits.into_iter().map(|(old, new)| (new, old)).collect();
+        let old: ReplacedCommits = commits.into_iter().map(|(old, new)| (new, old)).collect();
         let back = refs_of(repo)?
             .into_iter()
             .filter_map(|(pointer, id)| Some(MovedRef { pointer, old: id, new: *old.get(&id)? }));
