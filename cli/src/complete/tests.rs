@@ -20,7 +20,7 @@ fn offered(line: &str) -> (Vec<String>, FileCompletion) {
 
 #[test]
 fn commands_and_options_come_from_the_definition() {
-    assert_eq!(offered("snap re").0, ["restore", "remote", "repair"]);
+    assert_eq!(offered("snap re").0, ["restore", "remote", "repair", "rewrite"]);
     assert_eq!(offered("snap config s").0, ["set"]);
     assert_eq!(offered("snap log --one").0, ["--oneline"]);
     assert_eq!(offered("snap log --oneline --one").0, [""; 0]);
