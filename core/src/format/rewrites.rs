@@ -257,7 +257,7 @@ mod tests {
         assert!(with(&|_| {}).is_ok());
         let second = 14 + 21 + 2 * 64 + 3 * 32;
         // The old commits, the objects, and the times of the rewrites.
-        for (at, byte) in [(35, 2), (14 + 21 + 2 * 64, 9), (second + 7, 128)] {
+        for (at, byte) in [(35, 3), (14 + 21 + 2 * 64, 9), (second + 7, 128)] {
             let refused = with(&|bytes| bytes[at] = byte);
             assert!(matches!(refused, Err(FormatError::Order { .. })), "{at}: {refused:?}");
         }
