@@ -21,10 +21,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     base::{id::CommitId, time::Time},
-    format::{
-        pack::checksum,
-        wire::{FormatError, WireReader, WireWriter},
-    },
+    format::{small_table::SmallTable, wire::FormatError},
 };
 
 /// The first bytes of a table.
@@ -32,6 +29,9 @@ pub const MAGIC: &[u8; 8] = b"SNAPFORG";
 
 /// The newest known version.
 pub const VERSION: u16 = 1;
+
+const TABLE: SmallTable =
+    SmallTable { what: "table of forgotten commits", magic: MAGIC, version: VERSION };
 
 /// The forgotten commits, each with the time of the command that forgot it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,19 +82,14 @@ impl ForgottenTable {
 
     /// Encodes the table.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = WireWriter::new();
-        w.raw(MAGIC);
-        w.u16(VERSION);
+        let mut w = TABLE.begin();
         w.u32(self.commits.len() as u32);
         for (id, time) in &self.commits {
             w.raw(id.as_bytes());
             w.u64(time.secs as u64);
             w.u32(time.nanos);
         }
-        let mut bytes = w.finish();
-        let sum = checksum(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        bytes
+        SmallTable::end(w)
     }
 
     /// Decodes a table.
@@ -102,21 +97,8 @@ impl ForgottenTable {
     /// # Errors
     /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let what = "table of forgotten commits";
-        let mut r = WireReader::new(bytes);
-        if r.raw(what, MAGIC.len())? != MAGIC {
-            return Err(FormatError::Magic { what });
-        }
-        let found = r.u16(what)?;
-        let truncated = FormatError::Truncated { what, at: bytes.len() };
-        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(truncated)?;
-        if checksum(body) != u64::from_le_bytes(*sum) {
-            return Err(FormatError::Checksum { what });
-        }
-        FormatError::check_version(what, found, VERSION)?;
-        let start = r.at();
-        let mut r = WireReader::new(body);
-        r.raw(what, start)?;
+        let what = TABLE.what;
+        let mut r = TABLE.open(bytes)?;
         let mut commits = BTreeMap::new();
         for _ in 0..r.u32(what)? {
             let at = r.at();
@@ -138,6 +120,7 @@ impl ForgottenTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::pack::checksum;
 
     fn table() -> ForgottenTable {
         let mut table = ForgottenTable::default();

@@ -38,8 +38,8 @@ use crate::{
     },
     format::{
         outline::Name,
-        pack::checksum,
         shadow::{Reason, ShadowTable},
+        small_table::SmallTable,
         wire::{FormatError, WireReader, WireWriter},
     },
 };
@@ -49,6 +49,8 @@ pub const MAGIC: &[u8; 8] = b"SNAPGCTB";
 
 /// The newest known version.
 pub const VERSION: u16 = 1;
+
+const TABLE: SmallTable = SmallTable { what: "gc table", magic: MAGIC, version: VERSION };
 
 const SHADOWS: u32 = 1;
 const GOING: u32 = 2;
@@ -115,9 +117,7 @@ impl GcTable {
         sections.push((FORGOTTEN, digests(self.forgotten.iter().map(CommitId::as_bytes))));
         sections.push((PURGED, digests(self.purged.iter().map(ObjectId::as_bytes))));
         sections.retain(|(_, content)| !content.is_empty());
-        let mut w = WireWriter::new();
-        w.raw(MAGIC);
-        w.u16(VERSION);
+        let mut w = TABLE.begin();
         w.u16(0);
         w.u32(sections.len() as u32);
         for (kind, content) in &sections {
@@ -125,9 +125,7 @@ impl GcTable {
             w.u64(content.len() as u64);
             w.raw(content);
         }
-        let mut bytes = w.finish();
-        let sum = checksum(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
+        let bytes = SmallTable::end(w);
         FormatError::check_limit("gc table", bytes.len() as u64, limits::GC_TABLE_BYTES)?;
         Ok(bytes)
     }
@@ -137,22 +135,11 @@ impl GcTable {
     /// # Errors
     /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let what = "gc table";
-        let mut head = WireReader::new(bytes);
-        if head.raw(what, MAGIC.len())? != MAGIC {
-            return Err(FormatError::Magic { what });
-        }
-        let found = head.u16(what)?;
-        let truncated = FormatError::Truncated { what, at: bytes.len() };
-        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(truncated)?;
-        if checksum(body) != u64::from_le_bytes(*sum) {
-            return Err(FormatError::Checksum { what });
-        }
-        FormatError::check_version(what, found, VERSION)?;
-        let mut r = WireReader::new(body);
-        r.raw(what, head.at())?;
+        let what = TABLE.what;
+        let mut r = TABLE.open(bytes)?;
+        let at = r.at();
         if r.u16(what)? != 0 {
-            return Err(FormatError::Invalid { what, at: head.at() });
+            return Err(FormatError::Invalid { what, at });
         }
         let (count, mut before) = (r.u32(what)?, 0);
         let mut table = Self::default();
@@ -239,6 +226,7 @@ fn read_set<T: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::pack::checksum;
     use crate::format::shadow::ShadowedPart;
 
     fn pack(n: u8) -> PackId {

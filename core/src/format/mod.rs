@@ -17,6 +17,7 @@ pub mod ref_text;
 pub mod rewrites;
 pub mod selection;
 pub mod shadow;
+mod small_table;
 pub mod table;
 pub mod tree;
 pub mod wire;

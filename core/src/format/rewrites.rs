@@ -29,8 +29,8 @@ use crate::{
         time::Time,
     },
     format::{
-        pack::checksum,
-        wire::{FormatError, WireReader, WireWriter},
+        small_table::SmallTable,
+        wire::{FormatError, WireReader},
     },
 };
 
@@ -39,6 +39,8 @@ pub const MAGIC: &[u8; 8] = b"SNAPREWR";
 
 /// The newest known version.
 pub const VERSION: u16 = 1;
+
+const TABLE: SmallTable = SmallTable { what: "table of rewrites", magic: MAGIC, version: VERSION };
 
 /// What can become of a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +92,11 @@ impl RewriteTable {
         self.rewrites.iter().filter(|rewrite| rewrite.state != RewriteState::Undoing)
     }
 
+    /// Returns all purged objects.
+    pub fn purged(&self) -> impl Iterator<Item = &ObjectId> {
+        self.valid().flat_map(|rewrite| &rewrite.purged)
+    }
+
     /// Lets commands store an object again.
     pub fn allow(&mut self, id: &ObjectId) {
         for rewrite in &mut self.rewrites {
@@ -99,9 +106,7 @@ impl RewriteTable {
 
     /// Encodes the table.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = WireWriter::new();
-        w.raw(MAGIC);
-        w.u16(VERSION);
+        let mut w = TABLE.begin();
         w.u32(self.rewrites.len() as u32);
         for rewrite in &self.rewrites {
             w.u64(rewrite.time.secs as u64);
@@ -115,10 +120,7 @@ impl RewriteTable {
             }
             rewrite.purged.iter().for_each(|id| w.raw(id.as_bytes()));
         }
-        let mut bytes = w.finish();
-        let sum = checksum(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        bytes
+        SmallTable::end(w)
     }
 
     /// Decodes a table.
@@ -126,21 +128,8 @@ impl RewriteTable {
     /// # Errors
     /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let what = "table of rewrites";
-        let mut r = WireReader::new(bytes);
-        if r.raw(what, MAGIC.len())? != MAGIC {
-            return Err(FormatError::Magic { what });
-        }
-        let found = r.u16(what)?;
-        let truncated = FormatError::Truncated { what, at: bytes.len() };
-        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(truncated)?;
-        if checksum(body) != u64::from_le_bytes(*sum) {
-            return Err(FormatError::Checksum { what });
-        }
-        FormatError::check_version(what, found, VERSION)?;
-        let start = r.at();
-        let mut r = WireReader::new(body);
-        r.raw(what, start)?;
+        let what = TABLE.what;
+        let mut r = TABLE.open(bytes)?;
         let mut table = Self::default();
         for _ in 0..r.u32(what)? {
             let at = r.at();
@@ -202,6 +191,7 @@ impl Rewrite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::pack::checksum;
 
     fn table() -> RewriteTable {
         let commit = |n| CommitId::from_bytes([n; 32]);

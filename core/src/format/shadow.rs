@@ -27,8 +27,8 @@ use crate::{
         limits,
     },
     format::{
-        pack::checksum,
-        wire::{FormatError, WireReader, WireWriter},
+        small_table::SmallTable,
+        wire::{FormatError, WireReader},
     },
 };
 
@@ -37,6 +37,8 @@ pub const MAGIC: &[u8; 8] = b"SNAPSHAD";
 
 /// The newest known version.
 pub const VERSION: u16 = 1;
+
+const TABLE: SmallTable = SmallTable { what: "shadow table", magic: MAGIC, version: VERSION };
 
 /// Why an object must not be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,9 +168,7 @@ impl ShadowTable {
     /// # Errors
     /// [`FormatError::Limit`] if the table is longer than decoders accept.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
-        let mut w = WireWriter::new();
-        w.raw(MAGIC);
-        w.u16(VERSION);
+        let mut w = TABLE.begin();
         w.u32(self.entries.len() as u32);
         for ((pack, reason), part) in &self.entries {
             w.raw(pack.as_bytes());
@@ -183,9 +183,7 @@ impl ShadowTable {
                 }
             }
         }
-        let mut bytes = w.finish();
-        let sum = checksum(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
+        let bytes = SmallTable::end(w);
         FormatError::check_limit("shadow table", bytes.len() as u64, limits::SHADOW_BYTES)?;
         Ok(bytes)
     }
@@ -195,20 +193,8 @@ impl ShadowTable {
     /// # Errors
     /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let what = "shadow table";
-        let mut head = WireReader::new(bytes);
-        if head.raw(what, MAGIC.len())? != MAGIC {
-            return Err(FormatError::Magic { what });
-        }
-        let found = head.u16(what)?;
-        let truncated = FormatError::Truncated { what, at: bytes.len() };
-        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(truncated)?;
-        if checksum(body) != u64::from_le_bytes(*sum) {
-            return Err(FormatError::Checksum { what });
-        }
-        FormatError::check_version(what, found, VERSION)?;
-        let mut r = WireReader::new(body);
-        r.raw(what, head.at())?;
+        let what = TABLE.what;
+        let mut r = TABLE.open(bytes)?;
         let count = r.u32(what)?;
         let mut entries = BTreeMap::new();
         for _ in 0..count {
@@ -247,6 +233,7 @@ fn decode_part(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
 mod tests {
     use super::*;
     use crate::base::id::BlobId;
+    use crate::format::pack::checksum;
 
     fn object(n: usize) -> ObjectId {
         BlobId::of(&(n as u64).to_le_bytes()).object()
