@@ -14,6 +14,7 @@
 
 mod create;
 mod damaged;
+mod held;
 mod listing;
 mod lock;
 mod moves;
@@ -38,9 +39,8 @@ use crate::{
         folder_times::FolderTimes,
         regular::{is_link, read_at_most},
     },
-    format::{forgotten::ForgottenTable, ref_text::RefText, rewrites::RewriteTable},
+    format::ref_text::RefText,
     repo::{
-        config,
         history::ancestors,
         ref_log::{self, RefValue},
         ref_name::{RefKind, RefName, RefNameError},
@@ -50,6 +50,7 @@ use crate::{
 
 pub use create::REFS_AT_ONCE;
 pub use damaged::Damage;
+pub use held::HeldRefs;
 pub use listing::RefListing;
 #[cfg(test)]
 pub(super) use lock::wait_for_second_open;
@@ -151,86 +152,6 @@ pub enum RefError {
     /// A file operation failed.
     #[error(transparent)]
     Io(#[from] PathError),
-}
-
-/// The refs of a store while none of them moves.
-pub struct HeldRefs<'r> {
-    refs: &'r Refs,
-    lock: Lock,
-}
-
-impl HeldRefs<'_> {
-    /// Upgrades the store to the version of stores with garbage collection. Returns false if another
-    /// user owns the settings, so they stay.
-    ///
-    /// # Errors
-    /// [`RefError`] when the settings cannot be read or written.
-    pub fn upgrade_for_gc(&self) -> Result<bool, RefError> {
-        Ok(self.refs.upgrade(config::VERSION)? == version::Upgrade::Done)
-    }
-
-    /// Changes the table of forgotten commits of `store`, durably. Passes the time of the change,
-    /// which no other change of the store has.
-    ///
-    /// # Errors
-    /// [`RefError`] when the table cannot be written.
-    pub fn change_forgotten(
-        &mut self,
-        store: &Store,
-        message: &RefLogMessage<'_>,
-        change: &dyn Fn(&mut ForgottenTable, Time),
-    ) -> Result<(), RefError> {
-        let time = self.refs.timed(&mut self.lock, message)?.time;
-        store.change_forgotten(&|table| change(table, time))?;
-        self.lock.set_done();
-        Ok(())
-    }
-}
-
-impl HeldRefs<'_> {
-    /// Moves a branch, a tag or a remote-tracking ref, like [`Refs::update`].
-    ///
-    /// # Errors
-    /// As [`Refs::update`].
-    pub fn update(
-        &mut self,
-        name: &RefName,
-        expected: Option<CommitId>,
-        new: Option<CommitId>,
-        change: &RefLogMessage<'_>,
-    ) -> Result<(), RefError> {
-        self.refs.swap_held(&mut self.lock, name, ExpectedRef::At(expected), new, change).map(drop)
-    }
-
-    /// Points `HEAD` at `new`, like [`Refs::set_head`].
-    ///
-    /// # Errors
-    /// As [`Refs::set_head`].
-    pub fn set_head(
-        &mut self,
-        expected: &Head,
-        new: &Head,
-        change: &RefLogMessage<'_>,
-    ) -> Result<(), RefError> {
-        self.refs.set_head_held(&mut self.lock, expected, new, change)
-    }
-
-    /// Changes the table of rewrites of `store`, durably. Passes the time of the change, which no
-    /// other change of the store has.
-    ///
-    /// # Errors
-    /// [`RefError`] when the table cannot be written.
-    pub fn change_rewrites(
-        &mut self,
-        store: &Store,
-        message: &RefLogMessage<'_>,
-        change: impl FnOnce(&mut RewriteTable, Time),
-    ) -> Result<(), RefError> {
-        let time = self.refs.timed(&mut self.lock, message)?.time;
-        store.change_rewrites(|table| change(table, time))?;
-        self.lock.set_done();
-        Ok(())
-    }
 }
 
 /// Names the commit that was replaced.
@@ -370,12 +291,15 @@ impl Refs {
         if table.is_empty() {
             return Ok(());
         }
-        ancestors([*id], |at| match () {
-            // Its history is reached already.
-            () if old == Some(at) => Ok(None),
-            () if table.has_replaced(&at) => Err(RefError::Replaced { id: *id, ancestor: at }),
+        ancestors([*id], |at| {
+            if old == Some(at) {
+                return Ok(None);
+            }
+            if table.has_replaced(&at) {
+                return Err(RefError::Replaced { id: *id, ancestor: at });
+            }
             // A clone may lack the rest of the history.
-            () => Ok(objects.ancestor(&at).ok().map(|found| found.commit.parents)),
+            Ok(objects.ancestor(&at).ok().map(|found| found.commit.parents))
         })?;
         Ok(())
     }
