@@ -145,7 +145,7 @@ fn other_branches_and_remotes_that_have_it_are_named() {
     exit: 2
     --- stderr ---
     error: commit [SHORT ID] was removed by `snap rewrite`
-    hint: it has what was removed; whoever has it runs the same `snap rewrite` and pushes again
+    hint: run the same `snap rewrite` where the commit comes from, and push from there with --force
     ");
     env.snap(["push", "--force", "origin", "main", "side"]).succeeds();
     env.snap(["pull"]).succeeds();

@@ -244,6 +244,27 @@ fn a_commit_refuses_a_purged_content_unless_the_user_allows_it() {
     attempt(&[]).unwrap();
 }
 
+/// A folder whose contents other paths have: its tree is purged, and its contents are not.
+#[test]
+fn an_undo_of_a_commit_with_a_tree_that_was_made_anew_is_possible() {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    scratch.write("own", "shared");
+    scratch.write("keys/copy", "shared");
+    commit_to(&repo, &scratch.source(), "main");
+    purge(&repo);
+    gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    // The same folder comes back, and a collection finds it live.
+    scratch.write("more", "more");
+    let again = commit_to(&repo, &scratch.source(), "side");
+    gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    delete_branch(&repo, "side");
+    gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    repo.refs().update(&branch("side"), None, Some(again), &message("undo: branch")).unwrap();
+    assert_eq!(paths(&repo, &again), ["keys", "keys/copy", "more", "own"]);
+    assert_eq!(check(&repo), Ok(2));
+}
+
 #[test]
 fn no_ref_moves_to_a_replaced_commit_or_its_descendant() {
     let (scratch, ids) = with_secret();

@@ -48,7 +48,8 @@ same time, except those of earlier versions, which refuse the remote from then o
 WebDAV and SFTP need --exclusive. A snap server cannot be collected yet.
 
 Exits with 4 and deletes nothing if a commit, a folder or a content is missing or
-damaged: run `snap repair` first.";
+damaged: run `snap repair` first. Exits with 1 if contents stay that `snap rewrite`
+removed.";
 
 /// Delete what no branch or tag reaches
 ///
@@ -111,7 +112,15 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
         out.finish()?;
     }
     summarize(&outcome, args, cx);
-    Ok(CommandOutcome::Success)
+    Ok(end(outcome.left_purged_objects, args))
+}
+
+/// Returns the outcome of a collection that leaves this number of purged objects.
+fn end(left_purged_objects: u64, args: &GcArgs) -> CommandOutcome {
+    match left_purged_objects > 0 && !args.dry_run {
+        true => CommandOutcome::Different,
+        false => CommandOutcome::Success,
+    }
 }
 
 /// Collects the garbage of a remote.
@@ -160,7 +169,7 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
         out.finish()?;
     }
     summarize_remote(&outcome, &connection.place, args, cx)?;
-    Ok(CommandOutcome::Success)
+    Ok(end(outcome.left_purged_objects, args))
 }
 
 fn summarize_remote(
@@ -250,10 +259,7 @@ fn cleaned(packs: u64) -> String {
 /// Returns the objects that rewrites of the local store have purged. Without a store, there are none.
 fn purged_here(cx: &Context) -> Result<BTreeSet<ObjectId>, CliError> {
     match cx.open_repo() {
-        Ok(repo) => {
-            let rewrites = repo.store().rewrites()?.rewrites.into_iter();
-            Ok(rewrites.flat_map(|rewrite| rewrite.purged).collect())
-        }
+        Ok(repo) => Ok(repo.store().rewrites()?.purged().copied().collect()),
         Err(CliError::NoStore) => Ok(BTreeSet::new()),
         Err(error) => Err(error),
     }

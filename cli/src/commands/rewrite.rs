@@ -36,8 +36,7 @@ that has any of them. Afterwards no pack has them. `snap commit` refuses to stor
 them again: see --allow there.
 
 A remote keeps its commits until you replace them with `snap push --force`, and their
-contents until `snap gc REMOTE --now`. Whoever had access to a password may have
-copied it: change the password.
+contents until `snap gc REMOTE --now`. Others may have copied a password: change it.
 
 Exits with 1 if other branches or tags still have the paths, or if a pattern matched
 nothing.";

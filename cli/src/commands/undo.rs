@@ -32,9 +32,9 @@ Examples:
 /// Undo the last change of a branch, a tag or HEAD
 ///
 /// Undoes the last operation: a commit, a switch to another branch, a created, moved or deleted
-/// branch or tag, or a `snap forget` or
-/// `snap rewrite` after which `snap gc` has deleted nothing of it. Only the name moves back: files are unchanged and no snapshot is deleted.
-/// `snap undo` does not undo a restore.
+/// branch or tag, or a `snap forget` or `snap rewrite` until `snap gc` deletes what it let go. Only
+/// names move back: files are unchanged and no snapshot is deleted. `snap undo` does not undo a
+/// restore.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
 /// new change is made. `snap branch --log NAME` lists all changes, also those by an undo.
@@ -59,19 +59,20 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let wanted = args.name.as_deref().map(|name| pointer(&repo, name)).transpose()?;
     let direction = if args.redo { Direction::Redo } else { Direction::Undo };
     let plan = undo::plan(&repo, wanted.as_ref(), direction);
-    if wanted.is_none()
-        && direction == Direction::Undo
-        && let Some(last) = LastForget::read(&repo)?
-        && plan.as_ref().map_or(true, |plan| plan.change.time < last.time)
-    {
-        return undo_forget(&last, args, &repo, cx);
-    }
-    if wanted.is_none()
-        && direction == Direction::Undo
-        && let Some(last) = LastRewrite::read(&repo)?
-        && plan.as_ref().map_or(true, |plan| last.is_after(&plan.change))
-    {
-        return undo_rewrite(&last, args, &repo, cx);
+    if wanted.is_none() && direction == Direction::Undo {
+        let change = plan.as_ref().ok().map(|plan| &plan.change);
+        let forget = LastForget::read(&repo)?
+            .filter(|last| change.is_none_or(|change| change.time < last.time));
+        let rewrite = LastRewrite::read(&repo)?
+            .filter(|last| change.is_none_or(|change| last.is_after(change)));
+        let rewrite_time = rewrite.as_ref().map(|last| last.time);
+        match (forget, rewrite) {
+            (Some(last), _) if Some(last.time) > rewrite_time => {
+                return undo_forget(&last, args, &repo, cx);
+            }
+            (_, Some(last)) => return undo_rewrite(&last, args, &repo, cx),
+            _ => {}
+        }
     }
     let plan = plan?;
     if direction == Direction::Redo && plan.change.reason.starts_with(rewrite::REASON) {

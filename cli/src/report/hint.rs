@@ -521,7 +521,7 @@ pub(crate) fn of_ref(error: &RefError) -> Option<String> {
         RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
         RefError::Replaced { .. } => {
-            "it has what was removed; whoever has it runs the same `snap rewrite` and pushes again"
+            "run the same `snap rewrite` where the commit comes from, and push from there with --force"
                 .to_owned()
         }
         RefError::Collected { .. } => "`snap log --all` lists the commits that are left".to_owned(),

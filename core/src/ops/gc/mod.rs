@@ -13,19 +13,19 @@
 //! killed later, it leaves packs of shadowed objects, which the next one deletes.
 
 mod mark;
+mod pack_use;
 mod plan;
-mod rewrite;
 mod roots;
 mod sweep;
 
-use std::{os::unix::fs::MetadataExt, time::Duration};
+use std::{collections::BTreeSet, mem, os::unix::fs::MetadataExt, time::Duration};
 
 pub use mark::Live;
-pub use rewrite::{PackUse, choose_rewritten};
+pub use pack_use::{PackUse, choose_rewritten};
 
 use crate::{
     base::{
-        id::{CommitId, PackId},
+        id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
         limits,
@@ -204,7 +204,7 @@ fn attempt(
     }
     if plan.frees_nothing() && !store.has_any_dead() {
         let outcome = plan.outcome();
-        finish_rewrites(repo)?;
+        finish_rewrites(repo, &live)?;
         return Ok(Some(outcome));
     }
     match plan.copy(repo, &live, observer) {
@@ -214,27 +214,46 @@ fn attempt(
     sweep::run(repo, plan, &live, epoch, options, observer)
 }
 
-/// Records that rewrites cannot be undone any more, if a purged object is gone.
-fn finish_rewrites(repo: &Repo) -> Result<(), GcError> {
+/// Records that rewrites cannot be undone any more, if a purged object is gone. Objects that a ref
+/// reaches again, such as a tree that other commands made anew, do not count as purged from then on.
+fn finish_rewrites(repo: &Repo, live: &Live<'_>) -> Result<(), GcError> {
     let store = repo.store();
-    let mut gone = Vec::new();
-    for rewrite in store.rewrites()?.rewrites {
-        let mut purged = rewrite.purged.iter();
-        if rewrite.state == RewriteState::Open
-            && purged.try_fold(false, |any, id| Ok::<_, StoreError>(any || !store.is_alive(id)?))?
-        {
-            gone.push(rewrite.time);
+    let mut table = store.rewrites()?;
+    for rewrite in &mut table.rewrites {
+        if rewrite.state == RewriteState::Open && lacks_any(store, &rewrite.purged)? {
+            rewrite.state = RewriteState::Final;
+        }
+        if rewrite.state == RewriteState::Final {
+            for id in mem::take(&mut rewrite.purged) {
+                if !live.contains(&id)? {
+                    rewrite.purged.insert(id);
+                }
+            }
         }
     }
-    if !gone.is_empty() {
+    if table != store.rewrites()? {
         let _refs = repo.refs().hold()?;
-        store.change_rewrites(|table| {
-            let is_gone = |rewrite: &&mut Rewrite| gone.contains(&rewrite.time);
-            let rewrites = table.rewrites.iter_mut().filter(is_gone);
-            rewrites.for_each(|rewrite| rewrite.state = RewriteState::Final);
+        store.change_rewrites(|now| {
+            for rewrite in &mut now.rewrites {
+                let finished = table.rewrites.iter().find(|known| known.time == rewrite.time);
+                if let Some(Rewrite { state: RewriteState::Final, purged, .. }) = finished {
+                    rewrite.state = RewriteState::Final;
+                    rewrite.purged.retain(|id| purged.contains(id));
+                }
+            }
         })?;
     }
     Ok(())
+}
+
+/// Returns true if one of these objects is not stored.
+fn lacks_any(store: &Store, ids: &BTreeSet<ObjectId>) -> Result<bool, StoreError> {
+    for id in ids {
+        if !store.is_alive(id)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Marks what the roots reach, and young packs except those of the plan. Returns the remote-tracking

@@ -95,7 +95,7 @@ pub(super) fn run(
     drop(free);
     let mut outcome = GcOutcome { dropped_refs, ..plan.outcome() };
     outcome.left_purged_objects += new_purged;
-    finish_rewrites(repo)?;
+    finish_rewrites(repo, live)?;
     Ok(Some(outcome))
 }
 

@@ -1,5 +1,5 @@
-//! Chooses packs to write again without their dead objects. Collections of local and of remote stores
-//! have the same rule.
+//! How much of a pack is dead, and which packs are therefore written again. Collections of local and
+//! of remote stores have the same rule.
 
 /// Part of a pack's bytes that must be dead before the pack is rewritten.
 const DEAD_PART: f64 = 0.25;
@@ -18,7 +18,7 @@ pub struct PackUse {
 }
 
 impl PackUse {
-    /// Returns true if so much of the pack is dead that it is rewritten.
+    /// Returns true if a quarter of the pack is dead, or if a purged object is.
     pub fn is_worth_rewriting(&self) -> bool {
         self.has_purged || self.dead_part() >= DEAD_PART
     }
