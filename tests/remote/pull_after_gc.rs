@@ -8,6 +8,7 @@ use snap_core::{
         observe::Silent,
         time::Time,
     },
+    disk::scratch::unique_name,
     ops::{
         forget,
         gc::{self, GcOptions},
@@ -19,6 +20,7 @@ use snap_core::{
 use snap_remote::{
     service::{Service, memory::MemoryService},
     store::RemoteError,
+    transfer::discard_received,
 };
 use snap_testkit::{leftovers::files_with, rng::Rng};
 
@@ -132,6 +134,28 @@ fn a_pull_does_not_bring_forgotten_commits_back() {
         assert!(store.is_forgotten(id).unwrap() && !has(&setting.ours, content));
     }
     verified(&setting.ours);
+}
+
+#[test]
+fn what_killed_pulls_received_can_be_discarded() {
+    let setting = Setting::new("pull_discard");
+    let store = setting.ours.repo.store();
+    let cache = store.dir().join("cache");
+    let spare = unique_name("receiving");
+    for name in ["receiving", &spare, "receiving-of-the-user"] {
+        fs_err::create_dir_all(cache.join(name).join("objects")).unwrap();
+        fs_err::write(cache.join(name).join("objects/pack"), b"received").unwrap();
+    }
+    let left = || files_with(&cache, b"received").len();
+    // A running pull holds a lock.
+    let lock = fs_err::File::create(cache.join("receiving/lock")).unwrap();
+    lock.file().lock().unwrap();
+    discard_received(store).unwrap();
+    assert_eq!(left(), 2);
+    drop(lock);
+    discard_received(store).unwrap();
+    assert_eq!(left(), 1);
+    discard_received(store).unwrap();
 }
 
 #[test]

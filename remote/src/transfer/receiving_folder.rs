@@ -4,14 +4,19 @@
 use std::{
     collections::HashSet,
     fs::{File, TryLockError},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use snap_core::{
-    base::{id::PackId, io::PathError, observe::Silent},
+    base::{
+        id::PackId,
+        io::{PathError, if_exists},
+        observe::Silent,
+    },
     disk::{
         Disk,
-        scratch::unique_name,
+        scratch::{is_unique_name, unique_name},
         symlink_guard::{check_no_link_entries, check_no_links_between},
     },
     store::{Store, StoreError},
@@ -95,17 +100,25 @@ fn remove(dir: &Path) {
     let _ = fs_err::remove_dir_all(dir);
 }
 
-/// Removes what interrupted pulls into a store have left, unless a pull is running.
+/// Removes what killed pulls into a store have left, but nothing that a running pull uses.
 ///
 /// # Errors
-/// [`StoreError`] if the folder is a link, or cannot be locked.
+/// [`StoreError`] if a folder is a link, or cannot be listed or locked.
 pub fn discard(target: &Store) -> Result<(), StoreError> {
-    let folder = target.dir().join("cache").join(FOLDER);
-    check_no_links_between(target.dir(), &folder)?;
-    if folder.is_dir()
-        && let Some(_lock) = lock(&folder)?
-    {
-        remove(&folder);
+    let cache = target.dir().join("cache");
+    check_no_links_between(target.dir(), &cache)?;
+    let Some(entries) =
+        if_exists(fs_err::read_dir(&cache)).map_err(PathError::when("list", &cache))?
+    else {
+        return Ok(());
+    };
+    for entry in entries {
+        let entry = entry.map_err(PathError::when("list", &cache))?;
+        let name = entry.file_name();
+        let is_ours = name == FOLDER || is_unique_name(name.as_bytes(), FOLDER);
+        if is_ours && let Some(_lock) = lock(&entry.path())? {
+            remove(&entry.path());
+        }
     }
     Ok(())
 }
