@@ -165,10 +165,8 @@ impl Serving {
         let answering = Some(tokio::spawn(listening.answer()));
         // reqwest needs a TLS provider even for plain HTTP.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // The timeout guards against a server that never answers. Each request has a connection
-        // of its own: a test that moves the clock on makes the server close idle ones.
-        let client = Client::builder().timeout(PATIENCE).pool_max_idle_per_host(0);
-        let client = client.build().unwrap();
+        // The guard against a server that never answers.
+        let client = Client::builder().timeout(PATIENCE).build().unwrap();
         Self { base, client, clock, shutdown, answering, lock: None }
     }
 

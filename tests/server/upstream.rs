@@ -84,7 +84,8 @@ pub(crate) fn before(
     let limits = ServerLimits::default();
     assert_eq!(UPSTREAM_PATIENCE.as_secs(), limits.upstream_secs);
     let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
-    // A test moves the clock on by hours while a request is on its way: the connection stays.
+    // A test moves the clock on while a request is on its way. The server must not close the
+    // idle connection on which the request arrives.
     let limits = ServerLimits { header_secs: 30 * 24 * 3600, ..limits };
     let settings = ServerSettings { limits, ..ServerSettings::default() };
     Serving::of_hub(Hub::for_upstream(upstream), settings).with_lock(lock)
