@@ -122,6 +122,13 @@ impl Bucket {
         Ok(())
     }
 
+    /// Returns the size of all objects under a prefix, in bytes.
+    pub(crate) fn stored_bytes(&self, prefix: &str) -> Result<u64> {
+        let client = self.client(prefix)?;
+        let listed = runtime()?.block_on(client.list(""))?;
+        Ok(listed.iter().map(|object| object.bytes).sum())
+    }
+
     /// Returns the variables by which a child process finds the bucket, without any settings of the
     /// user.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
@@ -211,6 +218,7 @@ mod tests {
         assert_eq!((bucket.requests(), bucket.requests()), (Some(1), Some(0)));
         bucket.delay(Duration::ZERO);
         bucket.put(&one, "other", "more".into()).unwrap();
+        assert_eq!(bucket.stored_bytes(&one).unwrap(), 9);
         assert_eq!(runtime.block_on(client.list("")).unwrap().len(), 2);
         bucket.forget(&other).unwrap();
         assert_eq!(runtime.block_on(client.list("")).unwrap().len(), 2);

@@ -11,12 +11,14 @@ use std::{
 use fs_err as fs;
 use serde_json::Value;
 use snap_testkit::compare::Options;
+use walkdir::WalkDir;
 
 use crate::{
     Result,
     bucket::Bucket,
     measure::Call,
-    place::{empty, remove},
+    place::{copy, empty, remove},
+    tools::{self, Snap},
 };
 
 /// A program that saves a folder in a bucket.
@@ -113,6 +115,19 @@ impl<'b> SnapKeeper<'b> {
         Self { program: program.to_owned(), at, commit, printed: RefCell::default() }
     }
 
+    /// Starts with a copy of the store `from`, which is pushed to an unused prefix, and without
+    /// caches.
+    pub(crate) fn fresh_with(&self, from: &Path) -> Result<()> {
+        self.at.fresh()?;
+        let (program, data) = (self.program.clone(), self.at.data.clone());
+        Snap { program, data, store: self.store() }.put_back(from)?;
+        self.shell(r#"snap remote add origin "$2"; snap push"#).run()
+    }
+
+    fn store(&self) -> PathBuf {
+        self.at.home.join("store")
+    }
+
     /// Adds the environment that snap needs to find the bucket, and nothing else.
     fn call(&self, program: Call) -> Call {
         let own = [("HOME", "home"), ("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", CACHE)];
@@ -121,14 +136,14 @@ impl<'b> SnapKeeper<'b> {
     }
 
     /// Makes a call of a shell command, in which `snap` is snap with its store, `$1` the data and
-    /// `$2` the location.
-    fn shell(&self, line: &str) -> Call {
+    /// `$2` the location; arguments that are added are `$3`, `$4` …
+    pub(crate) fn shell(&self, line: &str) -> Call {
         let snap = r#"set -e; snap() { "$SNAP" -q --store "$STORE" "$@"; };"#;
         self.call(Call::shell(&format!("{snap} {line}")))
             .arg(&self.at.data)
             .arg(self.location())
             .var("SNAP", &self.program)
-            .var("STORE", self.at.home.join("store"))
+            .var("STORE", self.store())
             .into_file(&self.report())
     }
 
@@ -149,6 +164,9 @@ impl<'b> SnapKeeper<'b> {
 
 /// Folder for the cache of the bucket when there is no store.
 const CACHE: &str = "cache";
+
+/// Folder for restic's cache for saving.
+const WRITER_CACHE: &str = "cache of the writer";
 
 /// Commits without output.
 const COMMIT: &str = r#"snap commit "$1" -m compare > /dev/null;"#;
@@ -227,18 +245,35 @@ fn record_of(printed: &[u8]) -> Option<(&[u8], u64)> {
     Some((content, record.get("stats")?.get("requests")?.as_u64()?))
 }
 
-struct Restic<'b>(At<'b>);
+/// restic, with a repository in a bucket.
+pub(crate) struct Restic<'b>(pub(crate) At<'b>);
 
 impl Restic<'_> {
+    /// Starts with a copy of the local repository `from` at an unused prefix, with its cache for
+    /// saving. restic uses the same paths in a folder and in a bucket.
+    pub(crate) fn fresh_with(&self, from: &tools::Restic) -> Result<()> {
+        self.0.fresh()?;
+        copy(&from.cache(), &self.0.home.join(WRITER_CACHE))?;
+        let (repository, prefix) = (from.repository(), self.0.prefix());
+        for entry in WalkDir::new(&repository) {
+            let entry = entry?;
+            if entry.file_type().is_file() {
+                let key = entry.path().strip_prefix(&repository)?.to_string_lossy();
+                self.0.bucket.put(&prefix, &key, fs::read(entry.path())?.into())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a call with the cache for saving; reading uses another cache.
-    fn shell(&self, line: &str) -> Call {
+    pub(crate) fn shell(&self, line: &str) -> Call {
         let At { bucket, data, home, .. } = &self.0;
         Call::shell(line)
             .dir(data)
             .vars(bucket.environment())
             .var("RESTIC_PASSWORD", "compare")
             .var("RESTIC_REPOSITORY", format!("s3:{}/{}", bucket.endpoint(), self.0.prefix()))
-            .var("RESTIC_CACHE_DIR", home.join("cache of the writer"))
+            .var("RESTIC_CACHE_DIR", home.join(WRITER_CACHE))
     }
 
     fn read(&self, line: &str) -> Call {
@@ -344,6 +379,7 @@ mod tests {
         bucket::{Server, Way},
         measure::is_installed,
         place::Place,
+        tools::Tool as _,
     };
 
     #[test]
@@ -373,6 +409,27 @@ mod tests {
             let is_gone = keeper.cat(&path, &file).run().is_err();
             assert!(is_gone || fs::read(&file).unwrap().is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_local_repository_of_restic_can_be_read_in_a_bucket() {
+        if !is_installed("restic") {
+            return;
+        }
+        let place = Place::new(&std::env::temp_dir()).unwrap();
+        let bucket = Bucket::open(Server::Inside, Way::Counted).unwrap();
+        let data = place.join("data");
+        trees::text_files(&data, 12, 100).unwrap();
+        let local = tools::Restic { data: data.clone(), home: place.join("local") };
+        local.fresh().unwrap();
+        local.save().run().unwrap();
+        let (home, prefix) = (place.join("remote"), RefCell::default());
+        let remote = Restic(At { bucket: &bucket, data: data.clone(), home, prefix });
+        remote.fresh_with(&local).unwrap();
+        let into = place.join("into");
+        empty(&into).unwrap();
+        remote.restore(&into).run().unwrap();
+        assert_eq!(compare(&data, &into, &remote.keeps()), Vec::<String>::new());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fs_err as fs;
 use tempfile::TempDir;
 use walkdir::WalkDir;
 
-use crate::Result;
+use crate::{Result, measure::Call};
 
 /// Minimum age of data before a measurement: stat caches distrust files that were written shortly
 /// before they were read.
@@ -80,6 +80,12 @@ pub(crate) fn empty(path: &Path) -> Result<()> {
     Ok(fs::create_dir_all(path)?)
 }
 
+/// Makes `to` a copy of the folder `from`, with all attributes.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    remove(to)?;
+    Call::new("cp").arg("-a").arg(from).arg(to).run()
+}
+
 /// Returns the number of files below `path`, or of `path` itself, and their total size in bytes.
 pub(crate) fn count(path: &Path) -> Result<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
@@ -105,6 +111,10 @@ mod tests {
         fs::write(place.join("d"), "678").unwrap();
         assert_eq!(count(&place.join("")).unwrap(), (2, 8));
         assert_eq!(count(&place.join("d")).unwrap(), (1, 3));
+        for _ in 0..2 {
+            copy(&place.join("a"), &place.join("e")).unwrap();
+            assert_eq!(count(&place.join("e")).unwrap(), (1, 5));
+        }
         place.clear().unwrap();
         assert_eq!(count(&place.join("")).unwrap(), (0, 0));
         remove(&place.join("not there")).unwrap();

@@ -14,7 +14,7 @@ use snap_testkit::compare::Options;
 use crate::{
     Result,
     measure::Call,
-    place::{count, empty, remove},
+    place::{copy, count, empty, remove},
 };
 
 /// A tool that can save a folder and restore it.
@@ -77,6 +77,13 @@ impl Snap {
     /// Returns the number of files in `objects/`, and their total size in bytes.
     pub(crate) fn objects(&self) -> Result<(u64, u64)> {
         count(&self.store.join("objects"))
+    }
+
+    /// Makes the store a copy of the store `from`. snap trusts neither the index nor the packs of a
+    /// copied store, so this hashes them again.
+    pub(crate) fn put_back(&self, from: &Path) -> Result<()> {
+        copy(from, &self.store)?;
+        self.call().args(["verify", "--data"]).run()
     }
 }
 
@@ -221,18 +228,27 @@ impl Tool for Cp {
     }
 }
 
-struct Restic {
-    data: PathBuf,
-    home: PathBuf,
+/// restic, with a repository in a folder.
+pub(crate) struct Restic {
+    pub(crate) data: PathBuf,
+    pub(crate) home: PathBuf,
 }
 
 impl Restic {
-    fn call(&self) -> Call {
+    pub(crate) fn repository(&self) -> PathBuf {
+        self.home.join("repository")
+    }
+
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.home.join("cache")
+    }
+
+    pub(crate) fn call(&self) -> Call {
         Call::new("restic")
             .arg("-q")
             .var("RESTIC_PASSWORD", "compare")
-            .var("RESTIC_REPOSITORY", self.home.join("repository"))
-            .var("RESTIC_CACHE_DIR", self.home.join("cache"))
+            .var("RESTIC_REPOSITORY", self.repository())
+            .var("RESTIC_CACHE_DIR", self.cache())
     }
 }
 
@@ -254,7 +270,7 @@ impl Tool for Restic {
         most()
     }
     fn stored_bytes(&self) -> Result<(u64, u64)> {
-        let bytes = count(&self.home.join("repository"))?.1;
+        let bytes = count(&self.repository())?.1;
         Ok((bytes, bytes))
     }
 }

@@ -9,6 +9,7 @@ mod bundle;
 mod changes;
 mod export;
 mod find;
+mod gc;
 mod history;
 mod million;
 mod parquet;
@@ -44,7 +45,7 @@ pub(crate) struct Work {
 }
 
 /// All works, in the order of the issues' tables.
-pub(crate) const WORKS: [Work; 30] = [
+pub(crate) const WORKS: [Work; 34] = [
     work("first-commit", "first commit of 10,000 text files of 4 KiB", small_files::first),
     work("unchanged", "commit of the same files, nothing changed", small_files::unchanged),
     work("changed", "commit of the same files, 1 % of them changed", small_files::changed),
@@ -64,11 +65,15 @@ pub(crate) const WORKS: [Work; 30] = [
     work("diff", "two commits with 1 % of the files changed", changes::diff),
     work("status", "a folder with 1 % of the files changed", changes::status),
     work("find", "a name over 500 commits of 15,000 files", find::run),
+    work("forget", "forget over 10,000 commits", gc::forget),
+    work("gc", "forget and gc over 500 commits, and the commit after it", gc::local),
+    once("mark", "a gc that marks 10 million objects", gc::mark),
     work("push", "first push of the text files to a bucket", remote::first),
     work("push-changed", "push after 100 of them changed", remote::changed),
     work("push-nothing", "push of nothing new", remote::nothing),
     work("clone", "clone of the same, files restored", remote::clone),
     work("cat-url", "one small file out of a bucket", remote::cat),
+    work("gc-remote", "gc of a bucket: nothing to do, and half of it garbage", gc::remote),
     work("big-remote", "1 GiB pushed and cloned, without the proxy", rate::run),
     work("serve-push", "first push of the text files to `snap serve`", serve::push),
     work("serve-pull", "pull of the same into an empty store", serve::pull),
