@@ -1,5 +1,7 @@
 //! `snap gc`.
 
+use snap_testkit::leftovers::files_with;
+
 use crate::env::TestEnv;
 
 /// A project with a commit on `main` and another one that only a deleted branch had.
@@ -157,6 +159,64 @@ fn a_pack_at_a_remote_is_written_again_without_its_garbage() {
     let url = format!("file://{}", env.path("bucket").display());
     env.snap(["clone", &url, "cloned"]).succeeds();
     assert_eq!(env.read("cloned/shared"), "shared by two branches");
+}
+
+#[test]
+fn forgotten_commits_are_deleted_at_a_remote() {
+    let mut env = TestEnv::new();
+    env.set("SNAP_TIME", "2026-12-01T00:00:00Z");
+    let secret = "only in the first version ".repeat(40);
+    for (name, content) in [("first", &*secret), ("second", "2"), ("third", "3")] {
+        env.write("file", content);
+        env.snap(["commit", "-m", name]).succeeds();
+    }
+    let bucket = env.path("bucket");
+    let url = format!("file://{}", bucket.display());
+    env.snap(["remote", "add", "origin", &url]).succeeds();
+    env.snap(["push"]).succeeds();
+    env.snap(["forget", "HEAD~2"]).succeeds();
+    insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
+    Nothing to delete at origin: 3 packs with [N] KiB stay
+    9 requests, 0.000018 USD
+    ");
+    // `snap undo` can still bring the commit back.
+    insta::assert_snapshot!(collected(&env, &["origin", "--forgotten"]), @"
+    Nothing to delete at origin: 3 packs with [N] KiB stay
+    9 requests, 0.000027 USD
+    3 packs are too new to delete; `--now` deletes them if nothing reaches them
+    ");
+    insta::assert_snapshot!(collected(&env, &["origin", "--forgotten", "--now", "-n"]), @"
+    Would free about [N] B at origin: 1 pack to delete
+    Dry run: nothing was changed
+    Would forget 1 commit there
+    6 requests, 0.000017 USD
+    ");
+    assert!(!files_with(&bucket, secret.as_bytes()).is_empty());
+    insta::assert_snapshot!(collected(&env, &["origin", "--forgotten", "--now"]), @"
+    Freed [N] B at origin: 1 pack deleted
+    Forgot 1 commit there
+    28 requests, 0.000080 USD
+    ");
+    assert!(files_with(&bucket, secret.as_bytes()).is_empty());
+    env.snap(["verify", "origin", "--data"]).succeeds();
+    env.snap(["clone", &url, "cloned"]).succeeds();
+    insta::assert_snapshot!(env.snap(["--store", "cloned/.snap", "log", "--oneline"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    [ID] 2026-12-01 00:00:00 +00:00 (HEAD -> main) third
+    [ID] 2026-12-01 00:00:00 +00:00 second
+    [ID] 2026-12-01 00:00:00 +00:00 (forgotten) first
+    ");
+    insta::assert_snapshot!(env.snap(["gc", "--forgotten"]), @"
+    exit: 2
+    --- stderr ---
+    error: the following required arguments were not provided:
+      <REMOTE|URL>
+
+    Usage: snap gc --forgotten <REMOTE|URL>
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]

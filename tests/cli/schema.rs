@@ -143,7 +143,7 @@ fn every_record_is_as_its_schema_says() {
         (&["push", "--all", "--tags"], &["pushed"]),
         (&["push", "--delete", "old"], &["pushed"]),
         (&["gc", "origin", "--dry-run"], &["collected-remote"]),
-        (&["gc", "origin", "--now"], &["collected-remote"]),
+        (&["gc", "origin", "--now", "--forgotten"], &["collected-remote"]),
         (&["verify", "origin", "--sample", "50%"], &["verify-summary"]),
         (&["pull"], &["pulled"]),
         (&["remote", "show"], &["remote-known"]),

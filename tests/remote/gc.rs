@@ -12,9 +12,11 @@ use snap_core::{
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         observe::Silent,
+        time::Time,
     },
     disk::Disk,
     format::{
+        forgotten::ForgottenTable,
         gc_state::{GcState, Phase},
         gc_table::{GcTable, IndexName},
         outline,
@@ -178,6 +180,10 @@ impl Bucket {
             }
         };
         store.change_shadows(&shadow).unwrap();
+        let forget = |table: &mut ForgottenTable| {
+            self.table.forgotten.iter().for_each(|id| table.insert(*id, Time::default()));
+        };
+        store.change_forgotten(&forget).unwrap();
         store
     }
 
@@ -354,7 +360,7 @@ fn a_collection_deletes_what_no_ref_reaches() {
 
 /// Runs `first`, and `second` before its call number `at`, or not at all if there are fewer calls.
 /// Returns false in that case.
-fn interleave(
+pub(crate) fn interleave(
     service: Arc<dyn Service>,
     at: u64,
     first: impl FnOnce(Arc<dyn Service>),
@@ -376,7 +382,7 @@ fn interleave(
 }
 
 /// Returns each number until `run` returns false.
-fn while_true(run: impl Fn(u64) -> bool) -> u64 {
+pub(crate) fn while_true(run: impl Fn(u64) -> bool) -> u64 {
     let mut number = 0;
     while run(number) {
         number += 1;
@@ -556,7 +562,7 @@ pub(crate) fn check_local(store: &Store) {
 }
 
 /// Clones all of a remote store.
-fn clone_all(place: &Place, service: Arc<dyn Service>) -> Result<Repo, RemoteError> {
+pub(crate) fn clone_all(place: &Place, service: Arc<dyn Service>) -> Result<Repo, RemoteError> {
     clone_part(place, service, PartialScope::default())
 }
 
@@ -799,6 +805,17 @@ fn services_without_conditional_writes_are_collected_only_alone() {
     Bucket::read(&*service).check();
 }
 
+/// Verifies all data of a bucket with a mirror that is new.
+#[track_caller]
+pub(crate) fn verify(service: Arc<dyn Service>) {
+    let place = Place::new();
+    let remote = place.remote(service, "verifying");
+    let waiting = BlockingContext::without_stop(place.runtime.handle());
+    let options = VerifyOptions { data: Data::All };
+    let found = verify::run(remote, &options, &[], &waiting, &Silent).unwrap();
+    assert!(found.is_intact(), "{found:?}");
+}
+
 #[test]
 fn a_collected_bucket_is_verified_and_collected_again() {
     let server = S3Server::start(S3Options::default());
@@ -820,20 +837,12 @@ fn a_collected_bucket_is_verified_and_collected_again() {
     // Each ref is read twice and written once.
     let (refs, packs) = (bucket.refs.len() as u64, done.rewritten_packs);
     assert!(requests <= 3 * refs + 2 * packs + 35, "{requests}");
-    let verify = || {
-        let place = Place::new();
-        let remote = place.remote(service(), "verifying");
-        let waiting = BlockingContext::without_stop(place.runtime.handle());
-        let options = VerifyOptions { data: Data::All };
-        let found = verify::run(remote, &options, &[], &waiting, &Silent).unwrap();
-        assert!(found.is_intact(), "{found:?}");
-    };
-    verify();
+    verify(service());
     let mut pushing = setting.warm(service(), "warm");
     let refs = ["main", "new"].map(|name| setting.pusher.update(name, setting.next));
     setting.pusher.push_all(&mut pushing, refs.into()).unwrap().all_moved().unwrap();
     Bucket::read(&*service()).check();
-    verify();
+    verify(service());
     // Nothing is left to do: the settings, the state, three refs and three listings.
     collect_in(&collector, &mut remote).unwrap();
     let before = traffic.counts().requests();

@@ -10,6 +10,7 @@ mod damage;
 mod damaged_index;
 mod distant;
 mod gc;
+mod gc_forgotten;
 mod gc_repack;
 mod other_copies;
 mod outside;

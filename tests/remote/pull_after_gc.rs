@@ -15,7 +15,7 @@ use snap_core::{
         rewrite::{self, RewriteOptions},
         verify::{self, Data, VerifyOptions},
     },
-    repo::{RefError, RefLogMessage},
+    repo::{RefError, RefLogMessage, Repo},
 };
 use snap_remote::{
     service::{Service, memory::MemoryService},
@@ -26,7 +26,7 @@ use snap_testkit::{leftovers::files_with, rng::Rng};
 
 use crate::place::{Place, branch};
 
-const MESSAGE: RefLogMessage<'_> =
+pub(crate) const MESSAGE: RefLogMessage<'_> =
     RefLogMessage { time: Time { secs: 1_800_000_000, nanos: 0 }, who: "ada", reason: "test" };
 
 const LARGE: usize = 3 << 20;
@@ -38,7 +38,7 @@ fn noise(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Deletes everything that no ref reaches.
-fn collect(place: &Place) {
+pub(crate) fn collect(repo: &Repo) {
     let options = GcOptions {
         dry_run: false,
         undo: Duration::ZERO,
@@ -47,7 +47,7 @@ fn collect(place: &Place) {
         max_rewritten_bytes: None,
         present: Time { secs: 4_000_000_000, nanos: 0 },
     };
-    gc::run(&place.repo, &options, &Silent).unwrap();
+    gc::run(repo, &options, &Silent).unwrap();
 }
 
 fn verified(place: &Place) {
@@ -110,7 +110,7 @@ fn a_store_that_was_collected_pulls_only_what_the_commit_needs() {
     let undone = setting.ours.change("own", b"undone");
     let refs = setting.ours.repo.refs();
     refs.update(&branch("main"), Some(undone), Some(setting.commits[2]), &MESSAGE).unwrap();
-    collect(&setting.ours);
+    collect(&setting.ours.repo);
     setting.pull_another().unwrap();
     assert!(!has(&setting.ours, &setting.contents[3]), "it is only in the branch `side`");
     verified(&setting.ours);
@@ -126,7 +126,7 @@ fn a_pull_does_not_bring_forgotten_commits_back() {
     let setting = Setting::new("pull_forgotten");
     let old = setting.commits[..2].iter().copied().collect();
     assert_eq!(forget::run(&setting.ours.repo, &old, &MESSAGE, &Silent).unwrap(), 2);
-    collect(&setting.ours);
+    collect(&setting.ours.repo);
     assert!(!has(&setting.ours, &setting.contents[0]));
     setting.pull_another().unwrap();
     let store = setting.ours.repo.store();
@@ -163,7 +163,7 @@ fn a_pull_of_a_replaced_commit_receives_nothing() {
     let setting = Setting::new("pull_replaced");
     let options = RewriteOptions { patterns: vec!["own".to_owned()], ..Default::default() };
     rewrite::run(&setting.ours.repo, &options, &MESSAGE, &Silent).unwrap();
-    collect(&setting.ours);
+    collect(&setting.ours.repo);
     let start = &setting.contents[0][..64];
     assert!(files_with(setting.ours.repo.dir(), start).is_empty());
     // The remote still has the old commits, and another one on top of them.

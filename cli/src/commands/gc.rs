@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::Serialize;
 use snap_core::{
-    base::id::ObjectId,
+    base::id::{CommitId, ObjectId},
     ops::gc::{self, GcOptions, GcOutcome},
 };
 use snap_remote::{
@@ -29,6 +29,8 @@ Examples:
   snap gc --now             also delete what was stored in the last day or just forgotten
   snap gc --max-repack 5GB  copy at most 5 GB
   snap gc origin            delete what no branch or tag at a remote reaches
+  snap gc origin --forgotten
+                            also delete there what you forgot here
 
 Keeps everything that a branch, a tag, a remote-tracking branch or HEAD reaches, and
 what they reached in the last 7 days (`gc.undo`), so that `snap undo` still works.
@@ -46,6 +48,11 @@ upload; --max-repack limits it.
 At a remote, only branches and tags count. Other clients can push, pull and clone at the
 same time, except those of earlier versions, which refuse the remote from then on.
 WebDAV and SFTP need --exclusive. A snap server cannot be collected yet.
+
+--forgotten deletes at the remote what only commits have that `snap forget` marked in
+this store at least 7 days ago (`gc.undo`), or at any time with --now. They go from the
+history of all branches there, and `snap undo` does not bring them back. A commit at a
+branch or a tag of the remote stays.
 
 Exits with 4 and deletes nothing if a commit, a folder or a content is missing or
 damaged: run `snap repair` first. Exits with 1 if contents stay that `snap rewrite`
@@ -73,6 +80,10 @@ pub(crate) struct GcArgs {
     /// Most bytes of packs to write again, such as 5GB
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_repack: Option<u64>,
+
+    /// Also delete at the remote the commits that were forgotten in this store
+    #[arg(long, requires = "remote")]
+    forgotten: bool,
 
     /// Collect a remote without conditional writes: no other client pushes there meanwhile
     #[arg(long, requires = "remote")]
@@ -137,6 +148,7 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
         grace,
         max_rewritten_bytes: args.max_repack,
         purged: purged_here(cx)?,
+        forgotten: if args.forgotten { forgotten_here(args, cx)? } else { BTreeSet::new() },
         level: settings.config()?.compression_level,
     };
     let progress = cx.progress();
@@ -160,6 +172,7 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
             freed_bytes: outcome.freed_bytes(),
             purged_objects: outcome.purged_objects,
             left_purged_objects: outcome.left_purged_objects,
+            forgotten_commits: outcome.forgotten_commits,
             young_packs: outcome.young_packs,
             left_objects: outcome.left_objects,
             left_bytes: outcome.left_bytes,
@@ -202,6 +215,10 @@ fn summarize_remote(
             ui.status(format_args!("Dry run: nothing was changed"));
         }
     }
+    if outcome.forgotten_commits > 0 {
+        let verb = if args.dry_run { "Would forget" } else { "Forgot" };
+        ui.status(format_args!("{verb} {} there", count(outcome.forgotten_commits, "commit")));
+    }
     tell_left(outcome.left_bytes, cx);
     tell_purged(
         outcome.purged_objects,
@@ -241,6 +258,7 @@ struct RemoteGcJson<'a> {
     freed_bytes: u64,
     purged_objects: u64,
     left_purged_objects: u64,
+    forgotten_commits: u64,
     young_packs: u64,
     left_objects: u64,
     left_bytes: u64,
@@ -263,6 +281,17 @@ fn purged_here(cx: &Context) -> Result<BTreeSet<ObjectId>, CliError> {
         Err(CliError::NoStore) => Ok(BTreeSet::new()),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the commits that were forgotten in the local store, except those that `snap undo` can still
+/// bring back.
+fn forgotten_here(args: &GcArgs, cx: &Context) -> Result<BTreeSet<CommitId>, CliError> {
+    let repo = cx.open_repo()?;
+    let undo = match args.now {
+        true => Duration::ZERO,
+        false => cx.settings_of(repo.dir())?.duration("gc.undo")?,
+    };
+    Ok(gc::forgotten_before(repo.store(), undo, cx.now()))
 }
 
 /// Reports what a rewrite has purged, and what of it stays.

@@ -176,6 +176,14 @@ impl SendSet {
         let passed = Marks::new(store);
         let mut enter = |id: &ObjectId, place: &ObjectLocation| {
             let mut holding = has(id, place.kind)?;
+            // The link of an ancestor is enough.
+            if place.kind == ObjectKind::Commit && holding == PeerHas::Nothing {
+                let ancestor = CommitId::from_object(*id);
+                let has_link = || has(&ancestor.link(), ObjectKind::Link);
+                if !commits.contains(&ancestor) && has_link()? == PeerHas::All {
+                    return Ok(false);
+                }
+            }
             // The peer needs no link of a commit that it has.
             if place.kind == ObjectKind::Link && holding == PeerHas::Nothing {
                 holding = has(&CommitId::of_link(*id).object(), ObjectKind::Commit)?;

@@ -55,13 +55,14 @@ impl Store {
         Arc::clone(&self.catalog().forgotten)
     }
 
-    /// Returns true if a commit is forgotten, whether or not it was deleted.
+    /// Returns true if a commit is forgotten, whether or not it was deleted. A commit that is shadowed
+    /// as dead counts as deleted.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn is_forgotten(&self, id: &CommitId) -> Result<bool, StoreError> {
         Ok(self.catalog().forgotten.contains(id)
-            || self.locate(&id.object())?.is_none() && self.locate(&id.link())?.is_some())
+            || !self.is_alive(&id.object())? && self.is_alive(&id.link())?)
     }
 
     /// Returns true if the store has a commit or its link.
@@ -86,9 +87,7 @@ impl Store {
     /// [`StoreError`] if the store has neither of them, or if it is damaged.
     pub fn ancestor(&self, id: &CommitId) -> Result<Ancestor, StoreError> {
         match self.commit(id) {
-            Ok(commit) => {
-                Ok(Ancestor { commit, is_forgotten: self.catalog().forgotten.contains(id) })
-            }
+            Ok(commit) => Ok(Ancestor { commit, is_forgotten: self.is_forgotten(id)? }),
             Err(StoreError::Forgotten { .. }) => {
                 let bytes = self.object(&id.link(), ObjectKind::Link)?;
                 let commit = decode_commit(id.link(), ObjectKind::Link, &bytes)?;

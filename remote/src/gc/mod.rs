@@ -17,6 +17,11 @@
 //! once do the same work. `tests/model` explores every interleaving of these steps; this module
 //! follows it.
 //!
+//! Before step 2, the collector uploads the links of commits that were forgotten, as a push does. Then
+//! the shadows of step 2 include what only these commits refer to, and the state lists them. A reader
+//! takes the link of a listed parent, and a writer sends no parent of which there is a link. A ref
+//! that points at a listed commit has everything, and the next collection removes it from the list.
+//!
 //! Young packs stay, with everything that they refer to. That spares pushes that run for long, but
 //! what a ref reaches never depends on a clock.
 //!
@@ -40,26 +45,30 @@ use snap_core::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::gc_state,
+    format::{
+        gc_state,
+        gc_table::{GcTable, IndexName},
+        pack::ObjectKind,
+    },
     ops::{
         gc::{GcError, Live},
         reach::ReachError,
     },
-    store::{Store, StoreError},
+    store::{ObjectWriter, Store, StoreError},
 };
 
 use self::{
     plan::{FencePlan, SweepPlan},
-    repack::{Copies, Repack},
+    repack::{Copies, Repack, write_with_free_names},
 };
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
     store::{
         OBJECTS, RemoteError, RemoteStore, SettingsState,
         gc::ReadGc,
-        gc_view::{GcView, epoch_of},
+        gc_view::{GcView, epoch_of, index_name},
     },
-    transfer::reach_error,
+    transfer::{push, reach_error},
 };
 
 /// Maximum number of attempts, if other collectors replace the state.
@@ -90,7 +99,10 @@ pub struct RemoteGcOptions {
     /// Objects that a rewrite has purged here. Packs in which one of them is dead are rewritten,
     /// whatever part of them is dead.
     pub purged: BTreeSet<ObjectId>,
-    /// The zstd level of the packs that replace them.
+    /// Commits that were forgotten here. Their links stay at the remote, and what only they refer to
+    /// is deleted, unless a ref there points at them.
+    pub forgotten: BTreeSet<CommitId>,
+    /// The zstd level of the packs that are written.
     pub level: i32,
 }
 
@@ -117,6 +129,8 @@ pub struct RemoteGcOutcome {
     pub purged_objects: u64,
     /// Purged objects that no ref reaches, in packs that stay.
     pub left_purged_objects: u64,
+    /// Commits of which only the links stay, and that were complete before.
+    pub forgotten_commits: u64,
     /// Packs that stay because they are young.
     pub young_packs: u64,
     /// True if nothing was deleted because the last collection began only minutes ago.
@@ -233,6 +247,12 @@ impl Collection<'_> {
         let present = self.list_packs(time)?;
         let stubs = self.open_stubs()?;
         let live = Live::new(&stubs, self.observer);
+        let known = self.known_forgotten();
+        let mut forgotten = known.clone();
+        if !is_resumed || self.options.dry_run {
+            forgotten.extend(&self.options.forgotten);
+        }
+        live.forget(forgotten);
         self.observer.phase(Phase::Mark, None);
         self.mark(&live, roots)?;
         if !is_resumed {
@@ -241,7 +261,7 @@ impl Collection<'_> {
         let fenced = match is_resumed && !self.options.dry_run {
             true => read,
             false => {
-                let plan =
+                let mut plan =
                     FencePlan::make(self.remote, &live, &present, self.options, self.observer)?;
                 let outcome = plan.outcome(&present);
                 if self.options.dry_run {
@@ -256,6 +276,10 @@ impl Collection<'_> {
                     return Ok(Some(plan.leftovers_outcome(&present)));
                 }
                 self.waiting.block_on(self.remote.upgrade_for_gc())?;
+                let links = live.missing_links()?;
+                if !links.is_empty() {
+                    plan.table.named.extend(self.write_links(&links, &stubs, &plan.table)?);
+                }
                 let epoch = epoch_of(read.view.as_deref()) + 1;
                 let (phase, table) = (gc_state::Phase::Fenced, plan.table);
                 let swap = self.remote.swap_gc(&read, epoch, phase, table);
@@ -265,7 +289,13 @@ impl Collection<'_> {
                 }
             }
         };
-        self.sweep(&fenced, &present, &stubs, &live)
+        let outcome = self.sweep(&fenced, &present, &stubs, &live)?;
+        if is_resumed {
+            // It has forgotten only what its first collector was told to forget.
+            return Ok(outcome.filter(|_| self.options.forgotten.is_empty()));
+        }
+        let forgotten_commits = self.known_forgotten().difference(&known).count() as u64;
+        Ok(outcome.map(|outcome| RemoteGcOutcome { forgotten_commits, ..outcome }))
     }
 
     /// Touches the refs, and deletes what is dead still.
@@ -285,6 +315,8 @@ impl Collection<'_> {
             return Ok(None);
         }
         stubs.refresh()?;
+        // The others have no links. A push may have brought one of them meanwhile.
+        live.forget(view.table.forgotten.iter().copied());
         self.mark(live, tips)?;
         let plan = SweepPlan::make(self.remote, view, live, present, self.options, self.observer)?;
         let may_have_sent = self.remote.mirror().may_have_sent();
@@ -329,6 +361,36 @@ impl Collection<'_> {
             observer: self.observer,
         };
         (!packs.is_empty()).then(|| repack.run()).transpose()
+    }
+
+    /// Returns the commits that the state lists as forgotten.
+    fn known_forgotten(&self) -> BTreeSet<CommitId> {
+        let view = self.remote.mirror().gc();
+        view.map(|view| view.table.forgotten.clone()).unwrap_or_default()
+    }
+
+    /// Uploads the links of forgotten commits. Returns the index files that list them.
+    fn write_links(
+        &self,
+        commits: &[CommitId],
+        stubs: &Store,
+        table: &GcTable,
+    ) -> Result<BTreeSet<IndexName>, RemoteError> {
+        let write = |links: &Store, variation| {
+            let writer = ObjectWriter::new(links, self.options.level, 1)?.with_variation(variation);
+            for id in commits {
+                writer.add_link(*id, &stubs.object(&id.object(), ObjectKind::Commit)?)?;
+            }
+            writer.finish()?;
+            Ok(())
+        };
+        let (links, _scratch) = write_with_free_names(self.remote, &[table], write)?;
+        let packs = links.packs();
+        push::upload(self.remote, &links, &packs, &self.waiting.runtime, self.observer)?;
+        let packs = packs.into_iter().map(|id| (&links, id)).collect();
+        let written = self.waiting.block_on(self.remote.write_merged_index(packs))?;
+        stubs.refresh()?;
+        Ok(written.iter().filter_map(|name| index_name(name)).collect())
     }
 
     /// Lists all packs, also those that no index file lists.

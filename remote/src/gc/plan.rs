@@ -155,6 +155,8 @@ impl FencePlan {
         outcome.add_rewritten(&choose(candidates, options.max_rewritten_bytes));
         let leftovers = present.keys().filter(|pack| table.going.contains(pack));
         let leftovers: Vec<PackId> = leftovers.copied().collect();
+        let known = std::mem::replace(&mut table.forgotten, live.linked()?);
+        outcome.forgotten_commits = table.forgotten.difference(&known).count() as u64;
         table.shadows = shadows;
         table.named = files.keys().filter_map(|name| index_name(name)).collect();
         Ok(Self { table, leftovers, outcome })
@@ -230,6 +232,8 @@ impl SweepPlan {
         let files = remote.listed_files();
         let indexed = indexed_packs(&files, fenced);
         let mut table = GcTable { shadows: ShadowTable::default(), ..fenced.clone() };
+        // A ref may point at one of them by now. Without its link, no ref reaches it any more.
+        table.forgotten = live.linked()?;
         let is_counted = |(name, _): &(&String, _)| remote.mirror().counts(name);
         let counted = files.iter().filter(is_counted).flat_map(|(_, file)| &file.packs);
         let counted: BTreeSet<PackId> = counted.copied().collect();

@@ -198,17 +198,9 @@ impl Repack<'_> {
 
     /// Writes copies whose names are free.
     fn write(&self, packs: &[PackId], copies: &Copies) -> Result<(Store, Scratch), RemoteError> {
-        let is_reserved =
-            |name: &PackId| [self.fenced, self.swept].iter().any(|table| table.reserves_name(name));
-        let mut variation = 0;
-        loop {
-            let (written, scratch) = create_store(self.remote)?;
-            self.write_varied(&written, packs, copies, variation)?;
-            if !written.packs().iter().any(is_reserved) {
-                return Ok((written, scratch));
-            }
-            variation += 1;
-        }
+        write_with_free_names(self.remote, &[self.fenced, self.swept], |written, variation| {
+            self.write_varied(written, packs, copies, variation)
+        })
     }
 
     /// Writes copies into `written`. Their names have a variation.
@@ -285,6 +277,25 @@ impl Repack<'_> {
         };
         let places = self.stubs.places(&object.id)?;
         Ok(!places.iter().any(|place| is_same(place) && stays(place)))
+    }
+}
+
+/// Calls `write` with an empty store and a variation of pack names, until none of these tables
+/// reserves a name. Returns the store.
+pub(super) fn write_with_free_names(
+    remote: &RemoteStore,
+    tables: &[&GcTable],
+    write: impl Fn(&Store, u64) -> Result<(), RemoteError>,
+) -> Result<(Store, Scratch), RemoteError> {
+    let is_reserved = |name: &PackId| tables.iter().any(|table| table.reserves_name(name));
+    let mut variation = 0;
+    loop {
+        let (written, scratch) = create_store(remote)?;
+        write(&written, variation)?;
+        if !written.packs().iter().any(is_reserved) {
+            return Ok((written, scratch));
+        }
+        variation += 1;
     }
 }
 

@@ -154,12 +154,10 @@ impl RemoteStore {
     /// Checks that this version knows everything that a writer must know about the store.
     ///
     /// # Errors
-    /// [`RemoteError::Newer`] if commits were forgotten or objects purged.
+    /// [`RemoteError::Newer`] if objects were purged.
     pub(crate) fn check_gc_is_known(&self) -> Result<(), RemoteError> {
         let view = self.mirror.gc();
-        let is_newer =
-            |view: &GcView| !view.table.forgotten.is_empty() || !view.table.purged.is_empty();
-        match view.as_deref().is_some_and(is_newer) {
+        match view.is_some_and(|view| !view.table.purged.is_empty()) {
             true => {
                 let (key, location) = (GC_STATE.to_owned(), self.location.clone());
                 Err(RemoteError::Newer { key, location })

@@ -10,7 +10,7 @@ use std::{
 };
 
 use snap_core::{
-    base::id::{ObjectId, PackId},
+    base::id::{CommitId, ObjectId, PackId},
     format::{
         gc_state::GcState,
         gc_table::{GcTable, IndexName},
@@ -108,6 +108,11 @@ impl DeadCopies {
     pub fn contains(&self, pack: &PackId, id: &ObjectId) -> bool {
         let is_dead = |view: &GcView| view.table.is_dead(pack, id);
         self.uncounted.contains(pack) || self.view.as_deref().is_some_and(is_dead)
+    }
+
+    /// Returns the commits that the garbage collection lists as forgotten.
+    pub fn forgotten(&self) -> impl Iterator<Item = CommitId> {
+        self.view.iter().flat_map(|view| view.table.forgotten.iter().copied())
     }
 
     /// Returns true if any object of a pack may be dead.

@@ -38,6 +38,7 @@ use snap_core::{
         symlink_guard::check_no_link_entries,
     },
     format::{
+        forgotten::ForgottenTable,
         outline::PackOutline,
         pack::ObjectKind,
         ref_text::FIRST_EPOCH,
@@ -85,13 +86,16 @@ const DAMAGED: &str = "damaged";
 /// The table of shadows of the store of stubs.
 const SHADOWS: &str = "shadow";
 
+/// The table of forgotten commits of the store of stubs, as [`GC`] lists them.
+const FORGOTTEN: &str = "forgotten";
+
 /// Names of damaged index files, one a line.
 const DAMAGED_INDEX: &str = "damaged-index";
 
 /// The lock for changes of the folder.
 const LOCK: &str = "lock";
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     NAMES,
     SEEN,
     SENDING,
@@ -100,6 +104,7 @@ const FILES: [&str; 11] = [
     NEWEST,
     DAMAGED,
     SHADOWS,
+    FORGOTTEN,
     DAMAGED_INDEX,
     MADE_HERE,
     LOCK,
@@ -162,6 +167,7 @@ impl Mirror {
             Store::retain_stubs(dir, &disk, &|_| false)?;
             store = Store::open(dir, disk, &Silent)?;
         }
+        know_forgotten(&store, gc.as_ref())?;
         store.sweep();
         let (names, gc) = (Mutex::new(names), Mutex::new(gc.map(Arc::new)));
         Ok(Self { dir: dir.to_owned(), store, names, gc })
@@ -229,6 +235,7 @@ impl Mirror {
             None => self.store.disk().remove(&path),
         };
         self.gc.lock().clone_from(&view);
+        know_forgotten(&self.store, view.as_deref())?;
         let Some(view) = view else { return Ok(()) };
         let going = self.store.packs().into_iter().filter(|id| view.table.going.contains(id));
         self.store.remove_stubs(&going.collect::<Vec<_>>())
@@ -625,6 +632,17 @@ impl MirrorHoldings<'_> {
             (true, false, false) => PeerHas::Lost,
         })
     }
+}
+
+/// Makes the forgotten commits of a remote store those of its mirror.
+fn know_forgotten(mirror: &Store, view: Option<&GcView>) -> Result<(), StoreError> {
+    let forgotten = view.map(|view| &view.table.forgotten);
+    mirror.change_forgotten(&|table| {
+        *table = ForgottenTable::default();
+        for id in forgotten.into_iter().flatten() {
+            table.insert(*id, Time::default());
+        }
+    })
 }
 
 fn conditions_text(is_kept: bool) -> String {

@@ -33,7 +33,7 @@ use tokio::runtime::Handle;
 use super::{
     beside, fetch,
     fetch_frames::PackFetcher,
-    liveness::{Liveness, take_shadows},
+    liveness::{Liveness, shadow_forgotten, take_shadows},
     partial::{self, PackRanges, PartialScope},
 };
 use crate::{
@@ -152,7 +152,7 @@ pub fn run<E: std::convert::From<RemoteError>>(
     keep_leftovers(store, packs).map_err(RemoteError::from)?;
     loop {
         let finished = beside::around_damage(store, remote, runtime, || {
-            finish(store, remote, options, outcome.commit, runtime, observer)
+            finish(store, remote, options, (outcome.commit, &live), runtime, observer)
         });
         let error = match finished {
             Ok(()) => {
@@ -204,6 +204,7 @@ fn learn_collection(
     }
     let outlines: Result<Vec<_>, _> = sources.iter().map(|id| mirror.outline(id)).collect();
     store.add_stubs(&outlines?)?;
+    shadow_forgotten(store, &live)?;
     for id in &gone {
         beside::drop_unneeded_stub(store, id, commits, observer)?;
     }
@@ -329,7 +330,7 @@ fn finish(
     store: &Store,
     remote: &RemoteStore,
     options: &CloneOptions,
-    commit: CommitId,
+    (commit, live): (CommitId, &Liveness),
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<(), RemoteError> {
@@ -345,6 +346,8 @@ fn finish(
     let visited = reach::visit(store, &[commit], &mut enter, observer);
     visited.map_err(|error| partial::reach_error(remote, error))?;
     fetch::promote_all(store, remote, runtime, observer)?;
+    // A pack that becomes whole loses its shadows.
+    shadow_forgotten(store, live)?;
     if !store.has_shadows() {
         return Ok(());
     }

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use super::{
     beside,
     fetch_frames::PackFetcher,
-    liveness::{Liveness, take_shadows},
+    liveness::{Liveness, shadow_forgotten, take_shadows},
     partial::{self, WantedPart},
 };
 use crate::store::{RemoteError, RemoteStore, StoreLookup};
@@ -69,6 +69,8 @@ pub fn run(
     runtime.block_on(learn(remote))?;
     let gone = relocate(store, remote)?;
     let remote = &*remote;
+    let live = Liveness::of(remote, &[], runtime, observer)?;
+    shadow_forgotten(store, &live)?;
     let (received_bytes, completed) =
         beside::around_damage(store, remote, runtime, || match what {
             FetchScope::Everything => {
@@ -84,7 +86,6 @@ pub fn run(
             }
         })?;
     // A collection may have deleted what dead objects in these packs refer to.
-    let live = Liveness::of(remote, &[], runtime, observer)?;
     take_shadows(store, &live, &partial, &[], observer)?;
     match gone {
         Some(gone) => Err(RemoteError::Incomplete {

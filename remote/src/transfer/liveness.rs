@@ -198,6 +198,7 @@ pub(super) fn take_shadows(
     observer: &dyn Observer,
 ) -> Result<(), RemoteError> {
     let Some(dead) = &live.dead else { return Ok(()) };
+    shadow_forgotten(store, live)?;
     let here = store.packs();
     let is_touched = |pack: &&PackId| dead.touches(pack) && here.binary_search(pack).is_ok();
     let packs: Vec<PackId> = packs.iter().filter(is_touched).copied().collect();
@@ -223,12 +224,41 @@ pub(super) fn take_shadows(
             shadows.push((pack, ShadowedPart::Objects(ids)));
         }
     }
-    if !shadows.is_empty() {
-        store.change_shadows(&|table| {
-            for (pack, part) in &shadows {
-                table.add(*pack, Reason::Dead, part.clone());
+    add_shadows(store, shadows)?;
+    Ok(())
+}
+
+/// Shadows the forgotten commits of packs taken over, before a walk reaches them: their trees may be
+/// deleted. From now on, their links take their places.
+///
+/// # Errors
+/// [`StoreError`] if the shadows cannot be written.
+pub(super) fn shadow_forgotten(store: &Store, live: &Liveness) -> Result<(), StoreError> {
+    let mut shadows = Vec::new();
+    for commit in live.dead.iter().flat_map(|dead| dead.forgotten()) {
+        if !store.has_link(&commit)? {
+            continue;
+        }
+        let id = commit.object();
+        for place in store.alive_places(&id)? {
+            let Some(pack) = store.pack_id(place.pack) else { continue };
+            if !live.is_live(&pack, &id)? {
+                shadows.push((pack, ShadowedPart::Objects([id].into())));
             }
-        })?;
+        }
     }
+    add_shadows(store, shadows)
+}
+
+/// Shadows these parts of packs as dead.
+fn add_shadows(store: &Store, shadows: Vec<(PackId, ShadowedPart)>) -> Result<(), StoreError> {
+    if shadows.is_empty() {
+        return Ok(());
+    }
+    store.change_shadows(&|table| {
+        for (pack, part) in &shadows {
+            table.add(*pack, Reason::Dead, part.clone());
+        }
+    })?;
     Ok(())
 }

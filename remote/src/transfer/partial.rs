@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use super::{
     fetch_frames::PackFetcher,
     fetch_planner::FetchPlanner,
-    liveness::{Liveness, take_shadows},
+    liveness::{Liveness, shadow_forgotten, take_shadows},
 };
 use crate::{
     service::PartialClone,
@@ -101,7 +101,7 @@ pub(super) fn add_stubs(
             some.iter().map(|pack| mirror.outline(&pack.id)).collect();
         store.add_stubs(&outlines?)?;
     }
-    Ok(())
+    shadow_forgotten(store, live)
 }
 
 /// Returns the wanted ranges that are missing. Fetches the structure on the way.

@@ -13,7 +13,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
 };
 
 use crate::{
@@ -43,6 +43,8 @@ pub struct Live<'a> {
     is_at_ref: Cell<bool>,
     /// The forgotten commits.
     forgotten: RefCell<ForgottenCommits>,
+    /// True if the caller writes the links that forgotten commits lack.
+    writes_links: Cell<bool>,
     /// The objects that only refs keep.
     rewrites: RefCell<RewriteTable>,
     /// Chunk lists of live contents that cannot be followed, in packs without the content itself.
@@ -63,6 +65,7 @@ impl<'a> Live<'a> {
             journal: RefCell::default(),
             is_at_ref: Cell::new(false),
             forgotten: RefCell::default(),
+            writes_links: Cell::new(false),
             rewrites: RefCell::default(),
             broken_lists: RefCell::default(),
         }
@@ -93,6 +96,41 @@ impl<'a> Live<'a> {
         commits: impl IntoIterator<Item = CommitId>,
     ) -> Result<(), GcError> {
         self.set_forgotten(commits.into_iter().map(|id| (id, true)).collect())
+    }
+
+    /// Marks only the links of these forgotten commits, unless a ref points at them. The caller writes
+    /// the [links that do not exist yet](Live::missing_links).
+    pub fn forget(&self, commits: impl IntoIterator<Item = CommitId>) {
+        self.writes_links.set(true);
+        *self.forgotten.borrow_mut() = commits.into_iter().map(|id| (id, true)).collect();
+    }
+
+    /// Returns the forgotten commits that are not live, but whose links are, sorted.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn linked(&self) -> Result<BTreeSet<CommitId>, StoreError> {
+        let mut linked = BTreeSet::new();
+        for id in self.forgotten.borrow().keys() {
+            if self.contains(&id.link())? && !self.contains(&id.object())? {
+                linked.insert(*id);
+            }
+        }
+        Ok(linked)
+    }
+
+    /// Returns the commits whose links are live and do not exist yet, sorted.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn missing_links(&self) -> Result<Vec<CommitId>, StoreError> {
+        let mut missing = Vec::new();
+        for id in self.linked()? {
+            if self.store.places(&id.link())?.is_empty() {
+                missing.push(id);
+            }
+        }
+        Ok(missing)
     }
 
     /// Marks none of the purged objects, except those that refs reach.
@@ -187,8 +225,11 @@ impl<'a> Live<'a> {
     fn needs_only_link(&self, id: &CommitId) -> Result<bool, GcError> {
         let is_final = self.forgotten.borrow().get(id).copied().unwrap_or(false);
         let is_purged = self.rewrites.borrow().has_purged(&id.object());
-        Ok((is_final || is_purged || self.places(&id.object())?.is_empty())
-            && !self.places(&id.link())?.is_empty())
+        // A dead copy does not count: what the commit refers to may be deleted.
+        if !is_final && !is_purged && self.store.is_alive(&id.object())? {
+            return Ok(false);
+        }
+        Ok(is_final && self.writes_links.get() || !self.places(&id.link())?.is_empty())
     }
 
     /// Marks a commit and its tree. Returns the parents, or nothing if it was marked before.
@@ -209,7 +250,9 @@ impl<'a> Live<'a> {
 
     /// Marks the link of a commit. Returns the parents, or nothing if it was marked before.
     fn add_link(&self, id: &CommitId) -> Result<Vec<CommitId>, GcError> {
-        self.check(&id.link(), ObjectKind::Link)?;
+        if !self.writes_links.get() {
+            self.check(&id.link(), ObjectKind::Link)?;
+        }
         match self.mark(&id.link())? {
             true => Ok(self.store.ancestor(id)?.commit.parents),
             false => Ok(Vec::new()),

@@ -292,10 +292,17 @@ fn add_roots(
 
 /// Returns the forgotten commits.
 fn forgotten(repo: &Repo, options: &GcOptions) -> ForgottenCommits {
-    let undo_secs = i64::try_from(options.undo_of_forget.as_secs()).unwrap_or(i64::MAX);
-    let is_final = |time: Time| time.secs.saturating_add(undo_secs) <= options.present.secs;
+    let last = forgotten_before(repo.store(), options.undo_of_forget, options.present);
     let table = repo.store().forgotten();
-    table.commits().map(|(id, time)| (*id, is_final(time))).collect()
+    table.commits().map(|(id, _)| (*id, last.contains(id))).collect()
+}
+
+/// Returns the commits that were forgotten at least `undo` before `present`.
+pub fn forgotten_before(store: &Store, undo: Duration, present: Time) -> BTreeSet<CommitId> {
+    let undo_secs = i64::try_from(undo.as_secs()).unwrap_or(i64::MAX);
+    let is_before = |time: Time| time.secs.saturating_add(undo_secs) <= present.secs;
+    let table = store.forgotten();
+    table.commits().filter(|(_, time)| is_before(*time)).map(|(id, _)| *id).collect()
 }
 
 /// Returns true if a pack is younger than the grace, or from the future: a clock is wrong.
