@@ -117,7 +117,7 @@ fn a_branch_that_was_deleted_at_a_remote_is_deleted_from_its_disk() {
     ");
     insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
     Freed [N] B at origin: 2 packs deleted
-    30 requests, 0.000076 USD
+    28 requests, 0.000075 USD
     ");
     insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
     Nothing to delete at origin: 2 packs with [N] B stay
@@ -195,7 +195,7 @@ fn forgotten_commits_are_deleted_at_a_remote() {
     insta::assert_snapshot!(collected(&env, &["origin", "--forgotten", "--now"]), @"
     Freed [N] B at origin: 1 pack deleted
     Forgot 1 commit there
-    28 requests, 0.000080 USD
+    27 requests, 0.000079 USD
     ");
     assert!(files_with(&bucket, secret.as_bytes()).is_empty());
     env.snap(["verify", "origin", "--data"]).succeeds();
@@ -206,6 +206,14 @@ fn forgotten_commits_are_deleted_at_a_remote() {
     [ID] 2026-12-01 00:00:00 +00:00 (HEAD -> main) third
     [ID] 2026-12-01 00:00:00 +00:00 second
     [ID] 2026-12-01 00:00:00 +00:00 (forgotten) first
+    ");
+    // A branch cannot point at a commit without files.
+    let branch = ["--store", "cloned/.snap", "branch", "old", "HEAD~2"];
+    insta::assert_snapshot!(env.snap(branch), @"
+    exit: 1
+    --- stderr ---
+    error: commit [SHORT ID] was deleted by a garbage collection
+    hint: `snap log --all` lists the commits that are left
     ");
     insta::assert_snapshot!(env.snap(["gc", "--forgotten"]), @"
     exit: 2

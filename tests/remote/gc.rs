@@ -834,9 +834,9 @@ fn a_collected_bucket_is_verified_and_collected_again() {
     let bucket = Bucket::read(&*service());
     bucket.check();
     assert_eq!(bucket.garbage(), 0);
-    // Each ref is read twice and written once.
+    // Each ref is read once and written once.
     let (refs, packs) = (bucket.refs.len() as u64, done.rewritten_packs);
-    assert!(requests <= 3 * refs + 2 * packs + 35, "{requests}");
+    assert!(requests <= 2 * refs + 2 * packs + 35, "{requests}");
     verify(service());
     let mut pushing = setting.warm(service(), "warm");
     let refs = ["main", "new"].map(|name| setting.pusher.update(name, setting.next));

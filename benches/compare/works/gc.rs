@@ -92,9 +92,9 @@ pub(super) fn forget(bench: &Bench<'_>) -> Result<Vec<Row>> {
     Ok(vec![rows.time(Target::AtMost(0.2)), rows.memory(Target::None)])
 }
 
-/// Marks the objects of ten commits, each of which changes all files.
+/// Marks the objects of commits that change all files.
 pub(super) fn mark(bench: &Bench<'_>) -> Result<Vec<Row>> {
-    let (files, commits) = (bench.args.scale(1_000_000, 2_000), 10);
+    let (files, commits) = (bench.args.scale(100_000, 2_000), bench.args.scale(100, 10));
     let data = bench.place.join("data");
     let snap = bench.snap(&data);
     snap.fresh()?;

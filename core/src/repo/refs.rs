@@ -305,14 +305,15 @@ impl Refs {
     }
 
     /// Refuses a commit that a garbage collection found dead: objects that the commit refers to may
-    /// be deleted. The caller must hold the lock, so no collection begins meanwhile. Checks nothing
-    /// in a store without any collection.
+    /// be deleted. The caller must hold the lock, so no collection begins meanwhile. In a store
+    /// without any collection, checks only commits with links: its origin may have forgotten them.
     fn check_alive(&self, id: &CommitId) -> Result<(), RefError> {
         let Some(objects) = self.objects.upgrade() else { return Ok(()) };
-        if objects.epoch()? == Epoch::default() {
+        if objects.epoch()? != Epoch::default() {
+            objects.enter_epoch()?;
+        } else if !objects.has_link(id)? {
             return Ok(());
         }
-        objects.enter_epoch()?;
         if !objects.is_alive(&id.object())? {
             // Another process may have stored the commit.
             objects.refresh()?;

@@ -65,7 +65,7 @@ use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
     store::{
         OBJECTS, RemoteError, RemoteStore, SettingsState,
-        gc::ReadGc,
+        gc::{ReadGc, ReadRefs},
         gc_view::{GcView, epoch_of, index_name},
     },
     transfer::{push, reach_error},
@@ -238,9 +238,9 @@ impl Collection<'_> {
         let is_fenced = |view: &Arc<GcView>| view.state.phase == gc_state::Phase::Fenced;
         let is_resumed = read.view.as_ref().is_some_and(is_fenced);
         // Read the refs before the index: a push writes them in the reverse order.
-        let roots = match is_resumed && !self.options.dry_run {
-            true => BTreeSet::new(),
-            false => self.waiting.block_on(self.remote.gc_roots())?,
+        let refs = match is_resumed && !self.options.dry_run {
+            true => ReadRefs::new(),
+            false => self.waiting.block_on(self.remote.read_refs())?,
         };
         self.waiting.block_on(self.remote.refresh())?;
         let time = self.present_time()?;
@@ -254,7 +254,7 @@ impl Collection<'_> {
         }
         live.forget(forgotten);
         self.observer.phase(Phase::Mark, None);
-        self.mark(&live, roots)?;
+        self.mark(&live, refs.values().filter_map(|slot| slot.commit).collect())?;
         if !is_resumed {
             self.mark_young(&live, &stubs, &present)?;
         }
@@ -289,7 +289,7 @@ impl Collection<'_> {
                 }
             }
         };
-        let outcome = self.sweep(&fenced, &present, &stubs, &live)?;
+        let outcome = self.sweep(&fenced, &refs, &present, (&stubs, &live))?;
         if is_resumed {
             // It has forgotten only what its first collector was told to forget.
             return Ok(outcome.filter(|_| self.options.forgotten.is_empty()));
@@ -302,13 +302,13 @@ impl Collection<'_> {
     fn sweep(
         &mut self,
         fenced: &ReadGc,
+        refs: &ReadRefs,
         present: &StoredPacks,
-        stubs: &Store,
-        live: &Live<'_>,
+        (stubs, live): (&Store, &Live<'_>),
     ) -> Result<Option<RemoteGcOutcome>, RemoteError> {
         let Some(view) = &fenced.view else { return Ok(None) };
         let epoch = view.state.epoch;
-        let tips = self.waiting.block_on(self.remote.touch_refs(epoch))?;
+        let tips = self.waiting.block_on(self.remote.touch_refs(epoch, refs))?;
         // The index has everything that the refs reach, since a push writes it before the ref.
         self.waiting.block_on(self.remote.refresh())?;
         if self.remote.mirror().gc().is_none_or(|now| now.state != view.state) {

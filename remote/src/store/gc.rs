@@ -13,7 +13,10 @@
 //! deleted, then reads the state, and only then moves it. The branch in `HEAD` needs no such step
 //! from the client that has just created the store: a collector touches it even if it is absent.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -64,6 +67,9 @@ pub(crate) struct ReadGc {
     /// The version of the object, for a swap.
     pub(crate) version: Option<ObjectVersion>,
 }
+
+/// Refs as they were read.
+pub(crate) type ReadRefs = BTreeMap<RefName, RefSlot>;
 
 impl RemoteStore {
     /// Reads the state and its table, and remembers them.
@@ -288,18 +294,19 @@ impl RemoteStore {
         self.upgrade_to(VERSION, can).await
     }
 
-    /// Returns the commits of all refs.
+    /// Reads all refs, also deleted ones.
     ///
     /// # Errors
     /// [`RemoteError::Damaged`] if a ref is damaged: it may point at any commit.
-    pub(crate) async fn gc_roots(&self) -> Result<BTreeSet<CommitId>, RemoteError> {
+    pub(crate) async fn read_refs(&self) -> Result<ReadRefs, RemoteError> {
         let names = self.ref_names().await?;
         let mut slots = stream::iter(&names).map(|name| self.slot(name)).buffered(REFS_AT_ONCE);
-        let mut commits = BTreeSet::new();
-        while let Some(slot) = slots.next().await {
-            commits.extend(slot?.commit);
+        let mut read = ReadRefs::new();
+        for name in &names {
+            let Some(slot) = slots.next().await else { break };
+            read.insert(name.clone(), slot?);
         }
-        Ok(commits)
+        Ok(read)
     }
 
     /// Lists the names of all refs, also of deleted ones.
@@ -316,18 +323,24 @@ impl RemoteStore {
     }
 
     /// Writes the epoch into every ref, so that pushes of earlier epochs lose their swaps. Also
-    /// creates the branch in `HEAD`, as deleted. Returns the commits of the refs.
+    /// creates the branch in `HEAD`, as deleted. Reads a ref again only if it is no longer as in
+    /// `read`. Returns the commits of the refs.
     ///
     /// # Errors
     /// [`RemoteError::Collected`] if a ref has a later epoch; [`RemoteError::Damaged`],
     /// [`RemoteError::Newer`].
-    pub(crate) async fn touch_refs(&self, epoch: u64) -> Result<BTreeSet<CommitId>, RemoteError> {
-        let mut names = self.ref_names().await?;
-        let head = self.find_head().await?.ok_or_else(|| self.lost_head())?;
+    pub(crate) async fn touch_refs(
+        &self,
+        epoch: u64,
+        read: &ReadRefs,
+    ) -> Result<BTreeSet<CommitId>, RemoteError> {
+        let (names, head) = futures::join!(self.ref_names(), self.find_head());
+        let (mut names, head) = (names?, head?.ok_or_else(|| self.lost_head())?);
         if !names.contains(&head) {
             names.push(head.clone());
         }
-        let touches = stream::iter(&names).map(|name| self.touch_ref(name, epoch, *name == head));
+        let touch = |name| self.touch_ref(name, read.get(name), epoch, *name == head);
+        let touches = stream::iter(&names).map(touch);
         let mut touches = touches.buffered(REFS_AT_ONCE);
         let mut commits = BTreeSet::new();
         while let Some(commit) = touches.next().await {
@@ -339,12 +352,17 @@ impl RemoteStore {
     async fn touch_ref(
         &self,
         name: &RefName,
+        read: Option<&RefSlot>,
         epoch: u64,
         is_head: bool,
     ) -> Result<Option<CommitId>, RemoteError> {
         let can = self.conditions(&Silent).await?;
+        let mut read = read.cloned();
         for _ in 0..limits::REF_RETRIES {
-            let slot = self.slot(name).await?;
+            let slot = match read.take() {
+                Some(slot) => slot,
+                None => self.slot(name).await?,
+            };
             if !slot.is_writable() {
                 return Err(self.newer(name));
             }
