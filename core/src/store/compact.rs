@@ -34,6 +34,9 @@ const LOWEST_BYTES: u64 = 8 << 10;
 /// Size in bytes from which on packs are not merged.
 const LARGE_BYTES: u64 = limits::PACK_TARGET_BYTES / 2;
 
+/// Number of objects above which packs are not merged.
+const MANY_OBJECTS: usize = limits::PACK_OBJECTS / 2;
+
 /// The result of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactOutcome {
@@ -54,6 +57,16 @@ pub fn run(
     level: i32,
     observer: &dyn Observer,
 ) -> Result<CompactOutcome, StoreError> {
+    run_below(store, level, MANY_OBJECTS, observer)
+}
+
+/// Merges small packs of at most this number of objects.
+fn run_below(
+    store: &Store,
+    level: i32,
+    most_objects: usize,
+    observer: &dyn Observer,
+) -> Result<CompactOutcome, StoreError> {
     let mut outcome = CompactOutcome::default();
     if full_class(&sizes(store, &[])).is_none() {
         return Ok(outcome);
@@ -64,10 +77,19 @@ pub fn run(
     }
     // Another process may have merged packs before the lock was taken.
     store.refresh()?;
-    let (mut damaged, mut failure) = (Vec::new(), None);
-    while let Some(packs) = full_class(&sizes(store, &damaged)) {
+    let (mut left_out, mut failure) = (Vec::new(), None);
+    while let Some(packs) = full_class(&sizes(store, &left_out)) {
         if observer.cancelled() {
             break;
+        }
+        let before = left_out.len();
+        // A merge of packs with many objects would give as many packs again, although they have few
+        // bytes. It reports a pack that cannot be read.
+        let open = |id: &PackId| PackFile::open(&store.pack_path(id), *id);
+        let has_many = |id: &&PackId| open(id).is_ok_and(|pack| pack.object_count() > most_objects);
+        left_out.extend(packs.iter().filter(has_many));
+        if left_out.len() > before {
+            continue;
         }
         match merge(store, level, &packs, observer) {
             Ok(made) => {
@@ -77,10 +99,10 @@ pub fn run(
             // A garbage collection has begun. The next merge looks at its shadows.
             Err(StoreError::Collected) => break,
             Err(error) => match error.damaged_pack() {
-                Some(pack) if !damaged.contains(&pack) => {
+                Some(pack) if !left_out.contains(&pack) => {
                     // If the shadow cannot be written, the next merge tries again.
                     let _ = store.shadow_damage(&error);
-                    damaged.push(pack);
+                    left_out.push(pack);
                     failure.get_or_insert(error);
                 }
                 _ => return Err(error),
@@ -216,11 +238,36 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        base::{id::BlobId, observe::Silent},
+        disk::Disk,
+    };
 
     fn pack(bytes: u64, n: u64) -> (u64, PackId) {
         let mut digest = [0; 32];
         digest[..8].copy_from_slice(&(bytes * 1000 + n).to_le_bytes());
         (bytes, PackId::from_bytes(digest))
+    }
+
+    /// As many packs would take their places, again and again.
+    #[test]
+    fn packs_with_many_objects_are_not_merged() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::scratch();
+        Store::create(folder.path(), &disk).unwrap();
+        let store = Store::open(folder.path(), disk, &Silent).unwrap();
+        for pack in 0..9_u8 {
+            let writer = ObjectWriter::new(&store, 3, 1).unwrap();
+            // The last pack has one object more.
+            for n in 0..4 + pack / 8 {
+                writer.add_blob(0, BlobId::of(&[pack, n]), &[pack, n]).unwrap();
+            }
+            writer.finish().unwrap();
+        }
+        let merged = |most_objects| run_below(&store, 3, most_objects, &Silent).unwrap();
+        assert_eq!(merged(3), CompactOutcome::default());
+        assert_eq!(merged(4), CompactOutcome { merged: 8, made: 1 });
+        assert_eq!(store.packs().len(), 2);
     }
 
     #[test]

@@ -194,6 +194,11 @@ impl PackFile {
         self.trailer.file_bytes
     }
 
+    /// Returns the number of objects.
+    pub fn object_count(&self) -> usize {
+        self.trailer.objects as usize
+    }
+
     /// Returns the frame table.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
