@@ -19,6 +19,7 @@ use crate::{
         observe::{Note, Observer, Phase},
     },
     disk::lock_wait::{COMMAND_LOCK_TIMEOUTS, LockOutcome, wait_for_lock},
+    format::pack::ObjectClass,
     store::{
         ObjectWriter, PackFile, Store, StoreError,
         copy::{FrameMode, copy_pack},
@@ -34,8 +35,11 @@ const LOWEST_BYTES: u64 = 8 << 10;
 /// Size in bytes from which on packs are not merged.
 const LARGE_BYTES: u64 = limits::PACK_TARGET_BYTES / 2;
 
-/// Number of objects above which packs are not merged.
-const MANY_OBJECTS: usize = limits::PACK_OBJECTS / 2;
+/// Number of objects above which packs are not merged: the writer would close the merged pack early.
+const MANY_OBJECTS: usize = limits::PENDING_OBJECTS / 2;
+
+/// Stored bytes of metadata above which packs are not merged, for the same reason.
+const MUCH_METADATA_BYTES: u64 = limits::PENDING_META_BYTES as u64 / 2;
 
 /// The result of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,18 +87,22 @@ fn run_below(
             break;
         }
         let before = left_out.len();
-        // A merge of packs with many objects would give as many packs again, although they have few
-        // bytes. It reports a pack that cannot be read.
+        // The merge reports a pack that cannot be read.
         let open = |id: &PackId| PackFile::open(&store.pack_path(id), *id);
-        let has_many = |id: &&PackId| open(id).is_ok_and(|pack| pack.object_count() > most_objects);
-        left_out.extend(packs.iter().filter(has_many));
+        left_out.extend(
+            packs.iter().filter(|id| open(id).is_ok_and(|pack| is_full(&pack, most_objects))),
+        );
         if left_out.len() > before {
             continue;
         }
         match merge(store, level, &packs, observer) {
             Ok(made) => {
                 outcome.merged += packs.len();
-                outcome.made += made;
+                outcome.made += made.len();
+                // Whatever the reason, the same merge would give as many packs again.
+                if made.len() >= packs.len() {
+                    left_out.extend(made);
+                }
             }
             // A garbage collection has begun. The next merge looks at its shadows.
             Err(StoreError::Collected) => break,
@@ -160,12 +168,20 @@ fn full_class(sizes: &[(u64, PackId)]) -> Option<Vec<PackId>> {
         .map(|group| group.iter().map(|(_, id)| *id).collect())
 }
 
+/// Returns true if a merge would not reduce the number of such packs, although they may have few
+/// bytes.
+fn is_full(pack: &PackFile, most_objects: usize) -> bool {
+    let metadata = pack.frames().iter().filter(|frame| frame.class == ObjectClass::Metadata);
+    let metadata_bytes: u64 = metadata.map(|frame| u64::from(frame.stored_bytes)).sum();
+    pack.object_count() > most_objects || metadata_bytes > MUCH_METADATA_BYTES
+}
+
 fn merge(
     store: &Store,
     level: i32,
     packs: &[PackId],
     observer: &dyn Observer,
-) -> Result<usize, StoreError> {
+) -> Result<Vec<PackId>, StoreError> {
     let files = packs
         .iter()
         .map(|id| PackFile::open(&store.pack_path(id), *id))
@@ -182,7 +198,7 @@ fn merge(
         copy_pack(&writer, file, FrameMode::Refill, &mut |object| Ok(writer.claim_anew(object)))?;
         observer.advance(file.file_bytes(), 0);
     }
-    let (added, made) = writer.finish_with_packs()?;
+    let (_, made) = writer.finish_with_packs()?;
     // From now on, all objects of the old packs are durable in new packs. A new pack can have the
     // same bytes as an old pack, and thus the same id. Do not remove such a pack.
     let merged: Vec<PackId> = packs.iter().copied().filter(|id| !made.contains(id)).collect();
@@ -191,7 +207,7 @@ fn merge(
         store.disk().remove(&store.pack_path(id))?;
     }
     store.refresh()?;
-    Ok(added.packs as usize)
+    Ok(made)
 }
 
 impl Store {
