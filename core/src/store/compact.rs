@@ -35,11 +35,18 @@ const LOWEST_BYTES: u64 = 8 << 10;
 /// Size in bytes from which on packs are not merged.
 const LARGE_BYTES: u64 = limits::PACK_TARGET_BYTES / 2;
 
-/// Number of objects above which packs are not merged: the writer would close the merged pack early.
-const MANY_OBJECTS: usize = limits::PENDING_OBJECTS / 2;
+/// The contents of a pack above which it is not merged: the writer closes a pack with twice as much.
+#[derive(Clone, Copy, Debug)]
+struct Fullness {
+    objects: usize,
+    /// Stored bytes of frames with metadata.
+    metadata_bytes: u64,
+}
 
-/// Stored bytes of metadata above which packs are not merged, for the same reason.
-const MUCH_METADATA_BYTES: u64 = limits::PENDING_META_BYTES as u64 / 2;
+const FULL: Fullness = Fullness {
+    objects: limits::PENDING_OBJECTS / 2,
+    metadata_bytes: limits::PENDING_META_BYTES as u64 / 2,
+};
 
 /// The result of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,14 +68,14 @@ pub fn run(
     level: i32,
     observer: &dyn Observer,
 ) -> Result<CompactOutcome, StoreError> {
-    run_below(store, level, MANY_OBJECTS, observer)
+    run_below(store, level, FULL, observer)
 }
 
-/// Merges small packs of at most this number of objects.
+/// Merges small packs that have at most `full`.
 fn run_below(
     store: &Store,
     level: i32,
-    most_objects: usize,
+    full: Fullness,
     observer: &dyn Observer,
 ) -> Result<CompactOutcome, StoreError> {
     let mut outcome = CompactOutcome::default();
@@ -89,9 +96,7 @@ fn run_below(
         let before = left_out.len();
         // The merge reports a pack that cannot be read.
         let open = |id: &PackId| PackFile::open(&store.pack_path(id), *id);
-        left_out.extend(
-            packs.iter().filter(|id| open(id).is_ok_and(|pack| is_full(&pack, most_objects))),
-        );
+        left_out.extend(packs.iter().filter(|id| open(id).is_ok_and(|pack| is_full(&pack, full))));
         if left_out.len() > before {
             continue;
         }
@@ -170,10 +175,10 @@ fn full_class(sizes: &[(u64, PackId)]) -> Option<Vec<PackId>> {
 
 /// Returns true if a merge would not reduce the number of such packs, although they may have few
 /// bytes.
-fn is_full(pack: &PackFile, most_objects: usize) -> bool {
+fn is_full(pack: &PackFile, full: Fullness) -> bool {
     let metadata = pack.frames().iter().filter(|frame| frame.class == ObjectClass::Metadata);
     let metadata_bytes: u64 = metadata.map(|frame| u64::from(frame.stored_bytes)).sum();
-    pack.object_count() > most_objects || metadata_bytes > MUCH_METADATA_BYTES
+    pack.object_count() > full.objects || metadata_bytes > full.metadata_bytes
 }
 
 fn merge(
@@ -255,7 +260,10 @@ impl Store {
 mod tests {
     use super::*;
     use crate::{
-        base::{id::BlobId, observe::Silent},
+        base::{
+            id::{BlobId, TreeId},
+            observe::Silent,
+        },
         disk::Disk,
     };
 
@@ -267,7 +275,7 @@ mod tests {
 
     /// As many packs would take their places, again and again.
     #[test]
-    fn packs_with_many_objects_are_not_merged() {
+    fn packs_that_are_full_are_not_merged() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::scratch();
         Store::create(folder.path(), &disk).unwrap();
@@ -278,11 +286,15 @@ mod tests {
             for n in 0..4 + pack / 8 {
                 writer.add_blob(0, BlobId::of(&[pack, n]), &[pack, n]).unwrap();
             }
+            writer.add_tree(TreeId::of(&[pack]), &[pack]).unwrap();
             writer.finish().unwrap();
         }
-        let merged = |most_objects| run_below(&store, 3, most_objects, &Silent).unwrap();
-        assert_eq!(merged(3), CompactOutcome::default());
-        assert_eq!(merged(4), CompactOutcome { merged: 8, made: 1 });
+        let merged = |objects, metadata_bytes| {
+            run_below(&store, 3, Fullness { objects, metadata_bytes }, &Silent).unwrap()
+        };
+        assert_eq!(merged(4, u64::MAX), CompactOutcome::default());
+        assert_eq!(merged(usize::MAX, 0), CompactOutcome::default());
+        assert_eq!(merged(5, u64::MAX), CompactOutcome { merged: 8, made: 1 });
         assert_eq!(store.packs().len(), 2);
     }
 

@@ -291,7 +291,7 @@ impl Collection<'_> {
         };
         let outcome = self.sweep(&fenced, &refs, &present, (&stubs, &live))?;
         if is_resumed {
-            // It has forgotten only what its first collector was told to forget.
+            // Its first collector chose the commits that it has forgotten.
             return Ok(outcome.filter(|_| self.options.forgotten.is_empty()));
         }
         let forgotten_commits = self.known_forgotten().difference(&known).count() as u64;
