@@ -18,7 +18,10 @@ use snap_core::{
         observe::Silent,
         time::Time,
     },
-    format::pack::{ObjectKind, VERSION_WITH_LINKS},
+    format::{
+        pack::{ObjectKind, VERSION_WITH_LINKS},
+        shadow::{Reason, ShadowTable, ShadowedPart},
+    },
     ops::{
         find::{self, FindOptions},
         forget::{
@@ -493,6 +496,23 @@ fn an_undo_after_a_killed_collection_brings_back_only_whole_commits() {
 }
 
 /// Otherwise, a later commit could find its tree stored and rely on it.
+/// A collection that is killed after its shadows has deleted nothing yet. An ancestor that was once
+/// forgotten still has its link then.
+#[test]
+fn a_dead_ancestor_with_a_link_stays_whole() {
+    let (scratch, ids) = with_history();
+    let repo = scratch.repo();
+    forget(&repo, &ids[1..2]);
+    assert!(undo(&repo));
+    let place = repo.store().locate(&ids[1].object()).unwrap().unwrap();
+    let pack = repo.store().pack_id(place.pack).unwrap();
+    let kill = |table: &mut ShadowTable| table.add(pack, Reason::Dead, ShadowedPart::Whole);
+    repo.store().change_shadows(&kill).unwrap();
+    collect(&repo);
+    assert_eq!(check(&repo), Ok(4));
+    assert!(has(repo.store(), &own(1).object()));
+}
+
 #[test]
 fn a_forgotten_commit_in_a_pack_that_stays_is_complete() {
     let scratch = Scratch::new();

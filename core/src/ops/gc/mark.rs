@@ -217,16 +217,33 @@ impl<'a> Live<'a> {
     ) -> Result<(), GcError> {
         history::walk(commits, |id| match self.needs_only_link(&id)? {
             true => self.add_link(&id),
-            false => self.add_commit(id),
+            false => self.add_ancestor(id),
         })
+    }
+
+    /// Marks a commit and its tree. A commit that is dead and has a link may have been forgotten, and
+    /// its tree may be deleted: then marks only the link.
+    fn add_ancestor(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
+        if self.store.is_alive(&id.object())? || self.places(&id.link())?.is_empty() {
+            return self.add_commit(id);
+        }
+        let mut parents = Vec::new();
+        let added = self.all_or_nothing(|| {
+            parents = self.add_commit(id)?;
+            Ok(())
+        });
+        match added {
+            Ok(()) => Ok(parents),
+            Err(GcError::Store(_)) => self.add_link(&id),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns true if the link of a commit takes its place.
     fn needs_only_link(&self, id: &CommitId) -> Result<bool, GcError> {
         let is_final = self.forgotten.borrow().get(id).copied().unwrap_or(false);
         let is_purged = self.rewrites.borrow().has_purged(&id.object());
-        // A dead copy does not count: what the commit refers to may be deleted.
-        if !is_final && !is_purged && self.store.is_alive(&id.object())? {
+        if !is_final && !is_purged && !self.places(&id.object())?.is_empty() {
             return Ok(false);
         }
         Ok(is_final && self.writes_links.get() || !self.places(&id.link())?.is_empty())
