@@ -138,7 +138,7 @@ fn merging_packs_of_many_objects_leaves_readable_packs() {
     let mut last = Vec::new();
     for n in 0..8 {
         let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
-        last.push(add_trees(&writer, n * 140_000, 140_000));
+        last.push(add_trees(&writer, n * 131_072, 131_072));
         writer.finish().unwrap();
     }
     let outcome = tidy::run(&repo, &Silent).unwrap();
