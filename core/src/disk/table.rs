@@ -201,9 +201,9 @@ impl Table {
         &self.map[start..]
     }
 
-    fn fence(&self, block: usize) -> &[u8] {
+    fn fence(&self, block: usize) -> u64 {
         let at = self.header.fences_offset() as usize + 8 * block;
-        &self.map[at..at + 8]
+        prefix(&self.map[at..at + 8])
     }
 
     /// Returns the records of a block. The first call for a block verifies it.
@@ -227,13 +227,22 @@ impl Table {
     }
 
     /// Unmaps the [`RELEASE_BLOCKS`] blocks from `first_block` on, which a sequential walk has
-    /// passed. The pages stay in the page cache, and the next read maps them again.
-    fn release(&self, first_block: usize) {
+    /// passed.
+    fn release_blocks(&self, first_block: usize) {
+        self.unmap(BLOCK_BYTES * (1 + first_block), BLOCK_BYTES * RELEASE_BLOCKS);
+    }
+
+    /// Unmaps all blocks, after lookups.
+    pub fn release(&self) {
+        self.unmap(BLOCK_BYTES, self.header.fences_offset() as usize - BLOCK_BYTES);
+    }
+
+    /// Unmaps a range of bytes. The pages stay in the page cache, and the next read maps them again.
+    fn unmap(&self, offset: usize, bytes: usize) {
         let advice = memmap2::UncheckedAdvice::DontNeed;
-        let (offset, len) = (BLOCK_BYTES * (1 + first_block), BLOCK_BYTES * RELEASE_BLOCKS);
         // SAFETY: for a shared read-only map of a file, this only drops page table
         // entries. Later reads get the same bytes from the file.
-        let _ = unsafe { self.map.unchecked_advise_range(advice, offset, len) };
+        let _ = unsafe { self.map.unchecked_advise_range(advice, offset, bytes) };
     }
 
     /// Returns the index of the first record whose key is not below `key`.
@@ -241,13 +250,13 @@ impl Table {
     /// # Errors
     /// [`TableError::Damaged`] when a block that is read on the way is damaged.
     pub fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
-        let blocks = self.header.blocks() as usize;
+        let (blocks, key_prefix) = (self.header.blocks() as usize, prefix(key));
         // The last block whose fence is smaller than `key` may still contain it.
         // Several blocks may have the same fence, so the search starts at that block.
         let (mut low, mut high) = (0, blocks);
         while low < high {
             let middle = low.midpoint(high);
-            if self.fence(middle) < &key[..8] { low = middle + 1 } else { high = middle }
+            if self.fence(middle) < key_prefix { low = middle + 1 } else { high = middle }
         }
         let mut block = low.saturating_sub(1);
         let (width, full) = (self.header.shape.record_bytes, self.header.shape.block_records());
@@ -257,8 +266,9 @@ impl Table {
             let (mut low, mut high) = (0, count);
             while low < high {
                 let middle = low.midpoint(high);
-                let at = middle * width;
-                if &records[at..at + key.len()] < key { low = middle + 1 } else { high = middle }
+                let found = &records[middle * width..][..key.len()];
+                let is_below = (prefix(found), found) < (key_prefix, key);
+                if is_below { low = middle + 1 } else { high = middle }
             }
             if low < count {
                 return Ok((block * full + low) as u64);
@@ -276,7 +286,7 @@ impl Table {
         let (width, full) = (self.header.shape.record_bytes, self.header.shape.block_records());
         let (block, slot) = (index as usize / full, index as usize % full);
         if slot == 0 && block > 0 && block.is_multiple_of(RELEASE_BLOCKS) {
-            self.release(block - RELEASE_BLOCKS);
+            self.release_blocks(block - RELEASE_BLOCKS);
         }
         Ok(&self.block(block)?[slot * width..(slot + 1) * width])
     }
@@ -300,6 +310,12 @@ impl Table {
     }
 }
 
+/// Returns the first 8 bytes of a key as a number with the same order, which is compared without a
+/// call.
+fn prefix(key: &[u8]) -> u64 {
+    key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
 /// Iterates over records in order.
 #[derive(Debug)]
 pub struct TableRecords<'a> {
@@ -320,14 +336,16 @@ impl<'a> Iterator for TableRecords<'a> {
 }
 
 /// Returns the index of the first table to merge: the caller merges all tables from this index on.
-/// `sizes` are sorted from large to small, or from old to new. Each table before the index is more
+/// `sizes` are sorted from large to small, or from old to new. After the merge, each table is more
 /// than twice as large as all tables after it together, so their number is logarithmic.
 pub fn merge_from(sizes: &[u64]) -> usize {
     let mut from = sizes.len().saturating_sub(1);
-    let mut sum = sizes.last().copied().unwrap_or(0);
-    while from > 0 && sizes[from - 1] <= 2 * sum {
-        from -= 1;
-        sum += sizes[from];
+    let mut sum = 0;
+    for (index, size) in sizes.iter().enumerate().rev() {
+        if *size <= 2 * sum {
+            from = index;
+        }
+        sum += size;
     }
     from
 }
@@ -336,22 +354,34 @@ pub fn merge_from(sizes: &[u64]) -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_number_of_tables_stays_logarithmic() {
-        let mut sizes: Vec<u64> = Vec::new();
-        let mut rewritten = 0;
-        for _ in 0..10_000 {
-            sizes.push(3);
+    /// Adds tables, merges, and repeats that. Returns the largest number of tables after a merge, and
+    /// the number of records that merges have written.
+    fn grow(added: &[u64], rounds: usize) -> (usize, u64) {
+        let (mut sizes, mut most, mut written) = (Vec::<u64>::new(), 0, 0);
+        for _ in 0..rounds {
+            sizes.extend(added);
             sizes.sort_unstable_by(|a, b| b.cmp(a));
             let from = merge_from(&sizes);
             if from + 1 < sizes.len() {
                 let merged = sizes.drain(from..).sum();
-                rewritten += merged;
+                written += merged;
                 sizes.push(merged);
             }
-            assert!(sizes.len() <= 15, "{sizes:?}");
+            most = most.max(sizes.len());
         }
-        assert_eq!(sizes.iter().sum::<u64>(), 30_000);
-        assert!(rewritten < 30_000 * 15, "{rewritten} records rewritten");
+        assert_eq!(sizes.iter().sum::<u64>(), added.iter().sum::<u64>() * rounds as u64);
+        (most, written)
+    }
+
+    #[test]
+    fn the_number_of_tables_stays_logarithmic() {
+        let (most, written) = grow(&[3], 10_000);
+        assert!(most <= 15 && written < 30_000 * 15, "{most} tables, {written} records written");
+    }
+
+    #[test]
+    fn a_small_table_does_not_keep_large_ones_apart() {
+        let (most, written) = grow(&[1000, 600, 1], 1_000);
+        assert!(most <= 10 && written < 1_601_000 * 10, "{most} tables, {written} records written");
     }
 }

@@ -210,6 +210,11 @@ impl Store {
         })
     }
 
+    /// Unmaps the pages of the index. The next lookups map them again.
+    pub fn release_index(&self) {
+        self.catalog().segments.iter().for_each(|segment| segment.release());
+    }
+
     /// Runs a query on the index. If the query finds a damaged segment, removes and rebuilds the
     /// segment, and runs the query again.
     pub(super) fn query_index<T>(

@@ -209,6 +209,13 @@ impl Segment {
         Ok(digests)
     }
 
+    /// Unmaps the pages of the file. The next read maps them again.
+    pub(super) fn release(&self) {
+        if let SegmentRecords::File(table) = &self.source {
+            table.release();
+        }
+    }
+
     /// Returns the number of records.
     pub(super) fn records(&self) -> u64 {
         match &self.source {
