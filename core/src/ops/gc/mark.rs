@@ -18,7 +18,7 @@ use std::{
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        id::{CommitId, ObjectId, PackId, TreeId},
         observe::Observer,
     },
     format::{pack::ObjectKind, rewrites::RewriteTable, tree::EntryKind},
@@ -47,9 +47,21 @@ pub struct Live<'a> {
     writes_links: Cell<bool>,
     /// The objects that only refs keep.
     rewrites: RefCell<RewriteTable>,
+    /// Contents of files that the walk has met and not marked yet.
+    contents: RefCell<Vec<ObjectId>>,
+    /// Number of lookups since the pages of the index were unmapped.
+    lookups: Cell<usize>,
     /// Chunk lists of live contents that cannot be followed, in packs without the content itself.
     broken_lists: RefCell<HashSet<(PackId, ObjectId)>>,
 }
+
+/// Number of contents that are marked at a time, in the order of the index. So a large index is read
+/// from begin to end once for each million objects.
+const CONTENTS: usize = 1 << 20;
+
+/// Number of lookups after which the pages of the index are unmapped. A lookup maps 64 KiB of each
+/// segment, so a large index would count as memory of the process.
+const LOOKUPS: usize = 1 << 10;
 
 /// The forgotten commits, each with true if no undo brings it back.
 pub(super) type ForgottenCommits = HashMap<CommitId, bool>;
@@ -67,6 +79,8 @@ impl<'a> Live<'a> {
             forgotten: RefCell::default(),
             writes_links: Cell::new(false),
             rewrites: RefCell::default(),
+            contents: RefCell::default(),
+            lookups: Cell::new(0),
             broken_lists: RefCell::default(),
         }
     }
@@ -156,6 +170,7 @@ impl<'a> Live<'a> {
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        self.count_lookup();
         Ok(self.marks.is_marked(id)? || self.newer.borrow().contains(id))
     }
 
@@ -166,6 +181,14 @@ impl<'a> Live<'a> {
     /// [`StoreError`] when the index cannot be read.
     pub fn contains_copy(&self, pack: &PackId, id: &ObjectId) -> Result<bool, StoreError> {
         Ok(self.contains(id)? && !self.broken_lists.borrow().contains(&(*pack, *id)))
+    }
+
+    fn count_lookup(&self) {
+        let lookups = self.lookups.get() + 1;
+        self.lookups.set(lookups % LOOKUPS);
+        if lookups == LOOKUPS {
+            self.store.release_index();
+        }
     }
 
     /// Marks an object. Returns true if it was not marked before.
@@ -192,15 +215,17 @@ impl<'a> Live<'a> {
     pub fn add_refs(&self, commits: impl IntoIterator<Item = CommitId>) -> Result<(), GcError> {
         self.is_at_ref.set(true);
         let added = commits.into_iter().try_for_each(|id| {
-            let parents = self.add_commit(id)?;
-            self.add_commits(parents)
+            let parents = self.visit_commit(id)?;
+            self.visit_commits(parents)
         });
+        let added = self.end_visit(added);
         self.is_at_ref.set(false);
         added
     }
 
     /// Returns the locations of an object that the walk may follow.
     fn places(&self, id: &ObjectId) -> Result<Vec<ObjectLocation>, StoreError> {
+        self.count_lookup();
         match self.is_at_ref.get() {
             true => self.store.places(id),
             false => self.store.alive_places(id),
@@ -215,6 +240,32 @@ impl<'a> Live<'a> {
         &self,
         commits: impl IntoIterator<Item = CommitId>,
     ) -> Result<(), GcError> {
+        let added = self.visit_commits(commits);
+        self.end_visit(added)
+    }
+
+    /// Marks a commit and its tree. Returns the parents, or nothing if it was marked before.
+    ///
+    /// # Errors
+    /// As [`Live::add_commits`].
+    pub(in crate::ops) fn add_commit(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
+        let added = self.visit_commit(id);
+        self.end_visit(added)
+    }
+
+    /// Marks the contents that a visit has collected, or drops them if it failed.
+    fn end_visit<T>(&self, visited: Result<T, GcError>) -> Result<T, GcError> {
+        match visited {
+            Ok(value) => self.mark_contents().map(|()| value),
+            Err(error) => {
+                self.contents.borrow_mut().clear();
+                Err(error)
+            }
+        }
+    }
+
+    /// Like [`Live::add_commits`]; collects contents.
+    fn visit_commits(&self, commits: impl IntoIterator<Item = CommitId>) -> Result<(), GcError> {
         history::walk(commits, |id| match self.needs_only_link(&id)? {
             true => self.add_link(&id),
             false => self.add_ancestor(id),
@@ -225,11 +276,11 @@ impl<'a> Live<'a> {
     /// its tree may be deleted: then marks only the link.
     fn add_ancestor(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
         if self.store.is_alive(&id.object())? || self.places(&id.link())?.is_empty() {
-            return self.add_commit(id);
+            return self.visit_commit(id);
         }
         let mut parents = Vec::new();
         let added = self.all_or_nothing(|| {
-            parents = self.add_commit(id)?;
+            parents = self.visit_commit(id)?;
             Ok(())
         });
         match added {
@@ -249,8 +300,8 @@ impl<'a> Live<'a> {
         Ok(is_final && self.writes_links.get() || !self.places(&id.link())?.is_empty())
     }
 
-    /// Marks a commit and its tree. Returns the parents, or nothing if it was marked before.
-    pub(in crate::ops) fn add_commit(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
+    /// Like [`Live::add_commit`]; collects contents.
+    fn visit_commit(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
         let object = id.object();
         self.check(&object, ObjectKind::Commit)?;
         if !self.mark(&object)? {
@@ -261,7 +312,7 @@ impl<'a> Live<'a> {
             self.mark(&id.link())?;
         }
         let commit = self.store.commit(&id)?;
-        self.add_tree(commit.tree)?;
+        self.visit_tree(commit.tree)?;
         Ok(commit.parents)
     }
 
@@ -298,13 +349,13 @@ impl<'a> Live<'a> {
         let added = self.all_or_nothing(|| match kind {
             // The commit itself stays, even if it is forgotten.
             ObjectKind::Commit => self
-                .add_commit(CommitId::from_object(*id))
-                .and_then(|parents| self.add_commits(parents)),
-            ObjectKind::Link => {
-                self.add_link(&CommitId::of_link(*id)).and_then(|parents| self.add_commits(parents))
-            }
-            ObjectKind::Tree => self.add_tree(TreeId::from_object(*id)),
-            ObjectKind::ChunkList => self.add_content(&BlobId::from_object(*id)),
+                .visit_commit(CommitId::from_object(*id))
+                .and_then(|parents| self.visit_commits(parents)),
+            ObjectKind::Link => self
+                .add_link(&CommitId::of_link(*id))
+                .and_then(|parents| self.visit_commits(parents)),
+            ObjectKind::Tree => self.visit_tree(TreeId::from_object(*id)),
+            ObjectKind::ChunkList => self.mark_content(id),
             ObjectKind::Blob => self.check(id, kind).and_then(|_| {
                 self.mark(id)?;
                 Ok(())
@@ -327,7 +378,7 @@ impl<'a> Live<'a> {
             self.add_commits([id])?;
             return Ok(true);
         }
-        match self.all_or_nothing(|| self.add_commits([id])) {
+        match self.all_or_nothing(|| self.visit_commits([id])) {
             Err(GcError::Store(StoreError::Purged { .. })) => Ok(false),
             added => added.map(|()| true),
         }
@@ -335,8 +386,10 @@ impl<'a> Live<'a> {
 
     /// Marks what `add` marks, or nothing if it fails.
     fn all_or_nothing(&self, add: impl FnOnce() -> Result<(), GcError>) -> Result<(), GcError> {
+        // The contents of the visit around this one stay live if `add` fails.
+        self.mark_contents()?;
         let before = self.journal.borrow_mut().replace(Vec::new());
-        let added = add();
+        let added = self.end_visit(add());
         let new = self.end_journal();
         *self.journal.borrow_mut() = before;
         if let Err(error) = added {
@@ -349,7 +402,8 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    fn add_tree(&self, root: TreeId) -> Result<(), GcError> {
+    /// Marks a tree and everything below it; collects contents.
+    fn visit_tree(&self, root: TreeId) -> Result<(), GcError> {
         let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::NodesAndFolders), ());
         while let Some(step) = walk.next() {
             let WalkStep::Node(node) = step else { continue };
@@ -363,10 +417,24 @@ impl<'a> Live<'a> {
             for entry in walk.read(self.store, node)? {
                 match entry.kind {
                     EntryKind::Folder { id } => walk.enter(id, ())?,
-                    EntryKind::File { id, .. } => self.add_content(&id)?,
+                    EntryKind::File { id, .. } => self.contents.borrow_mut().push(id.object()),
                     _ => {}
                 }
             }
+            if self.contents.borrow().len() >= CONTENTS {
+                self.mark_contents()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the collected contents.
+    fn mark_contents(&self) -> Result<(), GcError> {
+        let mut contents = self.contents.take();
+        contents.sort_unstable();
+        for id in &contents {
+            self.observer.check(GcError::Interrupted)?;
+            self.mark_content(id)?;
         }
         Ok(())
     }
@@ -378,18 +446,17 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn add_content(&self, id: &BlobId) -> Result<(), GcError> {
-        let id = id.object();
-        if self.contains(&id)? {
+    fn mark_content(&self, id: &ObjectId) -> Result<(), GcError> {
+        if self.contains(id)? {
             return Ok(());
         }
-        self.check_not_purged(&id)?;
-        let places = self.places(&id)?;
+        self.check_not_purged(id)?;
+        let places = self.places(id)?;
         let is_whole = places.iter().any(|place| place.kind == ObjectKind::Blob);
         let mut failure = None;
         let mut has_list = false;
         for place in places.iter().filter(|place| place.kind == ObjectKind::ChunkList) {
-            match self.add_list(&id, place) {
+            match self.add_list(id, place) {
                 Ok(()) => has_list = true,
                 Err(GcError::Interrupted) => return Err(GcError::Interrupted),
                 // The list may have all of its chunks.
@@ -401,17 +468,17 @@ impl<'a> Live<'a> {
                     if let Some(pack) = self.store.pack_id(place.pack)
                         && !places.iter().any(is_beside)
                     {
-                        self.broken_lists.borrow_mut().insert((pack, id));
+                        self.broken_lists.borrow_mut().insert((pack, *id));
                     }
                     failure = Some(error);
                 }
             }
         }
         if !is_whole && !has_list {
-            let missing = StoreError::Missing { id, wanted: ObjectKind::Blob };
+            let missing = StoreError::Missing { id: *id, wanted: ObjectKind::Blob };
             return Err(failure.unwrap_or_else(|| missing.into()));
         }
-        self.mark(&id)?;
+        self.mark(id)?;
         Ok(())
     }
 

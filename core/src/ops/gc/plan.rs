@@ -33,12 +33,27 @@ impl Fate {
     }
 }
 
+/// Number of objects that are compared with the live ones at a time, in the order of the index.
+const COMPARED: usize = 1 << 20;
+
+/// An object of a pack, before it is compared with the live ones.
+#[derive(Debug)]
+struct Compared {
+    id: ObjectId,
+    /// Number of the pack in the plan.
+    pack: u32,
+    bytes: u32,
+    is_blob: bool,
+}
+
 /// A pack, and what happens to it.
 #[derive(Debug)]
 pub(super) struct PackPlan {
     pub(super) id: PackId,
     pub(super) fate: Fate,
     usage: PackUse,
+    /// Number of objects.
+    objects: u64,
     /// Number of dead objects.
     dead: u64,
     /// Number of dead objects that were purged.
@@ -65,9 +80,36 @@ impl Plan {
         observer: &dyn Observer,
     ) -> Result<Self, GcError> {
         let mut plan = Self::default();
-        for id in store.packs() {
+        let mut compared = Vec::new();
+        for (id, number) in store.packs().into_iter().zip(0..) {
             observer.check(GcError::Interrupted)?;
-            plan.packs.push(PackPlan::make(store, id, live, options)?);
+            let file = store.open_pack(&id)?;
+            let objects = file.objects()?;
+            let bytes = objects.iter().map(|object| u64::from(object.bytes)).sum();
+            let usage = PackUse { file_bytes: file.file_bytes(), bytes, ..PackUse::default() };
+            plan.packs.push(PackPlan {
+                id,
+                fate: Fate::stays(),
+                usage,
+                objects: objects.len() as u64,
+                dead: 0,
+                purged: purged_in(store, &id, live)?,
+            });
+            compared.extend(objects.into_iter().map(|object| Compared {
+                id: object.id,
+                pack: number,
+                bytes: object.bytes,
+                is_blob: object.kind == ObjectKind::Blob,
+            }));
+            if compared.len() >= COMPARED {
+                plan.count_dead(&mut compared, live)?;
+            }
+        }
+        plan.count_dead(&mut compared, live)?;
+        for pack in plan.packs.iter_mut().filter(|pack| pack.dead == pack.objects) {
+            if pack.purged > 0 || !is_young(store, &pack.id, options) {
+                pack.fate = Fate::Deleted;
+            }
         }
         plan.choose(store, options, copies);
         let sizes = plan.packs.iter().map(|pack| pack.usage.file_bytes);
@@ -79,6 +121,29 @@ impl Plan {
             ..GcOutcome::default()
         };
         Ok(plan)
+    }
+
+    /// Counts those of the objects that are dead, and clears the list.
+    fn count_dead(
+        &mut self,
+        objects: &mut Vec<Compared>,
+        live: &Live<'_>,
+    ) -> Result<(), StoreError> {
+        objects.sort_unstable_by_key(|object| object.id);
+        for object in objects.drain(..) {
+            if live.contains(&object.id)? {
+                continue;
+            }
+            let pack = &mut self.packs[object.pack as usize];
+            pack.dead += 1;
+            pack.usage.dead_bytes += u64::from(object.bytes);
+            if let Fate::Stays(referring) = &mut pack.fate
+                && !object.is_blob
+            {
+                referring.insert(object.id);
+            }
+        }
+        Ok(())
     }
 
     /// Chooses packs to rewrite: those with purged objects, those with much garbage, and those with
@@ -237,38 +302,6 @@ impl Plan {
             }
         }
         outcome
-    }
-}
-
-impl PackPlan {
-    fn make(
-        store: &Store,
-        id: PackId,
-        live: &Live<'_>,
-        options: &GcOptions,
-    ) -> Result<Self, GcError> {
-        let file = store.open_pack(&id)?;
-        let (mut referring, mut dead, mut dead_bytes, mut bytes) = (BTreeSet::new(), 0, 0, 0);
-        let objects = file.objects()?;
-        for object in &objects {
-            bytes += u64::from(object.bytes);
-            if !live.contains(&object.id)? {
-                dead += 1;
-                dead_bytes += u64::from(object.bytes);
-                if object.kind != ObjectKind::Blob {
-                    referring.insert(object.id);
-                }
-            }
-        }
-        let is_dead = dead == objects.len() as u64;
-        let purged = purged_in(store, &id, live)?;
-        let fate = match is_dead && (purged > 0 || !is_young(store, &id, options)) {
-            true => Fate::Deleted,
-            false => Fate::Stays(referring),
-        };
-        let usage =
-            PackUse { file_bytes: file.file_bytes(), bytes, dead_bytes, ..PackUse::default() };
-        Ok(Self { id, fate, usage, dead, purged })
     }
 }
 
