@@ -4,7 +4,13 @@
 //! trusts neither the index nor the packs of a copied store, so `verify --data` hashes them before
 //! the run; without that, the time would include work that the original store does not need.
 
-use std::{cell::Cell, path::Path, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    path::Path,
+    rc::Rc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use fs_err as fs;
 use snap_testkit::trees;
@@ -16,7 +22,7 @@ use crate::{
     contest::{Contestant, hold},
     keepers::{self, At, Commit, Keeper, SnapKeeper},
     measure::Call,
-    place::{copy, remove},
+    place::{copy, empty, remove},
     table::{Row, Target},
     tools::{Restic, Snap, Tool},
 };
@@ -38,6 +44,12 @@ const GC: &str = "snap --json gc origin --now --stats";
 
 /// Also deletes at the remote what was forgotten here.
 const GC_FORGOTTEN: &str = "snap --json gc origin --now --forgotten --stats";
+
+/// Keeps the last `$3` snapshots, makes a clone in the folder `$4`, and commits a file there. After a
+/// second, no pack in the bucket is young.
+const FORGET_AND_CLONE: &str = r#"
+snap config set gc.undo 0s; snap config set gc.grace 1s; snap forget --keep-last "$3"
+cd "$4"; "$SNAP" -q clone "$2" .; echo new > new; "$SNAP" -q commit --replace -m new > /dev/null; sleep 1"#;
 
 /// Forgets and deletes all but the last `$1` snapshots.
 const RESTIC_FORGET: &str = r#"restic -q forget --keep-last "$1" --prune"#;
@@ -222,7 +234,7 @@ pub(super) fn remote(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let scores = hold(bench.place, bench.args.runs, |_| Ok(()), vec![idle])?;
     let work = format!("gc at a remote, nothing to do ({commits} commits, 50 ms)");
     let made = Rows { place: &place, ..bench.rows(&work, &scores) };
-    let mut rows = vec![made.counted("requests", Target::AtMost(6.0)), made.time(Target::None)];
+    let mut rows = vec![made.counted("requests", Target::AtMost(5.0)), made.time(Target::None)];
 
     let push = || {
         snap.fresh_with(&store)?;
@@ -239,7 +251,66 @@ pub(super) fn remote(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let work = format!("gc at a remote, half is garbage ({commits} commits, 50 ms)");
     let made = Rows { place: &place, ..bench.rows(&work, &scores) };
     rows.extend([made.counted("requests", FIFTH), made.time(FIFTH), made.memory(Target::None)]);
+    rows.push(push_beside(&ground, &snap, &place, (&store, &keep))?);
     Ok(rows)
+}
+
+/// Measures a push from a clone while a collection without `--now` deletes half of the commits, beside
+/// the same push alone. In each round the collection begins 0.2 s earlier than in the one before.
+fn push_beside(
+    ground: &Ground<'_>,
+    snap: &SnapKeeper<'_>,
+    place: &str,
+    (store, keep): (&Path, &str),
+) -> Result<Row> {
+    const ALONE: &str = "snap alone";
+    let (clone, head_start) = (ground.bench.place.join("clone"), Cell::new(Duration::ZERO));
+    let (stored, filled_bytes) = (|| ground.bucket.stored_bytes(&snap.prefix()), Cell::new(0));
+    let fill = || -> Result<()> {
+        ground.bucket.delay(Duration::ZERO);
+        snap.fresh_with(store)?;
+        empty(&clone)?;
+        snap.shell(FORGET_AND_CLONE).arg(keep).arg(&clone).run()?;
+        filled_bytes.set(stored()?);
+        ground.bucket.delay(LATENCY);
+        Ok(())
+    };
+    let push = || snap.shell(r#"cd "$3"; "$SNAP" -q push"#).arg(&clone);
+    let running = RefCell::new(None::<JoinHandle<std::result::Result<(), String>>>);
+    let start = || {
+        fill()?;
+        let call = snap.shell("snap gc origin --forgotten");
+        let collect = move || call.run().map_err(|error| error.to_string());
+        running.replace(Some(thread::spawn(collect)));
+        thread::sleep(head_start.get());
+        Ok(())
+    };
+    let end = || {
+        running
+            .take()
+            .and_then(|thread| thread.join().ok())
+            .ok_or("the collection did not run")??;
+        ground.bucket.delay(Duration::ZERO);
+        check_shrunk(filled_bytes.get(), stored()?)?;
+        snap.shell(r#"cd "$3"; "$SNAP" -q verify origin"#).arg(&clone).run()?;
+        Ok(None)
+    };
+    let contestants = vec![
+        Contestant {
+            prepare: Box::new(start),
+            count: Box::new(end),
+            ..Contestant::plain("snap", push)
+        },
+        Contestant { prepare: Box::new(fill), ..Contestant::plain(ALONE, push) },
+    ];
+    let change = |round: usize| {
+        head_start.set(Duration::from_millis(200) * round as u32);
+        Ok(())
+    };
+    let scores = hold(ground.bench.place, ground.bench.args.runs.max(5), change, contestants)?;
+    ground.bucket.delay(Duration::ZERO);
+    let rows = ground.bench.rows("push beside a gc (50 ms)", &scores);
+    Ok(Rows { place, ..rows }.time(Target::Times(1.5, ALONE)))
 }
 
 /// Makes a contestant that collects a remote which `fill` has made before each run. Only `call` has

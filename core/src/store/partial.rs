@@ -231,7 +231,7 @@ impl Store {
     }
 
     /// Returns the shared open pack, which remembers the frames that are stored locally.
-    fn shared_pack(&self, pack: &PackId) -> Result<Arc<PackFile>, StoreError> {
+    pub(super) fn shared_pack(&self, pack: &PackId) -> Result<Arc<PackFile>, StoreError> {
         let number = self.catalog().numbers.get(pack).copied();
         self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)
     }

@@ -71,6 +71,26 @@ impl Store {
         }
     }
 
+    /// Prefetches the metadata frames of packs that are certainly absent, unless they have more than
+    /// `most_bytes` together. Otherwise, a walk over a history in many packs waits for one pack after
+    /// the other: only a commit shows which pack has its parent.
+    pub fn prefetch_metadata(&self, packs: &[PackId], most_bytes: u64) {
+        let Some(fetcher) = self.fetcher_in_use() else { return };
+        let mut ranges = Vec::new();
+        for id in packs {
+            // The later read reports an error.
+            let Ok(pack) = self.shared_pack(id) else { continue };
+            let is_absent =
+                |frame: &&Frame| frame.class == ObjectClass::Metadata && !pack.may_be_here(frame);
+            let absent = pack.frames().iter().filter(is_absent);
+            ranges.extend(absent.map(|frame| (*id, frame.range())));
+        }
+        let bytes: u64 = ranges.iter().map(|(_, range)| range.end - range.start).sum();
+        if bytes <= most_bytes {
+            fetcher.announce(ranges);
+        }
+    }
+
     /// Prefetches objects, in that order.
     pub fn prefetch_objects(&self, ids: &mut ObjectIds<'_>) {
         if self.may_fetch() {

@@ -1,7 +1,7 @@
 //! Garbage collection of a remote store without a server: deletes what no ref reaches.
 //!
 //! ```text
-//! 1  the state, the refs, the index, the packs     mark what the refs reach
+//! 1  the state, the refs and packs, the index      mark what the refs reach
 //! 2  the state: epoch + 1, dead objects shadowed   compare-and-swap
 //! 3  each ref: the same commit, the new epoch      compare-and-swap
 //! 4  the index again                               mark what moved meanwhile
@@ -33,6 +33,7 @@ mod repack;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future,
     sync::Arc,
     time::Duration,
 };
@@ -63,9 +64,10 @@ use self::{
 };
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    service::ListedObject,
     store::{
         OBJECTS, RemoteError, RemoteStore, SettingsState,
-        gc::{ReadGc, ReadRefs},
+        gc::{ReadGc, ReadRefs, RefsToTouch},
         gc_view::{GcView, epoch_of, index_name},
     },
     transfer::{push, reach_error},
@@ -73,6 +75,10 @@ use crate::{
 
 /// Maximum number of attempts, if other collectors replace the state.
 const ATTEMPTS: usize = 16;
+
+/// The most bytes of metadata, of all packs together, that are fetched before the marking asks for
+/// them. With more, the marking fetches the metadata of each pack when it gets there.
+const PREFETCHED_BYTES: u64 = 32 << 20;
 
 /// The promise of the user about other clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,7 +160,7 @@ pub fn run(
     waiting: &BlockingContext,
     observer: &dyn Observer,
 ) -> Result<RemoteGcOutcome, RemoteError> {
-    waiting.block_on(check_service(remote, options, observer))?;
+    check_kind(remote)?;
     let mut last = remote.collected();
     for _ in 0..ATTEMPTS {
         let mut collection = Collection { remote: &mut *remote, options, waiting, observer };
@@ -187,12 +193,8 @@ fn is_overtaken(remote: &RemoteStore, waiting: &BlockingContext, error: &RemoteE
     is_lost && waiting.block_on(remote.knows_present_gc()).is_ok_and(|is_known| !is_known)
 }
 
-/// Checks that the service can be collected.
-async fn check_service(
-    remote: &RemoteStore,
-    options: &RemoteGcOptions,
-    observer: &dyn Observer,
-) -> Result<(), RemoteError> {
+/// Checks that clients collect remote stores of this kind.
+fn check_kind(remote: &RemoteStore) -> Result<(), RemoteError> {
     let location = || remote.location().to_owned();
     if remote.client().local_store().is_some() {
         return Err(RemoteError::CollectThere { location: location() });
@@ -200,6 +202,16 @@ async fn check_service(
     if remote.client().maintains_index() {
         return Err(RemoteError::CollectServer { location: location() });
     }
+    Ok(())
+}
+
+/// Checks that the location has a store, and that its service can be collected.
+async fn check_service(
+    remote: &RemoteStore,
+    options: &RemoteGcOptions,
+    observer: &dyn Observer,
+) -> Result<(), RemoteError> {
+    let location = || remote.location().to_owned();
     match remote.settings().await? {
         SettingsState::Usable => {}
         SettingsState::Damaged(error) => return Err(error),
@@ -233,19 +245,33 @@ type StoredPacks = BTreeMap<PackId, StoredPack>;
 impl Collection<'_> {
     /// Collects once. Returns `None` if another client has replaced the state meanwhile.
     fn attempt(&mut self) -> Result<Option<RemoteGcOutcome>, RemoteError> {
-        let read = self.waiting.block_on(self.remote.read_gc())?;
-        self.remote.check_gc_is_known()?;
+        let remote = &*self.remote;
+        let (read, mut names) = self.waiting.block_on(async {
+            let check = check_service(remote, self.options, self.observer);
+            let (checked, read, names) =
+                futures::join!(check, remote.read_gc(), remote.ref_names());
+            checked?;
+            Ok((read?, names?))
+        })?;
+        remote.check_gc_is_known()?;
         let is_fenced = |view: &Arc<GcView>| view.state.phase == gc_state::Phase::Fenced;
         let is_resumed = read.view.as_ref().is_some_and(is_fenced);
-        // Read the refs before the index: a push writes them in the reverse order.
-        let refs = match is_resumed && !self.options.dry_run {
-            true => ReadRefs::new(),
-            false => self.waiting.block_on(self.remote.read_refs())?,
-        };
+        if is_resumed && !self.options.dry_run {
+            // All refs are read later.
+            names.clear();
+        }
+        // Read the refs after the state. If a commit is missing then, another collector has replaced
+        // the state. Read them before the index: a push writes them in the reverse order.
+        let (refs, listed) = self.waiting.block_on(async {
+            let packs = remote.client().list(OBJECTS);
+            let (refs, packs) = futures::join!(remote.read_refs(&names), packs);
+            Ok((refs?, packs?))
+        })?;
         self.waiting.block_on(self.remote.refresh())?;
         let time = self.present_time()?;
-        let present = self.list_packs(time)?;
+        let present = self.stored_packs(&listed, time);
         let stubs = self.open_stubs()?;
+        stubs.prefetch_metadata(&stubs.packs(), PREFETCHED_BYTES);
         let live = Live::new(&stubs, self.observer);
         let known = self.known_forgotten();
         let mut forgotten = known.clone();
@@ -258,8 +284,8 @@ impl Collection<'_> {
         if !is_resumed {
             self.mark_young(&live, &stubs, &present)?;
         }
-        let fenced = match is_resumed && !self.options.dry_run {
-            true => read,
+        let (fenced, named) = match is_resumed && !self.options.dry_run {
+            true => (read, self.waiting.block_on(self.remote.refs_to_touch())?),
             false => {
                 let mut plan =
                     FencePlan::make(self.remote, &live, &present, self.options, self.observer)?;
@@ -280,16 +306,16 @@ impl Collection<'_> {
                 if !links.is_empty() {
                     plan.table.named.extend(self.write_links(&links, &stubs, &plan.table)?);
                 }
-                let epoch = epoch_of(read.view.as_deref()) + 1;
-                let (phase, table) = (gc_state::Phase::Fenced, plan.table);
-                let swap = self.remote.swap_gc(&read, epoch, phase, table);
+                let next = (epoch_of(read.view.as_deref()) + 1, gc_state::Phase::Fenced);
+                let list = self.remote.refs_to_touch();
+                let swap = self.remote.swap_gc(&read, next, plan.table, list);
                 match self.waiting.block_on(swap)? {
-                    Some(fenced) => fenced,
+                    Some((fenced, named)) => (fenced, named?),
                     None => return Ok(None),
                 }
             }
         };
-        let outcome = self.sweep(&fenced, &refs, &present, (&stubs, &live))?;
+        let outcome = self.sweep(&fenced, (&named, &refs), &present, (&stubs, &live))?;
         if is_resumed {
             // Its first collector chose the commits that it has forgotten.
             return Ok(outcome.filter(|_| self.options.forgotten.is_empty()));
@@ -302,13 +328,13 @@ impl Collection<'_> {
     fn sweep(
         &mut self,
         fenced: &ReadGc,
-        refs: &ReadRefs,
+        (named, refs): (&RefsToTouch, &ReadRefs),
         present: &StoredPacks,
         (stubs, live): (&Store, &Live<'_>),
     ) -> Result<Option<RemoteGcOutcome>, RemoteError> {
         let Some(view) = &fenced.view else { return Ok(None) };
         let epoch = view.state.epoch;
-        let tips = self.waiting.block_on(self.remote.touch_refs(epoch, refs))?;
+        let tips = self.waiting.block_on(self.remote.touch_refs(named, epoch, refs))?;
         // The index has everything that the refs reach, since a push writes it before the ref.
         self.waiting.block_on(self.remote.refresh())?;
         if self.remote.mirror().gc().is_none_or(|now| now.state != view.state) {
@@ -328,16 +354,17 @@ impl Collection<'_> {
         let written_bytes = copies.map_or(0, |copies| copies.bytes);
         let outcome = RemoteGcOutcome { written_bytes, ..plan.outcome(present) };
         let (doomed, table) = plan.into_table(named);
-        let swap = self.remote.swap_gc(fenced, epoch, gc_state::Phase::Swept, table);
-        let Some(swept) = self.waiting.block_on(swap)? else { return Ok(None) };
-        self.delete_packs(&doomed)?;
-        if let Some(view) = &swept.view {
-            self.waiting.block_on(async {
-                self.remote.remove_old_index().await?;
-                self.remote.remove_old_tables(view).await;
-                Ok(())
-            })?;
-        }
+        let next = (epoch, gc_state::Phase::Swept);
+        let swap = self.remote.swap_gc(fenced, next, table, future::ready(()));
+        let Some((swept, ())) = self.waiting.block_on(swap)? else { return Ok(None) };
+        let Some(view) = &swept.view else { return Ok(None) };
+        self.waiting.block_on(async {
+            let remove = async {
+                self.remote.remove_all(&keys_of(&doomed)).await?;
+                self.remote.remove_old_index().await
+            };
+            futures::join!(remove, self.remote.remove_old_tables(view)).0
+        })?;
         Ok(Some(outcome))
     }
 
@@ -393,16 +420,14 @@ impl Collection<'_> {
         Ok(written.iter().filter_map(|name| index_name(name)).collect())
     }
 
-    /// Lists all packs, also those that no index file lists.
-    fn list_packs(&self, time: Option<i64>) -> Result<StoredPacks, RemoteError> {
-        let list = async { Ok(self.remote.client().list(OBJECTS).await?) };
-        let listed = self.waiting.block_on(list)?;
-        let packs = listed.into_iter().filter_map(|object| {
+    /// Returns the listed packs, also those that no index file lists.
+    fn stored_packs(&self, listed: &[ListedObject], time: Option<i64>) -> StoredPacks {
+        let packs = listed.iter().filter_map(|object| {
             let is_young = self.is_younger(object.modified_secs, time, self.options.grace);
             let pack = StoredPack { bytes: object.bytes, is_young };
             Some((object.key.strip_prefix(OBJECTS)?.parse().ok()?, pack))
         });
-        Ok(packs.collect())
+        packs.collect()
     }
 
     /// Returns the present time of the service; `None` if no age matters. A dry run, which writes
@@ -478,7 +503,10 @@ impl Collection<'_> {
 
     /// Deletes packs that the published state lists as going.
     fn delete_packs(&self, packs: &[PackId]) -> Result<(), RemoteError> {
-        let keys: Vec<String> = packs.iter().map(|id| format!("{OBJECTS}{id}")).collect();
-        self.waiting.block_on(self.remote.remove_all(&keys))
+        self.waiting.block_on(self.remote.remove_all(&keys_of(packs)))
     }
+}
+
+fn keys_of(packs: &[PackId]) -> Vec<String> {
+    packs.iter().map(|id| format!("{OBJECTS}{id}")).collect()
 }

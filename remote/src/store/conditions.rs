@@ -109,7 +109,7 @@ impl RemoteStore {
         };
         let known = match self.config() {
             None => read().await?,
-            known => known,
+            known => known.map(|known| known.bytes),
         };
         // Without a store, there is nothing to lose.
         let Some(bytes) = known else { return Ok(reported) };

@@ -41,7 +41,8 @@ use super::{
     refs::{NewRef, RefSlot},
 };
 use crate::service::{
-    ConditionalWrites, FailureDetail, FailureReason, ListedObject, ObjectVersion, WriteCondition,
+    ConditionalWrites, FailureDetail, FailureReason, ListedObject, ObjectVersion, ServiceError,
+    WriteCondition,
 };
 
 /// Prefix of the keys of the garbage collection.
@@ -66,6 +67,14 @@ pub(crate) struct ReadGc {
     pub(crate) view: Option<Arc<GcView>>,
     /// The version of the object, for a swap.
     pub(crate) version: Option<ObjectVersion>,
+}
+
+/// The refs that a collector touches.
+#[derive(Debug)]
+pub(crate) struct RefsToTouch {
+    names: Vec<RefName>,
+    /// The branch in `HEAD`, which need not exist.
+    head: RefName,
 }
 
 /// Refs as they were read.
@@ -231,17 +240,18 @@ impl RemoteStore {
 }
 
 impl RemoteStore {
-    /// Replaces the state that was read. Returns `None` if another client has replaced it.
+    /// Replaces the state that was read, then runs `next`. Returns `None` if another client has
+    /// replaced the state.
     ///
     /// # Errors
     /// [`RemoteError::Service`].
-    pub(crate) async fn swap_gc(
+    pub(crate) async fn swap_gc<T>(
         &self,
         read: &ReadGc,
-        epoch: u64,
-        phase: Phase,
+        (epoch, phase): (u64, Phase),
         table: GcTable,
-    ) -> Result<Option<ReadGc>, RemoteError> {
+        next: impl Future<Output = T>,
+    ) -> Result<Option<(ReadGc, T)>, RemoteError> {
         let bytes = table.encode().map_err(|error| self.gc_error(GC, error))?;
         let state = GcState {
             epoch,
@@ -268,21 +278,30 @@ impl RemoteStore {
         let written = self.client.write(GC_STATE, state.encode().into(), when).await;
         // The reply of an attempt may be lost, and a proxy may answer in place of the service. Only
         // the state itself shows whether it was replaced.
-        let is_open = written.as_ref().is_err_and(|error| {
-            error.reason != FailureReason::Conflict
-                && !error.reason.is_temporary()
-                && error.reason != FailureReason::Other
-        });
-        if is_open {
-            written?;
-        }
-        let Some((now, version)) = self.find_gc_state().await? else { return Ok(None) };
-        if now != state {
-            return Ok(None);
-        }
+        let is_open = |error: &ServiceError| {
+            error.reason == FailureReason::Conflict
+                || error.reason.is_temporary()
+                || error.reason == FailureReason::Other
+        };
+        let is_acknowledged = match written {
+            Ok(_) => true,
+            Err(error) if is_open(&error) => false,
+            Err(error) => return Err(error.into()),
+        };
+        let (found, next) = match is_acknowledged {
+            true => {
+                let (found, next) = futures::join!(self.find_gc_state(), next);
+                (found?.filter(|(now, _)| *now == state), next)
+            }
+            false => match self.find_gc_state().await?.filter(|(now, _)| *now == state) {
+                found @ Some(_) => (found, next.await),
+                None => return Ok(None),
+            },
+        };
+        let Some((_, version)) = found else { return Ok(None) };
         let view = Some(Arc::new(GcView { state, table }));
         self.mirror.know_gc(view.clone())?;
-        Ok(Some(ReadGc { view, version }))
+        Ok(Some((ReadGc { view, version }, next)))
     }
 
     /// Makes older programs refuse the store.
@@ -294,15 +313,14 @@ impl RemoteStore {
         self.upgrade_to(VERSION, can).await
     }
 
-    /// Reads all refs, also deleted ones.
+    /// Reads these refs, also deleted ones.
     ///
     /// # Errors
     /// [`RemoteError::Damaged`] if a ref is damaged: it may point at any commit.
-    pub(crate) async fn read_refs(&self) -> Result<ReadRefs, RemoteError> {
-        let names = self.ref_names().await?;
-        let mut slots = stream::iter(&names).map(|name| self.slot(name)).buffered(REFS_AT_ONCE);
+    pub(crate) async fn read_refs(&self, names: &[RefName]) -> Result<ReadRefs, RemoteError> {
+        let mut slots = stream::iter(names).map(|name| self.slot(name)).buffered(REFS_AT_ONCE);
         let mut read = ReadRefs::new();
-        for name in &names {
+        for name in names {
             let Some(slot) = slots.next().await else { break };
             read.insert(name.clone(), slot?);
         }
@@ -310,7 +328,10 @@ impl RemoteStore {
     }
 
     /// Lists the names of all refs, also of deleted ones.
-    async fn ref_names(&self) -> Result<Vec<RefName>, RemoteError> {
+    ///
+    /// # Errors
+    /// [`RemoteError::Damaged`] if no ref can have a listed name.
+    pub(crate) async fn ref_names(&self) -> Result<Vec<RefName>, RemoteError> {
         let listed = self.client.list(REFS).await?;
         let to_name = |object: &ListedObject| {
             RefName::parse_full(&object.key).ok_or_else(|| RemoteError::Damaged {
@@ -322,6 +343,19 @@ impl RemoteStore {
         listed.iter().map(to_name).collect()
     }
 
+    /// Lists the refs to touch, with the branch in `HEAD`. The caller has replaced the state before.
+    ///
+    /// # Errors
+    /// [`RemoteError::Damaged`].
+    pub(crate) async fn refs_to_touch(&self) -> Result<RefsToTouch, RemoteError> {
+        let (names, head) = futures::join!(self.ref_names(), self.find_head());
+        let (mut names, head) = (names?, head?.ok_or_else(|| self.lost_head())?);
+        if !names.contains(&head) {
+            names.push(head.clone());
+        }
+        Ok(RefsToTouch { names, head })
+    }
+
     /// Writes the epoch into every ref, so that pushes of earlier epochs lose their swaps. Also
     /// creates the branch in `HEAD`, as deleted. Reads a ref again only if it is no longer as in
     /// `read`. Returns the commits of the refs.
@@ -331,16 +365,12 @@ impl RemoteStore {
     /// [`RemoteError::Newer`].
     pub(crate) async fn touch_refs(
         &self,
+        RefsToTouch { names, head }: &RefsToTouch,
         epoch: u64,
         read: &ReadRefs,
     ) -> Result<BTreeSet<CommitId>, RemoteError> {
-        let (names, head) = futures::join!(self.ref_names(), self.find_head());
-        let (mut names, head) = (names?, head?.ok_or_else(|| self.lost_head())?);
-        if !names.contains(&head) {
-            names.push(head.clone());
-        }
-        let touch = |name| self.touch_ref(name, read.get(name), epoch, *name == head);
-        let touches = stream::iter(&names).map(touch);
+        let touch = |name| self.touch_ref(name, read.get(name), epoch, name == head);
+        let touches = stream::iter(names).map(touch);
         let mut touches = touches.buffered(REFS_AT_ONCE);
         let mut commits = BTreeSet::new();
         while let Some(commit) = touches.next().await {

@@ -88,7 +88,7 @@ pub struct RemoteStore {
     /// Damaged index files with unknown packs. A push skips them.
     passed_over: BTreeSet<String>,
     /// The settings, once this process has read or written them.
-    config: Mutex<Option<Bytes>>,
+    config: Mutex<Option<StoredObject>>,
     /// True if this process wrote the settings itself.
     wrote_config: AtomicBool,
     /// The branch in `HEAD`, if this process has created the store with it.
@@ -314,7 +314,7 @@ impl RemoteStore {
         if config.version >= REFS_VERSION {
             self.mirror.remember_newest();
         }
-        self.note_config(object.bytes);
+        *self.config.lock() = Some(object);
         Ok(StoreLookup::Store)
     }
 
@@ -323,11 +323,8 @@ impl RemoteStore {
         RemoteError::Config { location: self.location.clone(), source: Box::new(source) }
     }
 
-    fn note_config(&self, bytes: Bytes) {
-        *self.config.lock() = Some(bytes);
-    }
-
-    fn config(&self) -> Option<Bytes> {
+    /// Returns the settings as this process has last read or written them.
+    fn config(&self) -> Option<StoredObject> {
         self.config.lock().clone()
     }
 

@@ -30,7 +30,8 @@ impl RemoteStore {
         self.upgrade_to(REFS_VERSION, can).await
     }
 
-    /// Upgrades the store to a version, unless it has that or a newer one.
+    /// Upgrades the store to a version, unless it has that or a newer one. First tries the settings
+    /// that this process has read.
     ///
     /// # Errors
     /// As [`Self::upgrade`].
@@ -39,9 +40,14 @@ impl RemoteStore {
         version: u32,
         can: ConditionalWrites,
     ) -> Result<(), RemoteError> {
+        // The write fails if they are not the present ones.
+        let mut known = self.config().filter(|known| known.version.is_some() && can.unchanged);
         for _ in 0..TRIES {
+            let found = match known.take() {
+                Some(known) => Some(known),
+                None => self.client.find(CONFIG, limits::CONFIG_BYTES).await?,
+            };
             // Without settings there is no store; another step reports that.
-            let found = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
             let Some(found) = found else { return Ok(()) };
             let text = std::str::from_utf8(&found.bytes).unwrap_or("");
             let edit = Edit { text, path: Path::new(CONFIG), owner: ConfigOwner::Store };
