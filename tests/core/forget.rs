@@ -495,24 +495,47 @@ fn an_undo_after_a_killed_collection_brings_back_only_whole_commits() {
     assert!(undone.load(Ordering::SeqCst) > 0);
 }
 
-/// Otherwise, a later commit could find its tree stored and rely on it.
 /// A collection that is killed after its shadows has deleted nothing yet. An ancestor that was once
 /// forgotten still has its link then.
 #[test]
 fn a_dead_ancestor_with_a_link_stays_whole() {
     let (scratch, ids) = with_history();
     let repo = scratch.repo();
-    forget(&repo, &ids[1..2]);
-    assert!(undo(&repo));
-    let place = repo.store().locate(&ids[1].object()).unwrap().unwrap();
-    let pack = repo.store().pack_id(place.pack).unwrap();
-    let kill = |table: &mut ShadowTable| table.add(pack, Reason::Dead, ShadowedPart::Whole);
-    repo.store().change_shadows(&kill).unwrap();
+    kill_second(&repo, &ids);
     collect(&repo);
     assert_eq!(check(&repo), Ok(4));
     assert!(has(repo.store(), &own(1).object()));
 }
 
+/// Shadows the pack of the second commit of [`with_history`] as dead, although its link is there.
+fn kill_second(repo: &Repo, ids: &[CommitId]) {
+    forget(repo, &ids[1..2]);
+    assert!(undo(repo));
+    let place = repo.store().locate(&ids[1].object()).unwrap().unwrap();
+    let pack = repo.store().pack_id(place.pack).unwrap();
+    let kill = |table: &mut ShadowTable| table.add(pack, Reason::Dead, ShadowedPart::Whole);
+    repo.store().change_shadows(&kill).unwrap();
+}
+
+#[test]
+fn a_lost_content_of_a_ref_is_not_taken_for_one_of_a_dead_ancestor() {
+    let (scratch, ids) = with_history();
+    let repo = scratch.repo();
+    scratch.write("lost", noise(50, 20_000));
+    commit(&repo, &scratch.source(), "side");
+    scratch.write("own", "changes the folder");
+    commit(&repo, &scratch.source(), "main");
+    delete_branch(&repo, "side");
+    kill_second(&repo, &ids);
+    let lost = BlobId::of(&noise(50, 20_000)).object();
+    let place = repo.store().locate(&lost).unwrap().unwrap();
+    let pack = repo.store().pack_id(place.pack).unwrap();
+    fs_err::remove_file(repo.store().pack_path(&pack)).unwrap();
+    let error = gc::run(&scratch.repo(), &ALL, &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+}
+
+/// Otherwise, a later commit could find its tree stored and rely on it.
 #[test]
 fn a_forgotten_commit_in_a_pack_that_stays_is_complete() {
     let scratch = Scratch::new();

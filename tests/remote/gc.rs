@@ -290,8 +290,7 @@ impl Setting {
         load(name, &objects);
         let bucket = Bucket::read(&*service);
         bucket.check();
-        // A push may have sent a pack before it knew that it was needless. Whether it has depends on
-        // the load of the machine.
+        // On a busy machine, a push sends fewer packs that turn out to be needless.
         let listed: BTreeSet<String> =
             bucket.listed().into_iter().map(|pack| format!("objects/{pack}")).collect();
         objects.retain(|key, _| !key.starts_with("objects/") || listed.contains(key));

@@ -104,7 +104,7 @@ fn run_below(
             Ok(made) => {
                 outcome.merged += packs.len();
                 outcome.made += made.len();
-                // Whatever the reason, the same merge would give as many packs again.
+                // The same merge would give as many packs again.
                 if made.len() >= packs.len() {
                     left_out.extend(made);
                 }

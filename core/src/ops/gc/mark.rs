@@ -278,6 +278,8 @@ impl<'a> Live<'a> {
         if self.store.is_alive(&id.object())? || self.places(&id.link())?.is_empty() {
             return self.visit_commit(id);
         }
+        // If a content of the visit until now is missing, nothing may be deleted.
+        self.mark_contents()?;
         let mut parents = Vec::new();
         let added = self.all_or_nothing(|| {
             parents = self.visit_commit(id)?;
@@ -285,7 +287,7 @@ impl<'a> Live<'a> {
         });
         match added {
             Ok(()) => Ok(parents),
-            Err(GcError::Store(_)) => self.add_link(&id),
+            Err(GcError::Store(error)) if !error.is_transport() => self.add_link(&id),
             Err(error) => Err(error),
         }
     }
@@ -341,7 +343,8 @@ impl<'a> Live<'a> {
     /// Returns true if it was marked.
     ///
     /// # Errors
-    /// [`GcError::Interrupted`], or [`GcError::Store`] when the index cannot be read.
+    /// [`GcError::Interrupted`], or [`GcError::Store`] when the index cannot be read or a remote does
+    /// not answer.
     pub fn attempt(&self, id: &ObjectId, kind: ObjectKind) -> Result<bool, GcError> {
         if self.contains(id)? {
             return Ok(false);
@@ -363,6 +366,7 @@ impl<'a> Live<'a> {
         });
         match added {
             Err(GcError::Interrupted) => Err(GcError::Interrupted),
+            Err(GcError::Store(error)) if error.is_transport() => Err(error.into()),
             Err(_) => Ok(false),
             Ok(()) => Ok(true),
         }
@@ -386,8 +390,7 @@ impl<'a> Live<'a> {
 
     /// Marks what `add` marks, or nothing if it fails.
     fn all_or_nothing(&self, add: impl FnOnce() -> Result<(), GcError>) -> Result<(), GcError> {
-        // The contents of the visit around this one stay live if `add` fails.
-        self.mark_contents()?;
+        debug_assert!(self.contents.borrow().is_empty(), "contents of another visit");
         let before = self.journal.borrow_mut().replace(Vec::new());
         let added = self.end_visit(add());
         let new = self.end_journal();
