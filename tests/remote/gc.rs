@@ -488,6 +488,45 @@ fn push_at_each_request_of_a_collection(
     }
 }
 
+/// The index file of the killed push lists its packs, but no ref reaches them. The next push must not
+/// rely on what the collection has taken from them.
+#[test]
+fn a_push_killed_before_its_ref_at_each_request_of_a_collection_loses_nothing() {
+    let setting = Arc::new(Setting::new("killed_push_in_gc"));
+    let calls = while_true(|at| {
+        let service = load("killed_push_in_gc", &setting.objects);
+        let cache = format!("killed_push_{at}");
+        drop(setting.warm(service.clone(), &cache));
+        let gc = |wrapped: Arc<dyn Service>| {
+            let mut remote = setting.collector.remote(wrapped, &cache);
+            collect_in(&setting.collector, &mut remote).unwrap();
+        };
+        let (killed, cache) = (Arc::clone(&setting), cache.clone());
+        let has_met = interleave(service.clone(), at, gc, {
+            let cache = cache.clone();
+            move || {
+                let failing = Wrapped::new(memory("killed_push_in_gc"), |_, action, key| {
+                    let is_killed = action == "write" && key.starts_with("refs/");
+                    Box::pin(async move { is_killed })
+                });
+                let mut remote = killed.pusher.remote(failing, &cache);
+                let refs = vec![killed.pusher.update("main", killed.next)];
+                let pushed = killed.pusher.push_all(&mut remote, refs);
+                assert!(pushed.is_err() || pushed.is_ok_and(|pushed| pushed.all_moved().is_err()));
+            }
+        });
+        Bucket::read(&*service).check();
+        let mut remote = setting.pusher.remote(service.clone(), &cache);
+        let refs = vec![setting.pusher.update("main", setting.next)];
+        setting.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
+        let bucket = Bucket::read(&*service);
+        bucket.check();
+        assert_eq!(bucket.refs["heads/main"].commit, Some(setting.next), "{at}");
+        has_met
+    });
+    assert!(calls > 15, "{calls}");
+}
+
 #[test]
 fn a_collection_that_is_killed_at_each_request_is_finished_by_the_next() {
     let setting = Setting::new("killed_gc");

@@ -1,7 +1,7 @@
 //! Garbage collection of a remote store without a server: deletes what no ref reaches.
 //!
 //! ```text
-//! 1  the state, the refs and packs, the index      mark what the refs reach
+//! 1  the state, the refs, the index, the packs     mark what the refs reach
 //! 2  the state: epoch + 1, dead objects shadowed   compare-and-swap
 //! 3  each ref: the same commit, the new epoch      compare-and-swap
 //! 4  the index again                               mark what moved meanwhile
@@ -64,7 +64,6 @@ use self::{
 };
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
-    service::ListedObject,
     store::{
         OBJECTS, RemoteError, RemoteStore, SettingsState,
         gc::{ReadGc, ReadRefs, RefsToTouch},
@@ -262,16 +261,14 @@ impl Collection<'_> {
         }
         // Read the refs after the state. If a commit is missing then, another collector has replaced
         // the state. Read them before the index: a push writes them in the reverse order.
-        let (refs, listed) = self.waiting.block_on(async {
-            let packs = remote.client().list(OBJECTS);
-            let (refs, packs) = futures::join!(remote.read_refs(&names), packs);
-            Ok((refs?, packs?))
-        })?;
+        let refs = self.waiting.block_on(remote.read_refs(&names))?;
         self.waiting.block_on(self.remote.refresh())?;
         let time = self.present_time()?;
-        let present = self.stored_packs(&listed, time);
         let stubs = self.open_stubs()?;
         stubs.prefetch_metadata(&stubs.packs(), PREFETCHED_BYTES);
+        // List the packs after the index, so that each pack of the index is shadowed or has nothing
+        // that is dead: a later push may rely on it.
+        let present = self.list_packs(time)?;
         let live = Live::new(&stubs, self.observer);
         let known = self.known_forgotten();
         let mut forgotten = known.clone();
@@ -420,14 +417,16 @@ impl Collection<'_> {
         Ok(written.iter().filter_map(|name| index_name(name)).collect())
     }
 
-    /// Returns the listed packs, also those that no index file lists.
-    fn stored_packs(&self, listed: &[ListedObject], time: Option<i64>) -> StoredPacks {
-        let packs = listed.iter().filter_map(|object| {
+    /// Lists all packs, also those that no index file lists.
+    fn list_packs(&self, time: Option<i64>) -> Result<StoredPacks, RemoteError> {
+        let list = async { Ok(self.remote.client().list(OBJECTS).await?) };
+        let listed = self.waiting.block_on(list)?;
+        let packs = listed.into_iter().filter_map(|object| {
             let is_young = self.is_younger(object.modified_secs, time, self.options.grace);
             let pack = StoredPack { bytes: object.bytes, is_young };
             Some((object.key.strip_prefix(OBJECTS)?.parse().ok()?, pack))
         });
-        packs.collect()
+        Ok(packs.collect())
     }
 
     /// Returns the present time of the service; `None` if no age matters. A dry run, which writes
