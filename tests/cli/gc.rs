@@ -117,7 +117,7 @@ fn a_branch_that_was_deleted_at_a_remote_is_deleted_from_its_disk() {
     ");
     insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
     Freed [N] B at origin: 2 packs deleted
-    28 requests, 0.000075 USD
+    27 requests, 0.000074 USD
     ");
     insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
     Nothing to delete at origin: 2 packs with [N] B stay
@@ -195,7 +195,7 @@ fn forgotten_commits_are_deleted_at_a_remote() {
     insta::assert_snapshot!(collected(&env, &["origin", "--forgotten", "--now"]), @"
     Freed [N] B at origin: 1 pack deleted
     Forgot 1 commit there
-    27 requests, 0.000079 USD
+    26 requests, 0.000079 USD
     ");
     assert!(files_with(&bucket, secret.as_bytes()).is_empty());
     env.snap(["verify", "origin", "--data"]).succeeds();
