@@ -8,6 +8,7 @@ use std::{
 use snap_core::{
     base::{
         id::{ObjectId, TreeId},
+        limits,
         observe::{Note, Observer, Silent},
         time::Time,
     },
@@ -145,6 +146,10 @@ fn merging_packs_of_many_objects_leaves_readable_packs() {
     assert_eq!(outcome.merged, 8);
     fs_err::remove_dir_all(scratch.store().join("index")).unwrap();
     let repo = scratch.repo();
+    for pack in repo.store().packs() {
+        let objects = repo.store().open_pack(&pack).unwrap().object_count();
+        assert!(objects <= limits::PENDING_OBJECTS, "{objects} objects in {pack}");
+    }
     for id in last {
         repo.store().object(&id, ObjectKind::Tree).unwrap();
     }

@@ -240,8 +240,9 @@ impl Bucket {
 
 /// A bucket with garbage, and clients that work in it.
 ///
-/// The branch `main` has a commit. Two packs are dead, and no index file lists one of them. Two others
-/// have dead objects beside the same content of `main`. The commit `next` refers to a folder of the dead packs.
+/// The branch `main` has a commit. Two packs are dead, and no index file lists one of them. Two
+/// others have dead objects beside the same content of `main`. The commit `next` refers to a folder
+/// of the dead packs.
 pub(crate) struct Setting {
     pub(crate) objects: BTreeMap<String, Vec<u8>>,
     /// The client whose pushes run beside a collection.
@@ -398,6 +399,14 @@ pub(crate) fn interleave(
     second.lock().is_none()
 }
 
+/// Returns a service in which every write of a ref fails.
+fn failing_at_refs(service: Arc<dyn Service>) -> Arc<Wrapped> {
+    Wrapped::new(service, |_, operation, key| {
+        let fails = operation == "write" && key.starts_with("refs/");
+        Box::pin(async move { fails })
+    })
+}
+
 /// Returns each number until `run` returns false.
 pub(crate) fn while_true(run: impl Fn(u64) -> bool) -> u64 {
     let mut number = 0;
@@ -488,8 +497,8 @@ fn push_at_each_request_of_a_collection(
     }
 }
 
-/// The index file of the killed push lists its packs, but no ref reaches them. The next push must not
-/// rely on what the collection has taken from them.
+/// The index file of the killed push lists its packs, but no ref reaches them. The next push must
+/// not rely on what the collection has taken from them.
 #[test]
 fn a_push_killed_before_its_ref_at_each_request_of_a_collection_loses_nothing() {
     let setting = Arc::new(Setting::new("killed_push_in_gc"));
@@ -501,19 +510,13 @@ fn a_push_killed_before_its_ref_at_each_request_of_a_collection_loses_nothing() 
             let mut remote = setting.collector.remote(wrapped, &cache);
             collect_in(&setting.collector, &mut remote).unwrap();
         };
-        let (killed, cache) = (Arc::clone(&setting), cache.clone());
-        let has_met = interleave(service.clone(), at, gc, {
-            let cache = cache.clone();
-            move || {
-                let failing = Wrapped::new(memory("killed_push_in_gc"), |_, action, key| {
-                    let is_killed = action == "write" && key.starts_with("refs/");
-                    Box::pin(async move { is_killed })
-                });
-                let mut remote = killed.pusher.remote(failing, &cache);
-                let refs = vec![killed.pusher.update("main", killed.next)];
-                let pushed = killed.pusher.push_all(&mut remote, refs);
-                assert!(pushed.is_err() || pushed.is_ok_and(|pushed| pushed.all_moved().is_err()));
-            }
+        let (killed, cache_of_killed) = (Arc::clone(&setting), cache.clone());
+        let has_met = interleave(service.clone(), at, gc, move || {
+            let failing = failing_at_refs(memory("killed_push_in_gc"));
+            let mut remote = killed.pusher.remote(failing, &cache_of_killed);
+            let refs = vec![killed.pusher.update("main", killed.next)];
+            let pushed = killed.pusher.push_all(&mut remote, refs);
+            assert!(pushed.is_err() || pushed.is_ok_and(|pushed| pushed.all_moved().is_err()));
         });
         Bucket::read(&*service).check();
         let mut remote = setting.pusher.remote(service.clone(), &cache);
@@ -721,11 +724,7 @@ fn what_a_push_revives_during_a_collection_can_be_pulled_and_cloned() {
     let service = load("revived", &setting.objects);
     let mut remote = setting.warm(service.clone(), "warm");
     // The collector dies at its first touch of a ref.
-    let failing = Wrapped::new(service.clone(), |_, operation, key| {
-        let dies = operation == "write" && key.starts_with("refs/");
-        Box::pin(async move { dies })
-    });
-    let mut collecting = setting.collector.remote(failing, "collecting");
+    let mut collecting = setting.collector.remote(failing_at_refs(service.clone()), "collecting");
     collect_in(&setting.collector, &mut collecting).unwrap_err();
     assert_eq!(Bucket::read(&*service).state.unwrap().phase, Phase::Fenced);
     let refs = vec![setting.pusher.update("main", setting.next)];

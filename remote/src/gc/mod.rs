@@ -281,7 +281,7 @@ impl Collection<'_> {
         if !is_resumed {
             self.mark_young(&live, &stubs, &present)?;
         }
-        let (fenced, named) = match is_resumed && !self.options.dry_run {
+        let (fenced, to_touch) = match is_resumed && !self.options.dry_run {
             true => (read, self.waiting.block_on(self.remote.refs_to_touch())?),
             false => {
                 let mut plan =
@@ -307,12 +307,12 @@ impl Collection<'_> {
                 let list = self.remote.refs_to_touch();
                 let swap = self.remote.swap_gc(&read, next, plan.table, list);
                 match self.waiting.block_on(swap)? {
-                    Some((fenced, named)) => (fenced, named?),
+                    Some((fenced, to_touch)) => (fenced, to_touch?),
                     None => return Ok(None),
                 }
             }
         };
-        let outcome = self.sweep(&fenced, (&named, &refs), &present, (&stubs, &live))?;
+        let outcome = self.sweep(&fenced, (&to_touch, &refs), &present, (&stubs, &live))?;
         if is_resumed {
             // Its first collector chose the commits that it has forgotten.
             return Ok(outcome.filter(|_| self.options.forgotten.is_empty()));
@@ -325,13 +325,13 @@ impl Collection<'_> {
     fn sweep(
         &mut self,
         fenced: &ReadGc,
-        (named, refs): (&RefsToTouch, &ReadRefs),
+        (to_touch, refs): (&RefsToTouch, &ReadRefs),
         present: &StoredPacks,
         (stubs, live): (&Store, &Live<'_>),
     ) -> Result<Option<RemoteGcOutcome>, RemoteError> {
         let Some(view) = &fenced.view else { return Ok(None) };
         let epoch = view.state.epoch;
-        let tips = self.waiting.block_on(self.remote.touch_refs(named, epoch, refs))?;
+        let tips = self.waiting.block_on(self.remote.touch_refs(to_touch, epoch, refs))?;
         // The index has everything that the refs reach, since a push writes it before the ref.
         self.waiting.block_on(self.remote.refresh())?;
         if self.remote.mirror().gc().is_none_or(|now| now.state != view.state) {

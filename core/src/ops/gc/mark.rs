@@ -183,6 +183,7 @@ impl<'a> Live<'a> {
         Ok(self.contains(id)? && !self.broken_lists.borrow().contains(&(*pack, *id)))
     }
 
+    /// Counts a lookup, and unmaps the pages of the index now and then.
     fn count_lookup(&self) {
         let lookups = self.lookups.get() + 1;
         self.lookups.set(lookups % LOOKUPS);
