@@ -64,7 +64,7 @@ fn an_undo_keeps_what_the_setting_says() {
     insta::assert_snapshot!(env.snap(["gc"]), @"
     exit: 2
     --- stderr ---
-    error: SNAP_GC_UNDO: `gc.undo` is soon, but must be a time such as 36h, 7d or 2w
+    error: SNAP_GC_UNDO: `gc.undo` is soon, but must be a time such as 36h, 7d or 2w; `m` could be minutes or months: write 2h for 120 minutes, or 60d for 2 months
     ");
 }
 

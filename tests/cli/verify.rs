@@ -52,10 +52,10 @@ fn a_whole_store_is_said_to_be_whole() {
 
     For more information, try '--help'.
     ");
-    insta::assert_snapshot!(env.snap(["verify", "--max-age", "1y"]), @r"
+    insta::assert_snapshot!(env.snap(["verify", "--max-age", "12m"]), @"
     exit: 2
     --- stderr ---
-    error: invalid value '1y' for '--max-age <TIME>': expected a time such as 90s, 10m, 1h30m, 30d or 2w
+    error: invalid value '12m' for '--max-age <TIME>': expected a time such as 36h, 7d or 2w; `m` could be minutes or months: write 2h for 120 minutes, or 60d for 2 months
 
     For more information, try '--help'.
     ");

@@ -17,8 +17,8 @@ use crate::{
     remote::{Cost, LimitArgs, RemoteSpec, RemoteStatsJson},
     report::{CliError, CommandOutcome},
     ui::{
-        VERSION,
-        size::{self, ByteCount, count},
+        VERSION, measure,
+        size::{ByteCount, count},
     },
 };
 
@@ -78,7 +78,7 @@ pub(crate) struct GcArgs {
     dry_run: bool,
 
     /// Most bytes of packs to write again, such as 5GB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = measure::size)]
     max_repack: Option<u64>,
 
     /// Also delete at the remote the commits that were forgotten in this store
@@ -101,9 +101,9 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
     let settings = cx.settings_of(repo.dir())?;
     let grace = match args.now {
         true => Duration::ZERO,
-        false => settings.duration("gc.grace")?,
+        false => settings.duration("gc.grace"),
     };
-    let undo = settings.duration("gc.undo")?;
+    let undo = settings.duration("gc.undo");
     let options = GcOptions {
         dry_run: args.dry_run,
         undo,
@@ -140,7 +140,7 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
     let settings = cx.settings_here()?.0;
     let grace = match args.now {
         true => Duration::ZERO,
-        false => settings.duration("gc.grace")?,
+        false => settings.duration("gc.grace"),
     };
     let options = RemoteGcOptions {
         dry_run: args.dry_run,
@@ -289,7 +289,7 @@ fn forgotten_here(args: &GcArgs, cx: &Context) -> Result<BTreeSet<CommitId>, Cli
     let repo = cx.open_repo()?;
     let undo = match args.now {
         true => Duration::ZERO,
-        false => cx.settings_of(repo.dir())?.duration("gc.undo")?,
+        false => cx.settings_of(repo.dir())?.duration("gc.undo"),
     };
     Ok(gc::forgotten_before(repo.store(), undo, cx.now()))
 }

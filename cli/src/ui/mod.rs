@@ -3,8 +3,8 @@
 //! stdout is for data, stderr for messages. Text from a store or a file system is shown through
 //! [`text`], so that it cannot send control sequences to a terminal.
 
-pub(crate) mod duration;
 mod json;
+pub(crate) mod measure;
 mod out;
 mod pager;
 mod paint;
@@ -83,8 +83,8 @@ pub(crate) struct Ui {
     screen: Arc<Screen>,
     /// How long a command runs before it shows a progress bar.
     progress_delay: Duration,
-    /// Warnings that were already printed and are not repeated.
-    warned: Mutex<BTreeSet<String>>,
+    /// Messages that were already printed and are not repeated.
+    told: Mutex<BTreeSet<String>>,
     now: Option<Time>,
 }
 
@@ -165,7 +165,7 @@ impl Ui {
             pager: if may_page { Pager::new(pager, env.has_less) } else { None },
             screen: Arc::default(),
             progress_delay: env.progress_millis.map_or(PROGRESS_DELAY, Duration::from_millis),
-            warned: Mutex::default(),
+            told: Mutex::default(),
             now: None,
         }
     }
@@ -342,8 +342,7 @@ impl Ui {
 
     /// Prints a warning once, although several steps of a command may report it.
     pub(crate) fn warning_once(&self, message: &str) {
-        let mut warned = self.warned.lock();
-        if warned.insert(message.to_owned()) {
+        if self.told.lock().insert(message.to_owned()) {
             self.warning(format_args!("{message}"));
         }
     }
