@@ -219,6 +219,68 @@ fn a_policy_keeps_a_commit_of_the_future_and_its_name_forgets_it() {
 }
 
 #[test]
+fn a_date_names_the_commit_that_it_means() {
+    let env = with_days();
+    let url = env.path("origin").display().to_string();
+    env.snap(["push", &url]).succeeds();
+    let (remote, main) = (format!("{url}#main@2026-11-03"), format!("{url}#main"));
+    for args in [
+        &["cat", "latest@2026-11-03:day3"][..],
+        &["ls", "main@2026-11-03"],
+        &["restore", "main@2026-11-03:day3", "out"],
+        &["export", "main@2026-11-03", "-o", "out.tar"],
+        &["show", "main@2026-11-03"],
+        &["diff", "main@2026-11-03", "main"],
+        &["log", "main@2026-11-03"],
+        &["ls", &remote],
+        &["log", &remote],
+        &["diff", &remote, &main],
+    ] {
+        let told = env.snap(args).succeeds().stderr;
+        let named = "main@2026-11-03` is commit ";
+        assert!(told.replace("latest@", "main@").contains(named), "{args:?}: {told}");
+        assert!(told.contains(" of 2026-11-03 08:00:00 +00:00\n"), "{args:?}: {told}");
+        assert_eq!(told.matches("is commit").count(), 1, "{args:?}: {told}");
+    }
+    let quiet = env.snap(["-q", "cat", "main@2026-11-03:day3"]).succeeds();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("3", ""));
+    let own = env.snap(["cat", "main~2:day3"]).succeeds();
+    assert_eq!(own.stderr, "");
+    insta::assert_snapshot!(env.snap(["ls", "main@2026-11-03T09:00~1"]).succeeds(), @"");
+}
+
+#[test]
+fn a_date_of_forgotten_commits_says_so() {
+    let env = with_days();
+    env.snap(["forget", "HEAD~1", "HEAD~2", "HEAD~4"]).succeeds();
+    insta::assert_snapshot!(env.snap(["cat", "latest@2026-11-04:day1"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    1--- stderr ---
+    `latest@2026-11-04` is commit [SHORT ID] of 2026-11-02 08:00:00 +00:00; the newer commit [SHORT ID] of 2026-11-04 08:00:00 +00:00 was forgotten
+    ");
+    env.snap(["forget", "HEAD~3"]).succeeds();
+    insta::assert_snapshot!(env.snap(["cat", "latest@2026-11-04:day1"]), @"
+    exit: 1
+    --- stderr ---
+    error: all commits of `latest@2026-11-04` on or before that date were forgotten; the newest of them is [SHORT ID] of 2026-11-04T08:00:00Z
+    hint: `snap log` lists the commits that are left
+    hint: until `snap gc` deletes it, `snap restore [SHORT ID] DIR` still restores it
+    ");
+    insta::assert_snapshot!(env.snap(["cat", "latest@2026-10-31:day1"]), @"
+    exit: 1
+    --- stderr ---
+    error: `latest@2026-10-31` has no commit on or before that date
+    hint: `snap log --all` lists the commits
+    hint: `snap branch` lists the branches, `snap tag` the tags
+    ");
+    // A collection changes nothing here: links have the times.
+    env.snap(["gc", "--now"]).succeeds();
+    let gone = env.snap(["cat", "latest@2026-11-04:day1"]);
+    assert!(gone.stderr.contains("were forgotten; the newest of them is "), "{gone}");
+}
+
+#[test]
 fn wrong_policies_and_names_are_refused() {
     let env = with_days();
     env.snap(["tag", "v1", "HEAD~1"]).succeeds();

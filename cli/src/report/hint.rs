@@ -622,6 +622,10 @@ fn of_spec(error: &SpecError) -> Option<String> {
         }
         SpecError::Unknown { text, .. } => Some(of_unknown_revision(text)),
         SpecError::NoneBefore { .. } => Some(LISTS_REVISIONS.into()),
+        SpecError::ForgottenBefore { newest, .. } => Some(format!(
+            "`snap log` lists the commits that are left\n\
+             until `snap gc` deletes it, `snap restore {newest:.12} DIR` still restores it"
+        )),
         SpecError::NoParent { number: 1, .. } => Some("it is the first commit".into()),
         SpecError::NoParent { .. } => Some("`snap show` lists the parents of a commit".into()),
         SpecError::Lost { name, id } => Some(of_lost_ref(name, id)),

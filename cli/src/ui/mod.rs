@@ -295,6 +295,13 @@ impl Ui {
         }
     }
 
+    /// Prints a message once, although several steps of a command may report it.
+    pub(crate) fn status_once(&self, message: &str) {
+        if self.told.lock().insert(message.to_owned()) {
+            self.status(format_args!("{message}"));
+        }
+    }
+
     /// Prints what the user can do next, after a message or a warning, unless quiet.
     pub(crate) fn hint(&self, hint: &str) {
         if self.talk == Verbosity::Quiet {
