@@ -246,7 +246,14 @@ fn a_date_names_the_commit_that_it_means() {
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("3", ""));
     let own = env.snap(["cat", "main~2:day3"]).succeeds();
     assert_eq!(own.stderr, "");
-    insta::assert_snapshot!(env.snap(["ls", "main@2026-11-03T09:00~1"]).succeeds(), @"");
+    insta::assert_snapshot!(env.snap(["ls", "main@2026-11-03T09:00~1"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    day1
+    day2
+    --- stderr ---
+    `main@2026-11-03T09:00~1` is commit [SHORT ID] of 2026-11-02 08:00:00 +00:00
+    ");
 }
 
 #[test]
