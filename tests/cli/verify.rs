@@ -311,3 +311,16 @@ fn of_much_damage_counts_are_shown_and_with_verbose_the_list() {
     assert!(!long.contains("-v lists them"), "{long}");
     assert!(long.lines().count() > short.stdout.lines().count(), "{long}");
 }
+
+#[test]
+fn the_bytes_that_a_verification_reads_are_those_of_the_store() {
+    let env = TestEnv::new();
+    // A compressible file that is cut into chunks.
+    env.write("large", "0123456789".repeat(800_000));
+    env.snap(["commit"]).succeeds();
+    let records = env.snap(["--json", "verify", "--data"]).succeeds().json();
+    let read = records.last().unwrap()["bytes_read"].as_u64().unwrap();
+    let packs = fs_err::read_dir(env.path(".snap/objects")).unwrap();
+    let stored: u64 = packs.map(|pack| pack.unwrap().metadata().unwrap().len()).sum();
+    assert!(0 < read && read <= stored, "{read} of {stored}");
+}
