@@ -191,26 +191,26 @@ fn summarize_remote(
     args: &GcArgs,
     cx: &Context,
 ) -> Result<(), CliError> {
-    let (ui, place) = (cx.ui(), place.shown());
+    let (ui, shown) = (cx.ui(), place.shown());
     let freed = ByteCount(outcome.freed_bytes());
     let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
     let cleaned = cleaned(outcome.rewritten_packs);
     match (outcome.deleted_packs, args.dry_run) {
         (0, _) if outcome.is_early => {
             ui.status(format_args!(
-                "Nothing deleted at {place}: another collection began minutes ago"
+                "Nothing deleted at {shown}: another collection began minutes ago"
             ));
         }
         (0, _) => {
             let (packs, bytes) = (count(outcome.packs, "pack"), ByteCount(outcome.bytes));
-            ui.status(format_args!("Nothing to delete at {place}: {packs} with {bytes} stay"));
+            ui.status(format_args!("Nothing to delete at {shown}: {packs} with {bytes} stay"));
         }
         (_, false) => {
-            ui.status(format_args!("Freed {freed} at {place}: {deleted} deleted{cleaned}"));
+            ui.status(format_args!("Freed {freed} at {shown}: {deleted} deleted{cleaned}"));
         }
         (_, true) => {
             ui.status(format_args!(
-                "Would free about {freed} at {place}: {deleted} to delete{cleaned}"
+                "Would free about {freed} at {shown}: {deleted} to delete{cleaned}"
             ));
             ui.status(format_args!("Dry run: nothing was changed"));
         }
@@ -223,13 +223,17 @@ fn summarize_remote(
     tell_purged(
         outcome.purged_objects,
         outcome.left_purged_objects,
-        &format!("at {place}"),
+        &format!("at {shown}"),
         args,
         cx,
     );
     let counts = cx.network().traffic().counts();
-    let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
-    ui.status(format_args!("{}, {cost}", count(counts.requests(), "request")));
+    let cost = Cost::at(&place.location, &counts, &cx.settings_here()?.0.prices());
+    let requests = count(counts.requests(), "request");
+    match cost.is_free() {
+        true => ui.status(format_args!("{requests}")),
+        false => ui.status(format_args!("{requests}, {cost}")),
+    }
     if outcome.young_packs > 0 {
         let young = count(outcome.young_packs, "pack");
         ui.status(format_args!(
