@@ -19,6 +19,7 @@ use signal_hook::{
 use snap_core::{
     base::{id::CommitId, time::Time},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
+    local::owners::Owners,
     repo::{
         Config, RefName, Repo,
         open::{read_config_file, refuse_remote},
@@ -280,12 +281,18 @@ impl Context {
 
     /// Returns the store of the current folder.
     pub(crate) fn store_dir(&self) -> Result<PathBuf, CliError> {
-        let here = Path::new(".");
-        let found = self.find_store(here)?;
-        found.ok_or_else(|| match std::path::absolute(here) {
-            Err(source) => CliError::Folder { source },
-            Ok(_) => CliError::NoStore,
-        })
+        let found = self.find_store(Path::new("."))?;
+        found.ok_or_else(|| Self::check_here().err().unwrap_or(CliError::NoStore))
+    }
+
+    /// Fails if the current folder was deleted. Without a store, some commands could take its
+    /// absence for a folder without a store.
+    pub(crate) fn check_here() -> Result<(), CliError> {
+        match std::path::absolute(".") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CliError::FolderDeleted),
+            Err(source) => Err(CliError::Folder { source }),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Opens the store of the current folder.
@@ -403,12 +410,13 @@ impl Context {
         self.now
     }
 
-    /// Returns the author: from the settings, or else the name of the user.
+    /// Returns the author: from the settings, or else the name of the user in `USER` or in the user
+    /// database.
     pub(crate) fn author(&self, config: &Config) -> String {
         let configured = config.commit.author.clone();
         configured.or_else(|| self.env.user.clone()).unwrap_or_else(|| {
             let uid = rustix::process::getuid().as_raw();
-            if uid == 0 { "root".to_owned() } else { format!("uid {uid}") }
+            Owners::user_name(uid).unwrap_or_else(|| format!("uid {uid}"))
         })
     }
 

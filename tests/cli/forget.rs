@@ -288,6 +288,18 @@ fn a_date_of_forgotten_commits_says_so() {
 }
 
 #[test]
+fn one_commit_stays_and_several_stay() {
+    let env = TestEnv::new();
+    env.write("f", "1");
+    env.snap(["commit"]).succeeds();
+    let told = |args: &[&str]| env.snap([&["forget", "-n"], args].concat()).succeeds().stderr;
+    assert_eq!(told(&["--keep-last", "3"]), "Nothing to forget; 1 commit stays\n");
+    env.write("f", "2");
+    env.snap(["commit"]).succeeds();
+    assert_eq!(told(&["--keep-last", "3"]), "Nothing to forget; 2 commits stay\n");
+}
+
+#[test]
 fn wrong_policies_and_names_are_refused() {
     let env = with_days();
     env.snap(["tag", "v1", "HEAD~1"]).succeeds();

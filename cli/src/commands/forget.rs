@@ -305,7 +305,10 @@ fn summarize(plan: &ForgetPlan, forgotten: u64, args: &ForgetArgs, cx: &Context)
         (0, _) if plan.commits.is_empty() && plan.forgotten_before > 0 => {
             cx.ui().status(format_args!("Nothing to forget: already forgotten"));
         }
-        (0, _) => cx.ui().status(format_args!("Nothing to forget; {all} stay{kept}")),
+        (0, _) => {
+            let stay = if plan.commits.len() == 1 { "stays" } else { "stay" };
+            cx.ui().status(format_args!("Nothing to forget; {all} {stay}{kept}"));
+        }
         (_, true) => {
             cx.ui().status(format_args!("Would forget {forgotten} of {all}{bytes}"));
             cx.ui().status(format_args!("Dry run: nothing was changed"));
