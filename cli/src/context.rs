@@ -19,11 +19,12 @@ use signal_hook::{
 use snap_core::{
     base::{id::CommitId, time::Time},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
+    local::owners::Owners,
     repo::{
         Config, RefName, Repo,
         open::{read_config_file, refuse_remote},
         refs::RefLogMessage,
-        spec::{OtherMeaning, Resolved, Revisions, base_texts},
+        spec::{DatedCommit, OtherMeaning, Resolved, Revisions, base_texts},
     },
 };
 
@@ -280,12 +281,18 @@ impl Context {
 
     /// Returns the store of the current folder.
     pub(crate) fn store_dir(&self) -> Result<PathBuf, CliError> {
-        let here = Path::new(".");
-        let found = self.find_store(here)?;
-        found.ok_or_else(|| match std::path::absolute(here) {
-            Err(source) => CliError::Folder { source },
-            Ok(_) => CliError::NoStore,
-        })
+        let found = self.find_store(Path::new("."))?;
+        found.ok_or_else(|| Self::check_here().err().unwrap_or(CliError::NoStore))
+    }
+
+    /// Fails if the current folder was deleted. Without a store, some commands could take its
+    /// absence for a folder without a store.
+    pub(crate) fn check_here() -> Result<(), CliError> {
+        match std::path::absolute(".") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CliError::FolderDeleted),
+            Err(source) => Err(CliError::Folder { source }),
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Opens the store of the current folder.
@@ -403,12 +410,13 @@ impl Context {
         self.now
     }
 
-    /// Returns the author: from the settings, or else the name of the user.
+    /// Returns the author: from the settings, or else the name of the user in `USER` or in the user
+    /// database.
     pub(crate) fn author(&self, config: &Config) -> String {
         let configured = config.commit.author.clone();
         configured.or_else(|| self.env.user.clone()).unwrap_or_else(|| {
             let uid = rustix::process::getuid().as_raw();
-            if uid == 0 { "root".to_owned() } else { format!("uid {uid}") }
+            Owners::user_name(uid).unwrap_or_else(|| format!("uid {uid}"))
         })
     }
 
@@ -421,9 +429,7 @@ impl Context {
 
     /// Resolves `spec` to a commit and, after a `:`, a path from the top of the snapshot.
     pub(crate) fn resolve(&self, repo: &Repo, spec: &OsStr) -> Result<Resolved, CliError> {
-        let date = |text: &str| time::parse(text, self.now());
-        let warn = |used: &RefName, other: &OtherMeaning| self.warn_ambiguous(used, other);
-        let found = Revisions::new(repo, &date).on_ambiguous(&warn).resolve(spec.as_bytes())?;
+        let found = self.with_revisions(repo, |revisions| revisions.resolve(spec.as_bytes()))?;
         let path = found.path.as_deref().map(|path| typed_path::in_revision(repo, path));
         Ok(Resolved { path: path.transpose()?, ..found })
     }
@@ -436,9 +442,25 @@ impl Context {
 
     /// Resolves `rev` to a commit.
     pub(crate) fn resolve_commit(&self, repo: &Repo, rev: &str) -> Result<CommitId, CliError> {
+        Ok(self.with_revisions(repo, |revisions| revisions.commit(rev))?)
+    }
+
+    /// Calls `resolve` with a resolver that reports to the user.
+    fn with_revisions<T>(&self, repo: &Repo, resolve: impl FnOnce(Revisions<'_>) -> T) -> T {
         let date = |text: &str| time::parse(text, self.now());
         let warn = |used: &RefName, other: &OtherMeaning| self.warn_ambiguous(used, other);
-        Ok(Revisions::new(repo, &date).on_ambiguous(&warn).commit(rev)?)
+        let name = |found: &DatedCommit<'_>| self.name_dated(found);
+        resolve(Revisions::new(repo, &date).on_ambiguous(&warn).on_date(&name))
+    }
+
+    /// Names the commit of a revision with a date, because the date does not tell it.
+    fn name_dated(&self, DatedCommit { rev, id, time, forgotten }: &DatedCommit<'_>) {
+        let rev = text::line(rev.as_bytes());
+        let named = |id: &CommitId, at: &Time| format!("{id:.12} of {}", time::local(*at));
+        let forgotten = forgotten
+            .map(|(time, id)| format!("; the newer commit {} was forgotten", named(&id, &time)));
+        let forgotten = forgotten.unwrap_or_default();
+        self.ui.status_once(&format!("`{rev}` is commit {}{forgotten}", named(id, time)));
     }
 
     fn warn_ambiguous(&self, used: &RefName, other: &OtherMeaning) {

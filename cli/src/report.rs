@@ -4,6 +4,7 @@
 //! is not an error; the command ends quietly.
 
 mod causes;
+mod code;
 mod hint;
 mod remote;
 #[cfg(feature = "serve")]
@@ -31,10 +32,17 @@ use self::causes::causes;
 #[cfg(feature = "serve")]
 pub(crate) use self::serve::ServeError;
 pub(crate) use self::{
+    code::{ERROR_CODES, ErrorCode},
     hint::of_ref as ref_hint,
     trust::{Role, SensitiveSetting, UntrustedSettings, UntrustedStore},
 };
-use crate::{args, command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
+use crate::{
+    args,
+    command_stream::CommandStreamError,
+    foreign,
+    stream::Interrupted,
+    ui::{ErrorClass, Ui, size::count},
+};
 
 /// The meaning of each exit code.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -64,6 +72,8 @@ pub(crate) enum CommandOutcome {
     Skipped,
     /// Damage was found by a command that looks for damage.
     Damaged,
+    /// Nothing could be done, and the command has said why.
+    Failed,
     /// Differences were found, and the user requested an exit code for them.
     Different,
 }
@@ -77,7 +87,10 @@ pub(crate) enum CliError {
     /// `--store`, `SNAP_STORE` or a profile names a remote.
     #[error("a store is a folder, and `{scheme}://…` is the location of a remote")]
     StoreIsRemote { scheme: String },
-    /// The current folder was removed or has no path.
+    /// The current folder was deleted.
+    #[error("the current folder was deleted")]
+    FolderDeleted,
+    /// The current folder has no path.
     #[error("cannot determine the current folder")]
     Folder { source: io::Error },
     /// A time is invalid.
@@ -312,6 +325,13 @@ pub(crate) enum CliError {
     /// A command for credentials failed or printed none.
     #[error("the credentials command of {remote} failed: {why}")]
     CredentialsCommand { remote: String, why: String },
+    /// An update would lose local changes. The paths were printed.
+    #[error(
+        "conflict: {} changed both here and in {new:.12}; branch `{branch}` and the files stay as \
+         they are",
+        were(*paths)
+    )]
+    UpdateConflict { paths: u64, first: PathBuf, new: CommitId, branch: String },
     /// The branch here and the remote's branch have diverged.
     #[error("{noun} `{name}` and {remote} have diverged: {here} only here, {there} only there")]
     Diverged { noun: &'static str, name: String, remote: String, here: String, there: String },
@@ -461,7 +481,7 @@ impl CliError {
             | Self::ForeignSettings { .. }
             | Self::KeysWithheld { .. }
             | Self::UntrustedDefault { .. } => ErrorKind::Denied,
-            Self::NoStateFolder => ErrorKind::NotFound,
+            Self::NoStateFolder | Self::FolderDeleted => ErrorKind::NotFound,
             Self::HookStart { .. }
             | Self::PreHook { .. }
             | Self::PostHook { .. }
@@ -513,9 +533,10 @@ impl CliError {
             Self::WhichRemote { .. } | Self::RemoteName { .. } | Self::NoBranch => {
                 ErrorKind::Invalid
             }
-            Self::RemoteExists { .. } | Self::Diverged { .. } | Self::NotEmpty { .. } => {
-                ErrorKind::Exists
-            }
+            Self::RemoteExists { .. }
+            | Self::Diverged { .. }
+            | Self::UpdateConflict { .. }
+            | Self::NotEmpty { .. } => ErrorKind::Exists,
             Self::Unfit { .. } | Self::CredentialsFile { .. } => ErrorKind::Denied,
             Self::CredentialsCommand { .. } | Self::Runtime { .. } | Self::Threads(_) => {
                 ErrorKind::Unavailable
@@ -590,6 +611,10 @@ fn no_paths(profile: &str, path: &str, count: usize) -> String {
     }
 }
 
+fn were(paths: u64) -> String {
+    format!("{} {}", count(paths, "path"), if paths == 1 { "was" } else { "were" })
+}
+
 fn no_date(text: &str) -> String {
     match text.trim() {
         "" => "a date is missing".to_owned(),
@@ -599,16 +624,16 @@ fn no_date(text: &str) -> String {
 
 /// Prints the help, the version, or the error in the command line.
 pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
-    let code = u8::try_from(answer.exit_code()).unwrap_or(INVALID);
+    let exit = u8::try_from(answer.exit_code()).unwrap_or(INVALID);
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(advice) = foreign::advice(answer, &args::definition(), &words) {
-        ui.usage_hint(&advice.message, &advice.hint, code);
+        ui.usage_hint(&advice.message, &advice.hint, ErrorClass { code: &code::USAGE, exit });
     } else if answer.use_stderr() {
-        ui.usage_error(&answer.render(), code);
+        ui.usage_error(&answer.render(), ErrorClass { code: &code::USAGE, exit });
     } else if let Err(error) = ui.help(&answer.render()) {
         return failure(&error.into(), None, ui);
     }
-    ExitCode::from(code)
+    ExitCode::from(exit)
 }
 
 /// Returns the exit code of a command that did not fail.
@@ -617,7 +642,7 @@ pub(crate) fn done(done: CommandOutcome) -> ExitCode {
         CommandOutcome::Success => ExitCode::SUCCESS,
         CommandOutcome::Skipped => ExitCode::from(SKIPPED),
         CommandOutcome::Damaged => ExitCode::from(DAMAGED),
-        CommandOutcome::Different => ExitCode::from(FAILED),
+        CommandOutcome::Failed | CommandOutcome::Different => ExitCode::from(FAILED),
     }
 }
 
@@ -632,14 +657,15 @@ pub(crate) fn failure(error: &CliError, advice: Option<String>, ui: &Ui) -> Exit
     if error.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }
-    let code = match error.kind() {
+    let exit = match error.kind() {
         ErrorKind::Invalid => INVALID,
         ErrorKind::Damaged => DAMAGED,
         ErrorKind::Interrupted => INTERRUPTED,
         _ => FAILED,
     };
-    ui.error(error, advice.or_else(|| hint::hint(error)).as_deref(), code);
-    ExitCode::from(code)
+    let class = ErrorClass { code: code::of(error), exit };
+    ui.error(error, advice.or_else(|| hint::hint(error)).as_deref(), class);
+    ExitCode::from(exit)
 }
 
 #[cfg(test)]

@@ -186,9 +186,19 @@ pub(crate) fn advice(error: &CliError, cx: &Context, arguments: &[OsString]) -> 
             Some(format!("{file} was changed after it was created; copy it again"))
         }
         (CliError::NoStore | CliError::Spec(SpecError::Unknown { .. }), _, None) => {
-            let mut bundles = arguments.iter().skip(1).filter_map(|argument| {
-                split_bundle(argument.as_bytes(), is_bundle).map(|(file, _)| file)
-            });
+            // The output of a command may already exist.
+            let is_output = |at: usize| matches!(arguments[at].to_str(), Some("-o" | "--output"));
+            let is_wrong = |argument: &OsString| match error {
+                CliError::Spec(SpecError::Unknown { text, .. }) => {
+                    text::line(argument.as_bytes()).starts_with(text.as_str())
+                }
+                _ => true,
+            };
+            let mut bundles =
+                (1..arguments.len()).filter(|at| !is_output(at - 1)).filter_map(|at| {
+                    let argument = Some(&arguments[at]).filter(|argument| is_wrong(argument))?;
+                    split_bundle(argument.as_bytes(), is_bundle).map(|(file, _)| file)
+                });
             let bundle = bundles.next()?;
             let mut file = text::line(bundle.as_os_str().as_bytes());
             if !is_named_bundle(&bundle) {

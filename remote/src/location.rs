@@ -66,6 +66,11 @@ impl Scheme {
         (Self::Memory, "memory"),
     ];
 
+    /// Returns true for buckets, whose services charge requests and bytes.
+    pub fn is_bucket(self) -> bool {
+        matches!(self, Self::S3 | Self::Gcs | Self::Azblob)
+    }
+
     /// Returns the name of the scheme, without `://`.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(scheme, _)| *scheme == self).map_or("", |(_, name)| name)

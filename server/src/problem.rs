@@ -106,7 +106,7 @@ impl HttpProblem {
             ErrorKind::NotFound => Code::NotFound,
             ErrorKind::Exists => Code::Conflict,
             ErrorKind::Damaged => Code::Damaged,
-            ErrorKind::Invalid => Code::Invalid,
+            ErrorKind::Invalid | ErrorKind::Refused => Code::Invalid,
             _ => Code::Unavailable,
         };
         match code {

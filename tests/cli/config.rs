@@ -315,6 +315,56 @@ fn a_value_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
+fn ages_times_sizes_and_rates_are_checked_when_they_are_set() {
+    let env = with_user_file();
+    let before = env.read(".snap/config.toml");
+    insta::assert_snapshot!(env.snap(["config", "set", "keep.within", "30x"]), @"
+    exit: 2
+    --- stderr ---
+    error: `keep.within` is 30x, but must be an age such as 12h, 30d, 8w, 12m (months) or 1y5m7d; minutes and seconds are too short
+    ");
+    insta::assert_snapshot!(env.snap(["config", "set", "gc.undo", "30m"]), @"
+    exit: 2
+    --- stderr ---
+    error: `gc.undo` is 30m, but must be a time such as 36h, 7d or 2w; `m` could be minutes or months: write 2h for 120 minutes, or 60d for 2 months
+    ");
+    insta::assert_snapshot!(env.snap(["config", "set", "keep.under", "5Q"]), @"
+    exit: 2
+    --- stderr ---
+    error: `keep.under` is 5Q, but must be a size such as 4096, 10MB or 1.5GiB
+    ");
+    insta::assert_snapshot!(env.snap(["config", "set", "transfer.limit_upload", "0"]), @"
+    exit: 2
+    --- stderr ---
+    error: `transfer.limit_upload` is 0, but must be bytes per second, more than 0, such as 500K, 2M or 1.5MiB
+    ");
+    for (key, value) in [
+        ("keep.within_hourly", "90s"),
+        ("keep.within_daily", "6mo"),
+        ("keep.within_weekly", "1.5d"),
+        ("keep.within_monthly", "30"),
+        ("keep.within_yearly", "''"),
+        ("gc.undo", "1y"),
+        ("gc.grace", "2m"),
+        ("transfer.limit_download", "fast"),
+    ] {
+        let refused = env.snap(["config", "set", key, value]);
+        assert_eq!(refused.code, Some(2), "{key}: {refused}");
+        let refused = env.snap(["config", "set", "--user", key, value]);
+        assert_eq!(refused.code, Some(2), "{key}: {refused}");
+    }
+    assert_eq!(env.read(".snap/config.toml"), before);
+    for (key, value) in [
+        ("keep.within", "1y5m7d"),
+        ("gc.undo", "36h"),
+        ("keep.under", "500GB"),
+        ("transfer.limit_upload", "'1.5MiB/s'"),
+    ] {
+        env.snap(["config", "set", key, value]).succeeds();
+    }
+}
+
+#[test]
 fn what_is_wrong_in_a_file_is_named_with_its_line() {
     let env = with_user_file();
     env.write(".snap/config.toml", "version = 1\n[commit]\nauthr = 'ann'\n");

@@ -162,14 +162,141 @@ fn settings_are_the_policy_without_options() {
     // Options replace the settings.
     let dry = env.snap(["forget", "-n", "--keep-last", "4"]).succeeds();
     assert_eq!(dry.stdout.matches("forget").count(), 1, "{}", dry.stdout);
-    env.snap(["config", "set", "keep.under", "much"]).succeeds();
-    insta::assert_snapshot!(env.snap(["forget", "-n"]), @"
-    exit: 2
+}
+
+/// The commits of a bug report: with minutes instead of months, all but two were forgotten.
+#[test]
+fn ages_have_the_units_of_restic() {
+    let env = TestEnv::new();
+    for month in ["01", "03", "05", "07", "09", "11"] {
+        env.write("f", month);
+        let time = format!("2026-{month}-15T12:00:00Z");
+        env.snap(["commit", "--time", &time]).succeeds();
+    }
+    let dry = |age: &str| {
+        let args = ["forget", "-n", "--keep-last", "2", "--keep-within-monthly", age];
+        env.snap(args).succeeds().stderr
+    };
+    assert!(dry("12m").starts_with("Nothing to forget; 6 commits stay"), "{}", dry("12m"));
+    assert!(dry("1y").starts_with("Nothing to forget; 6 commits stay"), "{}", dry("1y"));
+    assert!(dry("6m").starts_with("Would forget 2 of 6"), "{}", dry("6m"));
+    assert!(dry("5m5w").starts_with("Would forget 2 of 6"), "{}", dry("5m5w"));
+    assert!(dry("3d12h").starts_with("Would forget 4 of 6"), "{}", dry("3d12h"));
+    env.snap(["config", "set", "keep.within", "12m"]).succeeds();
+    let all = env.snap(["forget", "-n"]).succeeds().stderr;
+    assert!(all.starts_with("Nothing to forget; 6 commits stay"), "{all}");
+}
+
+#[test]
+fn a_policy_keeps_a_commit_of_the_future_and_its_name_forgets_it() {
+    let env = with_days();
+    env.write("future", "1");
+    env.snap(["commit", "-m", "future", "--time", "2030-01-01T00:00:00Z"]).succeeds();
+    env.write("last", "1");
+    env.snap(["commit", "-m", "last", "--time", "2026-11-30T08:00:00Z"]).succeeds();
+    insta::assert_snapshot!(env.snap(["forget", "--keep-last", "2", "-n"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    keep   [ID] 2030-01-01 00:00:00 +00:00 future (dated in the future)
+    keep   [ID] 2026-11-30 08:00:00 +00:00 last (tip of main, last)
+    keep   [ID] 2026-11-05 08:00:00 +00:00 day 5 (last)
+    forget [ID] 2026-11-04 08:00:00 +00:00 day 4 (no rule keeps it)
+    forget [ID] 2026-11-03 08:00:00 +00:00 day 3 (no rule keeps it)
+    forget [ID] 2026-11-02 08:00:00 +00:00 day 2 (no rule keeps it)
+    forget [ID] 2026-11-01 08:00:00 +00:00 day 1 (no rule keeps it)
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:41: `keep.under` is much, but must be a size such as 500GB
-    hint: correct that line of the file
-    hint: or remove the file; `snap repair` then recreates it with default settings
+    Would forget 4 of 7 commits
+    Dry run: nothing was changed
     ");
+    insta::assert_snapshot!(env.snap(["forget", "HEAD~1"]).succeeds(), @"
+    exit: 0
+    --- stderr ---
+    Forgot 1 of 1 commit
+    `snap gc` frees the space; until then, `snap undo` takes this back
+    ");
+    let log = env.snap(["log", "--oneline"]).succeeds().stdout;
+    assert!(log.contains("(forgotten)"), "{log}");
+}
+
+#[test]
+fn a_date_names_the_commit_that_it_means() {
+    let env = with_days();
+    let url = env.path("origin").display().to_string();
+    env.snap(["push", &url]).succeeds();
+    let (remote, main) = (format!("{url}#main@2026-11-03"), format!("{url}#main"));
+    for args in [
+        &["cat", "latest@2026-11-03:day3"][..],
+        &["ls", "main@2026-11-03"],
+        &["restore", "main@2026-11-03:day3", "out"],
+        &["export", "main@2026-11-03", "-o", "out.tar"],
+        &["show", "main@2026-11-03"],
+        &["diff", "main@2026-11-03", "main"],
+        &["log", "main@2026-11-03"],
+        &["ls", &remote],
+        &["log", &remote],
+        &["diff", &remote, &main],
+    ] {
+        let told = env.snap(args).succeeds().stderr;
+        let named = "main@2026-11-03` is commit ";
+        assert!(told.replace("latest@", "main@").contains(named), "{args:?}: {told}");
+        assert!(told.contains(" of 2026-11-03 08:00:00 +00:00\n"), "{args:?}: {told}");
+        assert_eq!(told.matches("is commit").count(), 1, "{args:?}: {told}");
+    }
+    let quiet = env.snap(["-q", "cat", "main@2026-11-03:day3"]).succeeds();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("3", ""));
+    let own = env.snap(["cat", "main~2:day3"]).succeeds();
+    assert_eq!(own.stderr, "");
+    insta::assert_snapshot!(env.snap(["ls", "main@2026-11-03T09:00~1"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    day1
+    day2
+    --- stderr ---
+    `main@2026-11-03T09:00~1` is commit [SHORT ID] of 2026-11-02 08:00:00 +00:00
+    ");
+}
+
+#[test]
+fn a_date_of_forgotten_commits_says_so() {
+    let env = with_days();
+    env.snap(["forget", "HEAD~1", "HEAD~2", "HEAD~4"]).succeeds();
+    insta::assert_snapshot!(env.snap(["cat", "latest@2026-11-04:day1"]).succeeds(), @"
+    exit: 0
+    --- stdout ---
+    1--- stderr ---
+    `latest@2026-11-04` is commit [SHORT ID] of 2026-11-02 08:00:00 +00:00; the newer commit [SHORT ID] of 2026-11-04 08:00:00 +00:00 was forgotten
+    ");
+    env.snap(["forget", "HEAD~3"]).succeeds();
+    insta::assert_snapshot!(env.snap(["cat", "latest@2026-11-04:day1"]), @"
+    exit: 1
+    --- stderr ---
+    error: all commits of `latest@2026-11-04` on or before that date were forgotten; the newest of them is [SHORT ID] of 2026-11-04T08:00:00Z
+    hint: `snap log` lists the commits that are left
+    hint: until `snap gc` deletes it, `snap restore [SHORT ID] DIR` still restores it
+    ");
+    insta::assert_snapshot!(env.snap(["cat", "latest@2026-10-31:day1"]), @"
+    exit: 1
+    --- stderr ---
+    error: `latest@2026-10-31` has no commit on or before that date
+    hint: `snap log --all` lists the commits
+    hint: `snap branch` lists the branches, `snap tag` the tags
+    ");
+    // A collection changes nothing here: links have the times.
+    env.snap(["gc", "--now"]).succeeds();
+    let gone = env.snap(["cat", "latest@2026-11-04:day1"]);
+    assert!(gone.stderr.contains("were forgotten; the newest of them is "), "{gone}");
+}
+
+#[test]
+fn one_commit_stays_and_several_stay() {
+    let env = TestEnv::new();
+    env.write("f", "1");
+    env.snap(["commit"]).succeeds();
+    let told = |args: &[&str]| env.snap([&["forget", "-n"], args].concat()).succeeds().stderr;
+    assert_eq!(told(&["--keep-last", "3"]), "Nothing to forget; 1 commit stays\n");
+    env.write("f", "2");
+    env.snap(["commit"]).succeeds();
+    assert_eq!(told(&["--keep-last", "3"]), "Nothing to forget; 2 commits stay\n");
 }
 
 #[test]
@@ -222,13 +349,17 @@ fn wrong_policies_and_names_are_refused() {
     error: no server records yet when it received a commit
     hint: leave out --by; rules then use the times of the commits
     ");
-    insta::assert_snapshot!(env.snap(["forget", "--keep-within", "1y"]), @"
+    insta::assert_snapshot!(env.snap(["forget", "--keep-within", "90s"]), @"
     exit: 2
     --- stderr ---
-    error: invalid value '1y' for '--keep-within <AGE>': expected a time such as 90s, 10m, 1h30m, 30d or 2w
+    error: invalid value '90s' for '--keep-within <AGE>': expected an age such as 12h, 30d, 8w, 12m (months) or 1y5m7d; minutes and seconds are too short
 
     For more information, try '--help'.
     ");
+    for text in ["30min", "6mo", "1h30", "-1d", "1y1y", ""] {
+        let ran = env.snap(["forget", &format!("--keep-within-daily={text}"), "-n"]);
+        assert_eq!(ran.code, Some(2), "{ran}");
+    }
     insta::assert_snapshot!(env.snap(["forget", "--keep-last", "2", "--group-by", "x"]), @"
     exit: 2
     --- stderr ---

@@ -19,6 +19,7 @@ mod config;
 mod diff;
 mod docs;
 mod env;
+mod error_codes;
 mod examples;
 mod excludes;
 mod expanding;

@@ -137,7 +137,7 @@ fn a_path_that_changed_on_both_sides_stops_everything() {
         let (before, old) = (files(&env.path("bob/p")), tip(env, "bob/p"));
         for _ in 0..2 {
             let ran = pull(env);
-            assert_eq!(ran.code, Some(3), "{name}: {ran}");
+            assert_eq!(ran.code, Some(1), "{name}: {ran}");
             let listed: String = paths.iter().map(|path| format!("conflict: {path}\n")).collect();
             assert_eq!(ran.stdout, listed, "{name}");
             assert_eq!(files(&env.path("bob/p")), before, "{name}");
@@ -145,12 +145,12 @@ fn a_path_that_changed_on_both_sides_stops_everything() {
         }
     }
     insta::assert_snapshot!(pull(&saved), @"
-    exit: 3
+    exit: 1
     --- stdout ---
     conflict: edited
     conflict: src/deep/x
     --- stderr ---
-    warning: conflict: 2 paths were changed both here and in [SHORT ID]; branch `main` and the files stay as they are
+    error: conflict: 2 paths were changed both here and in [SHORT ID]; branch `main` and the files stay as they are
     hint: `snap commit -b NAME` saves the local changes on a new branch, then pull again
     hint: `snap restore NAME:edited --overwrite` takes your version from that branch afterwards
     hint: `snap diff [SHORT ID]` compares the files with the pulled commit
@@ -158,7 +158,7 @@ fn a_path_that_changed_on_both_sides_stops_everything() {
     ");
     let json = saved.snap_in("bob/p", ["pull", "--update", "--json"]);
     let records = json.json();
-    assert_eq!((json.code, records.len()), (Some(3), 2), "{json}");
+    assert_eq!((json.code, records.len()), (Some(1), 2), "{json}");
     assert_eq!(
         (&records[0]["type"], &records[0]["path"]),
         (&"update-conflict".into(), &"edited".into())
@@ -269,7 +269,7 @@ fn a_plain_pull_names_the_update_which_then_does_the_rest() {
     assert!(ran.stderr.ends_with(hint), "{ran}");
     assert_eq!(env.read("bob/p/edited"), "first");
     env.write("bob/p/edited", "mine");
-    assert_eq!(pull(&env).code, Some(3));
+    assert_eq!(pull(&env).code, Some(1));
     env.write("bob/p/edited", "first");
     pull(&env).succeeds();
     assert_eq!(files(&env.path("bob/p")), files(&env.path("ann/p")));
@@ -328,7 +328,7 @@ fn a_new_project_gets_its_files_and_keeps_those_in_the_way() {
     env.snap_in("new", ["remote", "add", "origin", &url]).succeeds();
     env.write("new/edited", "of carl");
     let ran = env.snap_in("new", ["pull", "--update"]);
-    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: edited\n"), "{ran}");
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), "conflict: edited\n"), "{ran}");
     assert_eq!(files(&env.path("new")).len(), 2);
     fs_err::remove_file(env.path("new/edited")).unwrap();
     env.snap_in("new", ["pull", "--update"]).succeeds();
@@ -403,7 +403,7 @@ fn folders_keep_a_local_mode_and_attributes_that_the_pull_does_not_change() {
     env.snap_in("ann/p", ["commit", "-q"]).succeeds();
     env.snap_in("ann/p", ["push", "-q"]).succeeds();
     let ran = pull(&env);
-    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: src\n"), "{ran}");
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), "conflict: src\n"), "{ran}");
     assert_eq!(env.read("bob/p/same"), "same");
     // The same change on both sides is none.
     env.mode("bob/p/src", 0o750);
@@ -423,7 +423,7 @@ fn a_file_with_the_new_content_and_other_attributes_is_a_conflict() {
     let expected =
         if has_note { "conflict: added/new\nconflict: edited\n" } else { "conflict: edited\n" };
     let ran = pull(&env);
-    assert_eq!((ran.code, &*ran.stdout), (Some(3), expected), "{ran}");
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), expected), "{ran}");
     assert_eq!(mode(&env.path("bob/p/edited")), 0o600);
     // A mode that is that of the last commit is not local.
     env.mode("bob/p/edited", 0o644);
@@ -444,7 +444,7 @@ fn an_excluded_file_that_no_base_has_is_not_replaced_after_a_plain_pull() {
     env.snap_in("ann/p", ["push", "-q"]).succeeds();
     env.snap_in("bob/p", ["pull", "-q"]).succeeds();
     let ran = pull(&env);
-    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: out\n"), "{ran}");
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), "conflict: out\n"), "{ran}");
     assert_eq!((env.read("bob/p/out"), mode(&env.path("bob/p/out"))), ("first".to_owned(), 0o600));
 }
 
@@ -457,7 +457,7 @@ fn changes_of_an_undone_commit_are_local_changes() {
     env.snap_in("bob/p", ["undo"]).succeeds();
     ann_works(&env);
     let ran = pull(&env);
-    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: edited\n"), "{ran}");
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), "conflict: edited\n"), "{ran}");
     env.write("bob/p/edited", "first");
     pull(&env).succeeds();
     assert_eq!(
@@ -489,7 +489,7 @@ fn a_folder_that_cannot_be_listed_stops_an_update_of_files_in_it() {
         let mut command = env.command("bob/p");
         command.args(["pull", "--update", &url, "main"]).uid(NOBODY).gid(NOBODY);
         let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "conflict: src/deep\n", "{output:?}");
         assert_eq!(mode(&env.path("bob/p/src/deep")), closed);
         env.mode("bob/p/src/deep", 0o755);

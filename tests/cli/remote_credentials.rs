@@ -140,3 +140,37 @@ fn a_secret_without_a_name_is_refused_and_no_other_account_used() {
     env.set("SNAP_REMOTE_USER", "ada");
     env.snap_in("work", ["push"]).succeeds();
 }
+
+#[test]
+fn a_bucket_without_keys_has_the_hints_of_wrong_keys() {
+    let server = server();
+    let mut env = env_with(&server);
+    env.set("AWS_EC2_METADATA_DISABLED", "true");
+    let ran = env.snap_in("work", ["ls", "origin#main"]);
+    insta::assert_snapshot!(ran, @"
+    exit: 1
+    --- stderr ---
+    error: cannot read config.toml at s3://bucket/p: authentication failed: no credentials were found
+    hint: set SNAP_REMOTE_USER and SNAP_REMOTE_SECRET, or `remote.NAME.credentials_file`
+    hint: for s3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY also work
+    hint: `snap remote check` tests the credentials
+    ");
+}
+
+#[test]
+fn without_a_temporary_folder_a_remote_names_tmpdir() {
+    let server = server();
+    let mut env = env_with(&server);
+    for (name, value) in server.environment(&server.endpoint()) {
+        env.set(name, &value);
+    }
+    env.snap_in("work", ["push"]).succeeds();
+    env.write("file", "");
+    let file = env.path("file").display().to_string();
+    env.set("TMPDIR", &file);
+    env.set("XDG_CACHE_HOME", "");
+    let ran = env.snap(["ls", "s3://bucket/p#main"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    let hint = "hint: set TMPDIR to a folder with free space that you may write to\n";
+    assert!(ran.stderr.ends_with(hint), "{ran}");
+}

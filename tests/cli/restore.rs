@@ -594,3 +594,19 @@ fn paths_after_a_double_dash_are_restored_to_their_place() {
     }
     assert_eq!(read("src/b"), "edited");
 }
+
+#[test]
+fn a_dash_writes_one_file_to_stdout() {
+    let env = TestEnv::new();
+    env.write("p/d/a", "text");
+    env.snap_in("p", ["commit"]).succeeds();
+    let ran = env.snap_in("p", ["restore", "HEAD:d/a", "-"]).succeeds();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("text", ""));
+    let folder = env.snap_in("p", ["restore", "HEAD:d", "-"]);
+    assert_eq!(folder.code, Some(1), "{folder}");
+    let option = env.snap_in("p", ["restore", "HEAD:d/a", "-", "--overwrite"]);
+    assert_eq!(option.code, Some(2), "{option}");
+    assert!(!env.path("p/-").exists());
+    env.snap_in("p", ["restore", "HEAD:d/a", "./-"]).succeeds();
+    assert_eq!(env.read("p/-/a"), "text");
+}

@@ -96,7 +96,7 @@ fn a_commit_of_a_removed_file_is_refused_until_it_is_allowed() {
     hint: conf/secret.env is still in this folder; add it to .snapignore, or remove it
     ");
     insta::assert_snapshot!(env.snap(["commit", "-m", "again"]), @"
-    exit: 2
+    exit: 1
     --- stderr ---
     error: `conf/secret.env` has a content that `snap rewrite` removed from history
     hint: add it to .snapignore or remove it; --allow conf/secret.env commits it all the same
@@ -142,7 +142,7 @@ fn other_branches_and_remotes_that_have_it_are_named() {
     assert!(collected.contains("Removed 2 remote-tracking refs that reached them"), "{collected}");
 
     insta::assert_snapshot!(env.snap(["pull"]), @"
-    exit: 2
+    exit: 1
     --- stderr ---
     error: commit [SHORT ID] was removed by `snap rewrite`
     hint: run the same `snap rewrite` where the commit comes from, and push from there with --force

@@ -221,7 +221,7 @@ fn pull_with_update(env: &TestEnv) -> (String, String) {
     env.snap_in("theirs", ["commit", "-q"]).succeeds();
     env.write("ours/file", "another");
     let stopped = env.snap_in("ours", ["--json", "pull", "--update"]);
-    assert_eq!(stopped.code, Some(3), "{stopped}");
+    assert_eq!(stopped.code, Some(1), "{stopped}");
     env.write("ours/file", "first");
     let updated = env.snap_in("ours", ["--json", "pull", "--update"]).succeeds();
     (stopped.stdout, updated.stdout)

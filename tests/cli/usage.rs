@@ -14,7 +14,7 @@ fn a_word_that_is_no_command_is_a_usage_error() {
     insta::assert_snapshot!(env.snap(["remote", "shwo", "--json"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"snap remote has no command `shwo`","causes":[],"hints":["did you mean `snap remote show`?"],"exit":2}
+    {"version":1,"type":"error","message":"snap remote has no command `shwo`","causes":[],"hints":["did you mean `snap remote show`?"],"exit":2,"code":"usage","retry":false}
     "#);
     // A hidden command is not proposed.
     insta::assert_snapshot!(env.snap(["__doc"]), @"
@@ -65,7 +65,7 @@ fn a_mistyped_option_or_value_is_answered_with_a_similar_one() {
     }
     let ran = env.snap(["--json", "commit", "--mesage", "x"]);
     assert_eq!(ran.code, Some(2), "{ran}");
-    assert!(ran.stderr.contains(r#""hints":["did you mean `--message`?"],"exit":2}"#), "{ran}");
+    assert!(ran.stderr.contains(r#""hints":["did you mean `--message`?"],"exit":2,"#), "{ran}");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_command_of_another_tool_is_answered_with_that_of_snap() {
     insta::assert_snapshot!(env.snap(["--json", "backup"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"snap has no `backup`","causes":[],"hints":["`snap commit` creates a snapshot","`snap push` sends it to a remote"],"exit":2}
+    {"version":1,"type":"error","message":"snap has no `backup`","causes":[],"hints":["`snap commit` creates a snapshot","`snap push` sends it to a remote"],"exit":2,"code":"usage","retry":false}
     "#);
 }
 
@@ -143,7 +143,7 @@ fn an_option_of_another_tool_is_answered_with_what_to_write() {
     insta::assert_snapshot!(env.snap(["--json", "push", "-u", "origin"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"snap push has no `-u`","causes":[],"hints":["not needed: the default remote is `origin`, or the only one"],"exit":2}
+    {"version":1,"type":"error","message":"snap push has no `-u`","causes":[],"hints":["not needed: the default remote is `origin`, or the only one"],"exit":2,"code":"usage","retry":false}
     "#);
 }
 

@@ -52,10 +52,10 @@ fn a_whole_store_is_said_to_be_whole() {
 
     For more information, try '--help'.
     ");
-    insta::assert_snapshot!(env.snap(["verify", "--max-age", "1y"]), @r"
+    insta::assert_snapshot!(env.snap(["verify", "--max-age", "12m"]), @"
     exit: 2
     --- stderr ---
-    error: invalid value '1y' for '--max-age <TIME>': expected a time such as 90s, 10m, 1h30m, 30d or 2w
+    error: invalid value '12m' for '--max-age <TIME>': expected a time such as 36h, 7d or 2w; `m` could be minutes or months: write 2h for 120 minutes, or 60d for 2 months
 
     For more information, try '--help'.
     ");
@@ -310,4 +310,17 @@ fn of_much_damage_counts_are_shown_and_with_verbose_the_list() {
     let long = env.snap(["verify", "-v"]).stdout;
     assert!(!long.contains("-v lists them"), "{long}");
     assert!(long.lines().count() > short.stdout.lines().count(), "{long}");
+}
+
+#[test]
+fn the_bytes_that_a_verification_reads_are_those_of_the_store() {
+    let env = TestEnv::new();
+    // A compressible file that is cut into chunks.
+    env.write("large", "0123456789".repeat(800_000));
+    env.snap(["commit"]).succeeds();
+    let records = env.snap(["--json", "verify", "--data"]).succeeds().json();
+    let read = records.last().unwrap()["bytes_read"].as_u64().unwrap();
+    let packs = fs_err::read_dir(env.path(".snap/objects")).unwrap();
+    let stored: u64 = packs.map(|pack| pack.unwrap().metadata().unwrap().len()).sum();
+    assert!(0 < read && read <= stored, "{read} of {stored}");
 }

@@ -10,6 +10,7 @@ use snap_core::{
     format::tree::{Entry, EntryKind},
     ops::cat,
     repo::{Repo, path::ResolvedPath, spec::Revisions},
+    store::Store,
 };
 
 use crate::{
@@ -39,16 +40,24 @@ pub(crate) struct CatArgs {
 }
 
 pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let mut out = cx.ui().plain_out();
     if args.what.as_bytes().contains(&b':') {
-        let snapshot = cx.open_snapshot(&args.what)?;
-        let id = content_of(&args.what, &snapshot)?;
-        cat::run(snapshot.store(), &id, &mut out, &cx.progress())?;
-    } else {
-        let repo = cx.open_repo()?;
-        let id = content_with_id(&args.what, &repo)?;
-        cat::run(repo.store(), &id, &mut out, &cx.progress())?;
+        return print(&args.what, cx);
     }
+    let repo = cx.open_repo()?;
+    let id = content_with_id(&args.what, &repo)?;
+    write(repo.store(), &id, cx)
+}
+
+/// Prints a file in a snapshot.
+pub(super) fn print(what: &OsStr, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let snapshot = cx.open_snapshot(what)?;
+    let id = content_of(what, &snapshot)?;
+    write(snapshot.store(), &id, cx)
+}
+
+fn write(store: &Store, id: &BlobId, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let mut out = cx.ui().plain_out();
+    cat::run(store, id, &mut out, &cx.progress())?;
     out.finish()?;
     Ok(CommandOutcome::Success)
 }

@@ -8,15 +8,21 @@ use snap_core::{
         find::{self, Case, CommitStamp, FindOptions, FoundPath, KindFilter, Range},
         record::VersionRecord,
     },
+    repo::Repo,
 };
+use snap_remote::reader::RefSelection;
 
 use crate::{
     commands::log::all_starts,
     context::Context,
+    remote::RemoteRevision,
     report::{CliError, CommandOutcome},
     typed_path,
     ui::{Out, Ui, Versioned, size, size::ByteCount, text, time},
 };
+
+/// Why revisions of several stores are refused.
+const ONE_PLACE: &str = "one search reads one store: name revisions of one remote, or of none";
 
 /// Maximum number of ranges printed for one version.
 const RANGES: usize = 5;
@@ -27,7 +33,9 @@ Examples:
   snap find '*.pdf'               names that match a pattern
   snap find 'src/**/main.rs'      with a slash: paths from the top
   snap find -i -t d 'readme*'     folders, ignoring case
-  snap find /notes.txt v1.0       at the top, only in the history of v1.0";
+  snap find /notes.txt v1.0       at the top, only in the history of v1.0
+  snap find '*.pdf' URL           in all branches and tags of a remote
+  snap find '*.pdf' URL#main      in the history of its branch main";
 
 /// Search the whole history for names
 ///
@@ -45,9 +53,10 @@ pub(crate) struct FindArgs {
     /// Name or path to search for
     pattern: OsString,
 
-    /// Search only the history of these commits; default: all branches and tags
-    #[arg(value_name = "REV")]
-    revs: Vec<String>,
+    /// Search only the history of these commits, here or in one remote; default: all branches and
+    /// tags
+    #[arg(value_name = "REV|URL[#REV]")]
+    revs: Vec<OsString>,
 
     /// Ignore the case of ASCII letters
     #[arg(short, long)]
@@ -72,15 +81,47 @@ enum Type {
 }
 
 pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let repo = cx.open_repo()?;
-    let starts = match args.revs.is_empty() {
-        true => all_starts(&repo, cx)?,
+    let remotes = args.revs.iter().map(|rev| cx.split_remote(rev));
+    let remotes = remotes.collect::<Result<Vec<Option<RemoteRevision>>, CliError>>()?;
+    let Some(Some(RemoteRevision { remote, .. })) = remotes.first() else {
+        if remotes.iter().any(Option::is_some) {
+            return Err(CliError::Usage(ONE_PLACE));
+        }
+        return search(args, &cx.open_repo()?, &args.revs, cx);
+    };
+    let mut revs = Vec::new();
+    for found in &remotes {
+        match found {
+            Some(found) if found.remote == *remote => revs.push(found.rev.clone()),
+            _ => return Err(CliError::Usage(ONE_PLACE)),
+        }
+    }
+    if args.revs.iter().any(|rev| rev.as_bytes() == remote.as_bytes()) {
+        revs.clear();
+    }
+    let texts: Vec<_> = revs.iter().map(|rev| cx.base_texts(rev)).collect();
+    let which = match texts.is_empty() {
+        true => RefSelection::All,
+        false => RefSelection::Revisions(&texts),
+    };
+    search(args, cx.open_elsewhere(remote, which)?.repo(), &revs, cx)
+}
+
+/// Searches the history of `revs` in one store; that of all branches and tags if there are none.
+fn search(
+    args: &FindArgs,
+    repo: &Repo,
+    revs: &[OsString],
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
+    let starts = match revs.is_empty() {
+        true => all_starts(repo, cx)?,
         false => {
-            let revs = args.revs.iter().map(|rev| cx.resolve_commit(&repo, rev));
-            revs.collect::<Result<_, _>>()?
+            let revs = revs.iter().map(|rev| Ok(cx.resolve(repo, rev)?.id));
+            revs.collect::<Result<_, CliError>>()?
         }
     };
-    let pattern = typed_path::in_pattern(&repo, &args.pattern)?;
+    let pattern = typed_path::in_pattern(repo, &args.pattern)?;
     let options = FindOptions {
         case: if args.ignore_case { Case::Ignored } else { Case::Exact },
         wanted: args.wanted.map(|wanted| match wanted {

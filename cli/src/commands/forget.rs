@@ -1,9 +1,10 @@
 //! `snap forget`: lets old commits go.
 
-use std::{io::Write, time::Duration};
+use std::io::Write;
 
 use serde::Serialize;
 use snap_core::{
+    base::duration::Age,
     ops::forget::{
         self, ForgetChoice, ForgetPlan, GroupBy, KeepPolicy, KeptLabel, Period, PlannedCommit,
     },
@@ -15,7 +16,7 @@ use crate::{
     context::Context,
     report::{CliError, CommandOutcome},
     ui::{
-        VERSION, duration,
+        VERSION, measure,
         size::{self, ByteCount, count},
         text, time,
     },
@@ -27,23 +28,26 @@ Examples:
                              show what would go
   snap forget --keep-daily 14 --keep-weekly 8 --keep-monthly 24
                              the last commit of each of 14 days, 8 weeks, 24 months
-  snap forget main --keep-within 90d
-                             from main: what is 90 days older than its last commit
+  snap forget main --keep-within 90d --keep-within-monthly 1y6m
+                             from main: what is 90 days older than its last commit,
+                             except the last one of each month of 18 months
   snap forget --keep-within 7d --keep-under 500GB
                              also the oldest of them, until the rest fits
   snap forget 3f2a9c1b       one commit
   snap gc                    free the space
 
-Forgets the commits that no rule keeps. Tips of branches, tags, commits with the label
-`keep` and commits dated in the future always stay. A forgotten commit stays in the
-history of its branch, and ids of other commits do not change; but `snap gc` deletes
-its files after 7 days (`gc.undo`), or at once with `snap gc --now`. Until then,
-`snap undo` brings it back.
+Forgets the commits that no rule keeps. Tips of branches, tags and commits with the
+label `keep` always stay. A policy also keeps commits dated in the future; name such a
+commit to forget it. A forgotten commit stays in the history of its branch, and ids of
+other commits do not change; but `snap gc` deletes its files after 7 days (`gc.undo`),
+or at once with `snap gc --now`. Until then, `snap undo` brings it back.
 
 Rules are those of restic: daily, weekly, … keep the newest commit of each of the last
 N days, weeks, … that have one, in local time. --keep-within and --keep-within-daily, …
-count back from the newest commit, not from today. A commit goes only if no rule keeps
-it in any branch. Without --keep options, the settings `keep.*` are the policy.";
+count back from the newest commit, not from today. An AGE has years (y), months (m),
+weeks (w), days (d) and hours (h) of the calendar: 30d, 12m, 1y5m7d. A commit goes only
+if no rule keeps it in any branch. Without --keep options, the settings `keep.*` are the
+policy.";
 
 /// Let old commits go, by a policy or one by one
 ///
@@ -107,36 +111,36 @@ struct KeepArgs {
     #[arg(long, value_name = "N")]
     keep_yearly: Option<u64>,
 
-    /// Keep all commits up to this age, such as 30d
-    #[arg(long, value_name = "AGE", value_parser = duration::parse)]
-    keep_within: Option<Duration>,
+    /// Keep all commits up to this age, such as 30d or 12m (months)
+    #[arg(long, value_name = "AGE", value_parser = measure::age)]
+    keep_within: Option<Age>,
 
     /// Keep hourly commits up to this age
-    #[arg(long, value_name = "AGE", value_parser = duration::parse)]
-    keep_within_hourly: Option<Duration>,
+    #[arg(long, value_name = "AGE", value_parser = measure::age)]
+    keep_within_hourly: Option<Age>,
 
     /// Keep daily commits up to this age
-    #[arg(long, value_name = "AGE", value_parser = duration::parse)]
-    keep_within_daily: Option<Duration>,
+    #[arg(long, value_name = "AGE", value_parser = measure::age)]
+    keep_within_daily: Option<Age>,
 
     /// Keep weekly commits up to this age
-    #[arg(long, value_name = "AGE", value_parser = duration::parse)]
-    keep_within_weekly: Option<Duration>,
+    #[arg(long, value_name = "AGE", value_parser = measure::age)]
+    keep_within_weekly: Option<Age>,
 
     /// Keep monthly commits up to this age
-    #[arg(long, value_name = "AGE", value_parser = duration::parse)]
-    keep_within_monthly: Option<Duration>,
+    #[arg(long, value_name = "AGE", value_parser = measure::age)]
+    keep_within_monthly: Option<Age>,
 
     /// Keep yearly commits up to this age
-    #[arg(long, value_name = "AGE", value_parser = duration::parse)]
-    keep_within_yearly: Option<Duration>,
+    #[arg(long, value_name = "AGE", value_parser = measure::age)]
+    keep_within_yearly: Option<Age>,
 
     /// Keep commits with this label
     #[arg(long = "keep-label", value_name = "KEY[=VALUE]", value_parser = label)]
     keep_labels: Vec<KeptLabel>,
 
     /// Forget the oldest commits that rules keep, until the store takes at most SIZE
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = measure::size)]
     keep_under: Option<u64>,
 }
 
@@ -252,7 +256,7 @@ fn choice(args: &ForgetArgs, repo: &Repo, cx: &Context) -> Result<ForgetChoice, 
     }
     let policy = match is_given {
         true => args.keep.policy(),
-        false => cx.settings_of(repo.dir())?.keep_policy()?,
+        false => cx.settings_of(repo.dir())?.keep_policy(),
     };
     if !is_given && policy.is_empty() {
         return Err(CliError::NoPolicy);
@@ -301,7 +305,10 @@ fn summarize(plan: &ForgetPlan, forgotten: u64, args: &ForgetArgs, cx: &Context)
         (0, _) if plan.commits.is_empty() && plan.forgotten_before > 0 => {
             cx.ui().status(format_args!("Nothing to forget: already forgotten"));
         }
-        (0, _) => cx.ui().status(format_args!("Nothing to forget; {all} stay{kept}")),
+        (0, _) => {
+            let stay = if plan.commits.len() == 1 { "stays" } else { "stay" };
+            cx.ui().status(format_args!("Nothing to forget; {all} {stay}{kept}"));
+        }
         (_, true) => {
             cx.ui().status(format_args!("Would forget {forgotten} of {all}{bytes}"));
             cx.ui().status(format_args!("Dry run: nothing was changed"));

@@ -22,8 +22,8 @@ use crate::{
     remote::{Cost, LimitArgs, RemoteSpec, RemoteStatsJson},
     report::{CliError, CommandOutcome},
     ui::{
-        VERSION,
-        size::{self, ByteCount, count},
+        VERSION, measure,
+        size::{ByteCount, count},
     },
 };
 
@@ -83,7 +83,7 @@ pub(crate) struct GcArgs {
     dry_run: bool,
 
     /// Most bytes of packs to write again, such as 5GB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = measure::size)]
     max_repack: Option<u64>,
 
     /// Also delete at the remote the commits that were forgotten in this store
@@ -106,9 +106,9 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
     let settings = cx.settings_of(repo.dir())?;
     let grace = match args.now {
         true => Duration::ZERO,
-        false => settings.duration("gc.grace")?,
+        false => settings.duration("gc.grace"),
     };
-    let undo = settings.duration("gc.undo")?;
+    let undo = settings.duration("gc.undo");
     let options = GcOptions {
         dry_run: args.dry_run,
         undo,
@@ -140,7 +140,7 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
     let settings = cx.settings_here()?.0;
     let grace = match args.now {
         true => Duration::ZERO,
-        false => settings.duration("gc.grace")?,
+        false => settings.duration("gc.grace"),
     };
     let options = RemoteGcOptions {
         dry_run: args.dry_run,
@@ -196,26 +196,26 @@ fn summarize_remote(
     args: &GcArgs,
     cx: &Context,
 ) -> Result<(), CliError> {
-    let (ui, place) = (cx.ui(), place.shown());
+    let (ui, shown) = (cx.ui(), place.shown());
     let freed = ByteCount(outcome.freed_bytes());
     let deleted = count(outcome.deleted_packs - outcome.rewritten_packs, "pack");
     let cleaned = cleaned(outcome.rewritten_packs);
     match (outcome.deleted_packs, args.dry_run) {
         (0, _) if outcome.is_early => {
             ui.status(format_args!(
-                "Nothing deleted at {place}: another collection began minutes ago"
+                "Nothing deleted at {shown}: another collection began minutes ago"
             ));
         }
         (0, _) => {
             let (packs, bytes) = (count(outcome.packs, "pack"), ByteCount(outcome.bytes));
-            ui.status(format_args!("Nothing to delete at {place}: {packs} with {bytes} stay"));
+            ui.status(format_args!("Nothing to delete at {shown}: {packs} with {bytes} stay"));
         }
         (_, false) => {
-            ui.status(format_args!("Freed {freed} at {place}: {deleted} deleted{cleaned}"));
+            ui.status(format_args!("Freed {freed} at {shown}: {deleted} deleted{cleaned}"));
         }
         (_, true) => {
             ui.status(format_args!(
-                "Would free about {freed} at {place}: {deleted} to delete{cleaned}"
+                "Would free about {freed} at {shown}: {deleted} to delete{cleaned}"
             ));
             ui.status(format_args!("Dry run: nothing was changed"));
         }
@@ -232,13 +232,17 @@ fn summarize_remote(
             refs: outcome.remaining.refs.iter().map(RefName::short).collect(),
             affected: &outcome.remaining.affected,
         },
-        Some(&place.to_string()),
+        Some(&shown),
         args,
         cx,
     );
     let counts = cx.network().traffic().counts();
-    let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
-    ui.status(format_args!("{}, {cost}", count(counts.requests(), "request")));
+    let cost = Cost::at(&place.location, &counts, &cx.settings_here()?.0.prices());
+    let requests = count(counts.requests(), "request");
+    match cost.is_free() {
+        true => ui.status(format_args!("{requests}")),
+        false => ui.status(format_args!("{requests}, {cost}")),
+    }
     if outcome.young_packs > 0 {
         let young = count(outcome.young_packs, "pack");
         ui.status(format_args!(
@@ -300,7 +304,7 @@ fn forgotten_here(args: &GcArgs, cx: &Context) -> Result<BTreeSet<CommitId>, Cli
     let repo = cx.open_repo()?;
     let undo = match args.now {
         true => Duration::ZERO,
-        false => cx.settings_of(repo.dir())?.duration("gc.undo")?,
+        false => cx.settings_of(repo.dir())?.duration("gc.undo"),
     };
     Ok(gc::forgotten_before(repo.store(), undo, cx.now()))
 }

@@ -104,12 +104,12 @@ struct RefMove {
 }
 
 pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    if !args.delete.is_empty() {
+        return delete(args, cx);
+    }
     let repo = cx.open_repo()?;
     let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
     cx.check_target(&connection)?;
-    if !args.delete.is_empty() {
-        return delete(args, (&repo, &connection), cx);
-    }
     let update = |RefToPush { name, commit }| RefUpdate {
         name,
         commit,
@@ -180,21 +180,25 @@ fn moved(repo: &Repo, refs: Vec<PushedRef>) -> Result<Vec<RefMove>, CliError> {
     refs.into_iter().map(each).collect()
 }
 
-/// Deletes refs of the remote; their objects stay.
-fn delete(
-    args: &PushArgs,
-    (repo, connection): (&Repo, &Connection),
-    cx: &Context,
-) -> Result<CommandOutcome, CliError> {
+/// Deletes refs of the remote; their objects stay. A URL needs no store here.
+fn delete(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let repo = match cx.open_repo() {
+        Err(CliError::NoStore | CliError::FolderDeleted) if args.remote.is_some() => None,
+        repo => Some(repo?),
+    };
+    let connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
+    cx.check_target(&connection)?;
     let mut all = Vec::new();
     for text in &args.delete {
         let (name, old) = pull::first_of(names(text)?, cx, |name| {
             push::delete(&connection.store, name, None, &connection.runtime)
         })?;
-        note((&connection.place, repo), &name, None, cx);
+        if let Some(repo) = &repo {
+            note((&connection.place, repo), &name, None, cx);
+        }
         all.push(RefMove { name, old, new: None, action: PushAction::Deleted, error: None });
     }
-    print_result((&all, &Sent::default()), connection, Duration::ZERO, cx)?;
+    print_result((&all, &Sent::default()), &connection, Duration::ZERO, cx)?;
     // The deletion succeeded, so errors of reading HEAD are ignored.
     if let Ok(head) = connection.runtime.block_on(connection.store.default_branch())
         && all.iter().any(|moved| moved.name == head)
@@ -351,7 +355,7 @@ fn dry_run(
     };
     let by_kind = plan.requests_by_kind;
     let counts = TrafficCounts { by_kind, bytes_sent: plan.bytes, ..TrafficCounts::default() };
-    let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
+    let cost = Cost::at(&connection.place.location, &counts, &cx.settings_here()?.0.prices());
     let (requests, place) = (plan.requests(), &connection.place);
     let mut moved = moved(repo, plan.refs)?;
     let mut out = cx.ui().out();
@@ -384,7 +388,9 @@ fn dry_run(
             size::count(plan.packs, "pack")
         )?;
         writeln!(out, "requests  {}", size::grouped(requests))?;
-        writeln!(out, "cost      {cost}")?;
+        if !cost.is_free() {
+            writeln!(out, "cost      {cost}")?;
+        }
     }
     out.finish()?;
     ended(&mut moved, cx)

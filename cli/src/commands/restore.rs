@@ -42,7 +42,7 @@ use self::protect::{
     warn_old_attributes,
 };
 use crate::{
-    commands::log::all_starts,
+    commands::{cat, log::all_starts},
     context::Context,
     report::{CliError, CommandOutcome},
     snapshot::Snapshot,
@@ -94,7 +94,7 @@ pub(crate) struct RestoreArgs {
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 
-    /// Folder to restore into, created if missing; default: the project
+    /// Folder to restore into, created if missing; default: the project; `-` for a file: stdout
     #[arg(value_name = "DIR")]
     target: Option<PathBuf>,
 
@@ -146,7 +146,10 @@ pub(crate) struct RestoreArgs {
 
 pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     if args.paths.is_empty() {
-        return restore(args, cx);
+        return match args.target.as_deref() {
+            Some(target) if target == Path::new("-") => to_stdout(args, cx),
+            _ => restore(args, cx),
+        };
     }
     if args.target.is_some() {
         return Err(CliError::FolderAndPaths);
@@ -155,16 +158,24 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
         return Err(CliError::Usage("paths after `--` need a revision of this store before it"));
     }
     let repo = cx.open_repo()?;
-    let mut outcome = CommandOutcome::Success;
+    let mut outcomes = Vec::new();
     for path in &args.paths {
         let path = typed_path::from_top(&repo, path)?;
         let what = OsString::from_vec([args.what.as_bytes(), b":", &path].concat());
-        match restore(&RestoreArgs { what, ..args.clone() }, cx)? {
-            CommandOutcome::Success => {}
-            other => outcome = other,
-        }
+        outcomes.push(restore(&RestoreArgs { what, ..args.clone() }, cx)?);
     }
-    Ok(outcome)
+    let all = |wanted| outcomes.iter().all(|outcome| *outcome == wanted);
+    let same = [CommandOutcome::Success, CommandOutcome::Failed].into_iter().find(|one| all(*one));
+    Ok(same.unwrap_or(CommandOutcome::Skipped))
+}
+
+/// Writes one file to stdout, as `snap cat` does.
+fn to_stdout(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let has_filter = !args.include.is_empty() || !args.exclude.is_empty();
+    if args.overwrite || args.delete || args.dry_run || has_filter {
+        return Err(CliError::Usage("`-` writes one file to stdout, without further options"));
+    }
+    cat::print(&args.what, cx)
 }
 
 fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
@@ -309,7 +320,14 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
     {
         warn_base(&error, cx);
     }
-    Ok(if outcome.is_complete() { CommandOutcome::Success } else { CommandOutcome::Skipped })
+    Ok(match outcome.is_complete() {
+        true => CommandOutcome::Success,
+        // Skipped stores are no failure: a restore always leaves them out.
+        false if has_done_nothing(&outcome) && own_folders + outcome.skipped == 0 => {
+            CommandOutcome::Failed
+        }
+        false => CommandOutcome::Skipped,
+    })
 }
 
 /// Opens the stat cache of a store.
@@ -541,10 +559,15 @@ impl RestoredJson {
 
 /// Returns true if the snapshot had nothing to restore except folders.
 fn is_empty(outcome: &RestoreOutcome) -> bool {
+    let refused = outcome.not_made + outcome.not_removed + outcome.skipped;
+    refused == 0 && has_done_nothing(outcome)
+}
+
+/// Returns true if no entry but folders was made, repaired or removed, or was there already.
+fn has_done_nothing(outcome: &RestoreOutcome) -> bool {
     let files = outcome.files_written + outcome.files_kept;
     let made = outcome.symlinks + outcome.links + outcome.others;
-    let refused = outcome.not_made + outcome.not_removed + outcome.skipped;
-    files + made + outcome.others_kept + refused + outcome.removed + outcome.repaired == 0
+    files + made + outcome.others_kept + outcome.removed + outcome.repaired == 0
 }
 
 /// Reports how many entries keep attributes that differ from the snapshot.

@@ -1,15 +1,23 @@
 //! `snap stats`: prints how much each commit added, and the size of the store.
 
-use std::{io, io::Write};
-
-use snap_core::ops::{
-    record::{AddedRecord, LargeFileRecord, StoreRecord},
-    stats::{self, CommitStats, FrameFacts, LargeFile, StatsOptions, StatsOutcome},
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, Write},
 };
+
+use snap_core::{
+    ops::{
+        record::{AddedRecord, LargeFileRecord, StoreRecord},
+        stats::{self, CommitStats, FrameFacts, LargeFile, StatsOptions, StatsOutcome},
+    },
+    repo::Repo,
+};
+use snap_remote::reader::RefSelection;
 
 use crate::{
     commands::log::all_starts,
     context::Context,
+    remote::RemoteRevision,
     report::{CliError, CommandOutcome},
     ui::{Out, Ui, Versioned, size, size::ByteCount, text, time},
 };
@@ -19,6 +27,7 @@ Examples:
   snap stats                the last ten commits, the ten largest files
   snap stats -n 100 v1.0    a hundred of each, in the history of v1.0
   snap stats --all          all branches and tags
+  snap stats URL#main       the history of a branch of a remote
   snap --json stats | jq 'select(.type == \"store\")'";
 
 const LEGEND: &str = "\
@@ -34,12 +43,12 @@ of its frame, by length. Trees, chunk lists and commits are counted as \"meta\".
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{LEGEND}\n\n{EXAMPLES}"))]
 pub(crate) struct StatsArgs {
-    /// Commit whose history to count: a branch, a tag, an id or `latest`
-    #[arg(default_value = "HEAD")]
-    rev: String,
+    /// Commit whose history to count: a branch, a tag or an id, here or in a remote; default: HEAD
+    #[arg(value_name = "REV|URL[#REV]")]
+    rev: Option<OsString>,
 
-    /// Count all branches and tags
-    #[arg(long, conflicts_with = "rev")]
+    /// Count all branches and tags, here or of a URL
+    #[arg(long)]
     all: bool,
 
     /// Maximum number of commits and of files
@@ -52,10 +61,29 @@ fn number(text: &str) -> Result<usize, &'static str> {
 }
 
 pub(crate) fn run(args: &StatsArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let repo = cx.open_repo()?;
+    let rev = args.rev.as_deref().unwrap_or(OsStr::new("HEAD"));
+    match cx.split_remote(rev)? {
+        None if args.all && args.rev.is_some() => {
+            Err(CliError::Usage("--all cannot be combined with REV"))
+        }
+        None => count(args, &cx.open_repo()?, rev, cx),
+        Some(RemoteRevision { remote, rev }) => {
+            let texts = [cx.base_texts(&rev)];
+            let which = if args.all { RefSelection::All } else { RefSelection::Revisions(&texts) };
+            count(args, cx.open_elsewhere(&remote, which)?.repo(), &rev, cx)
+        }
+    }
+}
+
+fn count(
+    args: &StatsArgs,
+    repo: &Repo,
+    rev: &OsStr,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
     let starts = match args.all {
-        true => all_starts(&repo, cx)?,
-        false => vec![cx.resolve_commit(&repo, &args.rev)?],
+        true => all_starts(repo, cx)?,
+        false => vec![cx.resolve(repo, rev)?.id],
     };
     let options = StatsOptions { commits: args.limit, files: args.limit };
     let outcome = stats::run(repo.store(), &starts, &options, &cx.progress())?;

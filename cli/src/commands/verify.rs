@@ -22,11 +22,11 @@ use snap_remote::{
 use crate::{
     commands::{against_files, verify_bundle},
     context::Context,
-    remote::{LimitArgs, RemoteSpec, rate, tracking},
+    remote::{LimitArgs, RemoteSpec, tracking},
     report::{CliError, CommandOutcome, ref_hint},
     snapshot::is_named_bundle,
     ui::{
-        Out, duration, size,
+        Out, measure, size,
         size::ByteCount,
         text::{self, chain},
     },
@@ -80,12 +80,12 @@ pub(crate) struct VerifyArgs {
     sample: Option<f64>,
 
     /// Also read packs that were not read for this time, such as 30d
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = measure::time)]
     #[arg(conflicts_with_all = ["data", "sample"])]
     max_age: Option<Duration>,
 
     /// Time after which no further pack is read, such as 10m; the next run continues
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "max_age")]
+    #[arg(long, value_name = "TIME", value_parser = measure::short_time, requires = "max_age")]
     budget: Option<Duration>,
 
     /// Compare the files of the project with the last commit, by content; the store is not checked
@@ -98,7 +98,7 @@ pub(crate) struct VerifyArgs {
 
     /// Download limit in bytes per second, such as 2M; default: the setting
     /// `transfer.limit_download`
-    #[arg(long, value_name = "RATE", value_parser = rate::parse, requires = "place")]
+    #[arg(long, value_name = "RATE", value_parser = measure::rate, requires = "place")]
     limit_download: Option<u64>,
 }
 

@@ -6,9 +6,12 @@ use std::{
 };
 
 use snap_core::{
+    base::{
+        duration::parse_duration,
+        number::{parse_rate, parse_size},
+    },
     ops::forget::{KeepPolicy, Period},
     repo::config::{
-        ConfigError,
         error::SettingOrigin,
         key::{KeyPath, Value},
     },
@@ -17,9 +20,7 @@ use snap_remote::service::client::TransferLimits;
 
 use crate::{
     config::Settings,
-    remote::rate,
     report::{CliError, SensitiveSetting},
-    ui::{duration, size},
 };
 
 /// Settings of a remote that are not options of its location.
@@ -121,52 +122,27 @@ impl Settings {
     }
 
     /// Returns the rate limits of transfers.
-    pub(crate) fn limits(&self) -> Result<TransferLimits, CliError> {
-        Ok(TransferLimits {
-            upload: self.limit("limit_upload")?,
-            download: self.limit("limit_download")?,
-        })
-    }
-
-    fn limit(&self, name: &'static str) -> Result<Option<u64>, CliError> {
-        let path = KeyPath::new(["transfer", name]);
-        let Some((Value::Text(text), origin)) = self.merged.get(&path) else { return Ok(None) };
-        let wrong = |rule| {
-            let (origin, key) = (Box::new(origin), path.to_string());
-            ConfigError::Value { origin, key, found: text.clone(), rule }
-        };
-        Ok(Some(rate::parse(&text).map_err(|_| wrong("a rate such as 500K or 2M".to_owned()))?))
-    }
-
-    /// Returns a setting that is a time, such as `7d`; zero if it is not set.
-    pub(crate) fn duration(&self, name: &'static str) -> Result<Duration, CliError> {
-        Ok(self.age(name)?.unwrap_or_default())
-    }
-
-    fn age(&self, name: &'static str) -> Result<Option<Duration>, CliError> {
-        self.parsed(name, "a time such as 36h, 7d or 2w", &|text| duration::parse(text).ok())
-    }
-
-    /// Parses a text setting; `None` if it is not set.
-    fn parsed<T>(
-        &self,
-        name: &'static str,
-        rule: &str,
-        parse: &dyn Fn(&str) -> Option<T>,
-    ) -> Result<Option<T>, CliError> {
-        let path = KeyPath::new(name.split('.'));
-        let Some((Value::Text(text), origin)) = self.merged.get(&path) else { return Ok(None) };
-        match parse(&text) {
-            Some(value) => Ok(Some(value)),
-            None => {
-                let (origin, key) = (Box::new(origin), path.to_string());
-                Err(ConfigError::Value { origin, key, found: text, rule: rule.to_owned() }.into())
-            }
+    pub(crate) fn limits(&self) -> TransferLimits {
+        let limit = |name| self.parsed(name, |text| parse_rate(text).ok());
+        TransferLimits {
+            upload: limit("transfer.limit_upload"),
+            download: limit("transfer.limit_download"),
         }
     }
 
+    /// Returns a setting that is a time, such as `7d`; zero if it is not set.
+    pub(crate) fn duration(&self, name: &'static str) -> Duration {
+        self.parsed(name, |text| parse_duration(text).ok()).unwrap_or_default()
+    }
+
+    /// Parses a setting with a unit; `None` if it is not set. The parser of its layer has checked
+    /// the value.
+    fn parsed<T>(&self, name: &'static str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        parse(&self.merged.text(&KeyPath::new(name.split('.')))?)
+    }
+
     /// Returns the retention policy of the settings `keep.*`.
-    pub(crate) fn keep_policy(&self) -> Result<KeepPolicy, CliError> {
+    pub(crate) fn keep_policy(&self) -> KeepPolicy {
         let count = |name| match self.merged.plain(name) {
             Some((Value::Number(count), _)) => u64::try_from(count).ok(),
             _ => None,
@@ -185,24 +161,23 @@ impl Settings {
             (Period::Month, "keep.within_monthly"),
             (Period::Year, "keep.within_yearly"),
         ];
-        let mut within_periods = BTreeMap::new();
-        for (period, name) in ages {
-            within_periods.extend(self.age(name)?.map(|age| (period, age)));
-        }
+        let age = |name| self.parsed(name, |text| text.parse().ok());
         let labels = self.merged.list(&KeyPath::new(["keep", "label"]));
         let labels = labels.iter().map(|text| match text.split_once('=') {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (text.clone(), None),
         });
-        Ok(KeepPolicy {
+        KeepPolicy {
             last: count("keep.last").unwrap_or_default(),
             periods: counts.into_iter().filter_map(|(p, name)| Some((p, count(name)?))).collect(),
-            within: self.age("keep.within")?,
-            within_periods,
+            within: age("keep.within"),
+            within_periods: ages
+                .into_iter()
+                .filter_map(|(p, name)| Some((p, age(name)?)))
+                .collect(),
             labels: labels.collect(),
-            max_bytes: self
-                .parsed("keep.under", "a size such as 500GB", &|text| size::parse(text).ok())?,
-        })
+            max_bytes: self.parsed("keep.under", |text| parse_size(text).ok()),
+        }
     }
 
     /// Returns the prices of requests and bytes.

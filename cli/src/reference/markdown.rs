@@ -3,7 +3,10 @@
 use clap::Arg;
 
 use super::{CommandPage, FILES};
-use crate::{env, report};
+use crate::{
+    env,
+    report::{self, ErrorCode},
+};
 
 const HEAD: &str = "\
 # Commands
@@ -15,22 +18,44 @@ const HEAD: &str = "\
 commands print [records](schema/README.md), one a line.
 ";
 
+const ERROR_CODES_HEAD: &str = "
+## Error codes
+
+With `--json`, an [error](schema/error.json) has a `code`, which never changes its meaning; later versions may add codes. If `retry` is true, the
+same command may succeed later.
+
+| code | retry | |
+|---|---|---|
+";
+
 /// Returns the whole page.
 pub(crate) fn page(commands: &[CommandPage]) -> String {
     let mut page = HEAD.to_owned();
     for command in commands {
         section(&mut page, command);
     }
-    for (title, items) in
-        [("Exit codes", report::EXIT_CODES), ("Environment", env::VARIABLES), ("Files", FILES)]
-    {
-        page.push_str(&format!("\n## {title}\n\n| | |\n|---|---|\n"));
-        for (item, text) in items {
-            let items: Vec<_> = item.split(", ").map(|item| format!("`{item}`")).collect();
-            page.push_str(&format!("| {} | {} |\n", items.join(", "), cell(text)));
-        }
-    }
+    table(&mut page, "Exit codes", report::EXIT_CODES);
+    error_codes(&mut page);
+    table(&mut page, "Environment", env::VARIABLES);
+    table(&mut page, "Files", FILES);
     page
+}
+
+fn table(page: &mut String, title: &str, items: &[(&str, &str)]) {
+    page.push_str(&format!("\n## {title}\n\n| | |\n|---|---|\n"));
+    for (item, text) in items {
+        let items: Vec<_> = item.split(", ").map(|item| format!("`{item}`")).collect();
+        page.push_str(&format!("| {} | {} |\n", items.join(", "), cell(text)));
+    }
+}
+
+/// Lists the codes of errors in `--json`.
+fn error_codes(page: &mut String) {
+    page.push_str(ERROR_CODES_HEAD);
+    for ErrorCode { name, retry, meaning } in report::ERROR_CODES {
+        let retry = if *retry { "yes" } else { "" };
+        page.push_str(&format!("| `{name}` | {retry} | {} |\n", cell(meaning)));
+    }
 }
 
 fn section(page: &mut String, command: &CommandPage) {

@@ -25,11 +25,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::{
     credentials,
     network::{CountingService, Network},
-    rate,
     spec::{self, CachePolicy, RemoteSpec},
     wait_messages,
 };
-use crate::{context::Context, env::RemoteEnv, report::CliError, ui::text};
+use crate::{
+    context::Context,
+    env::RemoteEnv,
+    report::CliError,
+    ui::{measure, text},
+};
 
 /// Number of threads that wait for the network; they do little work themselves.
 const THREADS: usize = 2;
@@ -41,12 +45,12 @@ pub(crate) const LAST_MOMENT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LimitArgs {
     /// Upload limit in bytes per second, such as 500K; default: the setting `transfer.limit_upload`
-    #[arg(long, value_name = "RATE", value_parser = rate::parse)]
+    #[arg(long, value_name = "RATE", value_parser = measure::rate)]
     limit_upload: Option<u64>,
 
     /// Download limit in bytes per second, such as 2M; default: the setting
     /// `transfer.limit_download`
-    #[arg(long, value_name = "RATE", value_parser = rate::parse)]
+    #[arg(long, value_name = "RATE", value_parser = measure::rate)]
     limit_download: Option<u64>,
 }
 
@@ -58,7 +62,7 @@ impl LimitArgs {
 
     /// Fills in the limits of the settings where no option was given.
     fn settled(&self, cx: &Context) -> Result<TransferLimits, CliError> {
-        let TransferLimits { upload, download } = cx.settings_here()?.0.limits()?;
+        let TransferLimits { upload, download } = cx.settings_here()?.0.limits();
         Ok(TransferLimits {
             upload: self.limit_upload.or(upload),
             download: self.limit_download.or(download),

@@ -8,7 +8,6 @@ mod connect;
 mod credentials;
 mod network;
 mod price;
-pub(crate) mod rate;
 mod source;
 mod spec;
 mod stats;

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use snap_remote::service::traffic::{RequestKind, TrafficCounts};
+use snap_remote::{
+    location::Location,
+    service::traffic::{RequestKind, TrafficCounts},
+};
 
 use crate::{config::Prices, ui::text};
 
@@ -24,8 +27,21 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Computes the cost of `counts`. Deleting is free.
-    pub(crate) fn of(counts: &TrafficCounts, prices: &Prices) -> Self {
+    /// Computes the cost of `counts` at a place. Deleting is free, and so is everything but a
+    /// bucket.
+    pub(crate) fn at(location: &Location, counts: &TrafficCounts, prices: &Prices) -> Self {
+        match location.scheme.is_bucket() {
+            true => Self::of(counts, prices),
+            false => Self { millionths: 0, currency: prices.currency.clone() },
+        }
+    }
+
+    /// Returns true if nothing has to be paid.
+    pub(crate) fn is_free(&self) -> bool {
+        self.millionths == 0
+    }
+
+    fn of(counts: &TrafficCounts, prices: &Prices) -> Self {
         let requests = |kinds: &[RequestKind]| {
             kinds.iter().map(|kind| u128::from(counts.by_kind[*kind as usize])).sum::<u128>()
         };

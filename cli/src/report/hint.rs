@@ -1,10 +1,13 @@
 //! Hints: what the user can do about an error.
 
-use std::{error::Error, io, path::Path};
+use std::{error::Error, ffi::OsStr, io, path::Path};
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, suggestions::similar_names},
-    disk::symlink_guard::LinkError,
+    disk::{
+        scratch::{self, is_unique_name},
+        symlink_guard::LinkError,
+    },
     ops::{
         bundle,
         commit::CommitError,
@@ -98,6 +101,7 @@ fn of_cli(error: &CliError) -> Option<String> {
              `snap init` creates an empty store\n\
              `snap --store STORE COMMAND` uses another store"
         }
+        CliError::FolderDeleted => "change to another folder",
         CliError::FolderAndPaths => {
             "`snap restore REV -- PATH...` restores the paths to their place in the project\n\
              `snap restore REV:PATH DIR` restores one path into a folder"
@@ -270,6 +274,17 @@ fn of_cli(error: &CliError) -> Option<String> {
             "the command runs with `sh -c`\n\
              it must print the lines `name = …` and `secret = …`, or JSON"
         }
+        CliError::UpdateConflict { first, new, .. } => {
+            let path = first.as_os_str().as_encoded_bytes();
+            let entry = text::word(&[b"HEAD:", path].concat());
+            let saved = text::word(&[b"NAME:", path].concat());
+            return Some(format!(
+                "`snap commit -b NAME` saves the local changes on a new branch, then pull again\n\
+                 `snap restore {saved} --overwrite` takes your version from that branch afterwards\n\
+                 `snap diff {new:.12}` compares the files with the pulled commit\n\
+                 `snap restore {entry} --overwrite` drops the change of one file"
+            ));
+        }
         CliError::Diverged { remote, .. } if remote.contains("://") => {
             "`snap remote add NAME URL` makes its commits available as NAME/BRANCH\n\
              --force moves the local one and drops the local commits from it"
@@ -328,8 +343,13 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// Returns the hint for a link in place of a file.
+/// Returns the hint for a temporary folder that cannot be written to, or for a link in place of a
+/// file.
 fn of_file(error: &PathError) -> Option<String> {
+    let name = error.path.file_name().map(OsStr::as_encoded_bytes).unwrap_or_default();
+    if is_unique_name(name, scratch::PREFIX) {
+        return Some("set TMPDIR to a folder with free space that you may write to".to_owned());
+    }
     let is_link = error.source.get_ref().is_some_and(|source| source.is::<LinkError>());
     is_link.then(|| remove_link(&error.path))
 }
@@ -622,6 +642,10 @@ fn of_spec(error: &SpecError) -> Option<String> {
         }
         SpecError::Unknown { text, .. } => Some(of_unknown_revision(text)),
         SpecError::NoneBefore { .. } => Some(LISTS_REVISIONS.into()),
+        SpecError::ForgottenBefore { newest, .. } => Some(format!(
+            "`snap log` lists the commits that are left\n\
+             until `snap gc` deletes it, `snap restore {newest:.12} DIR` still restores it"
+        )),
         SpecError::NoParent { number: 1, .. } => Some("it is the first commit".into()),
         SpecError::NoParent { .. } => Some("`snap show` lists the parents of a commit".into()),
         SpecError::Lost { name, id } => Some(of_lost_ref(name, id)),
@@ -837,7 +861,8 @@ fn of_io(error: &io::Error) -> Option<String> {
     }
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "no commit is lost; free some space and run the command again"
+            "free some space, and run the command again\n\
+             in a store, `snap forget` and then `snap gc --now` free space"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
             "snap log, show, ls, cat, diff, restore and verify also work on a read-only disk"

@@ -1,18 +1,31 @@
 //! Errors and hints for untrusted stores and untrusted settings.
 
-use std::{fmt, io, path::PathBuf, sync::Arc};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use snap_core::repo::ownership::{Distrust, OVERFLOW_UID};
 
 use crate::{report::CliError, ui::text};
 
-/// The error of writing to a store that another user may have put there; it can only be read.
+/// The error of writing to a store that another user may have put there; it can only be read. Or the
+/// store cannot be examined.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the store at {} is read-only: {why}", store.display())]
+#[error("{}", blocked(store, why))]
 pub(crate) struct UntrustedStore {
     pub(crate) store: PathBuf,
     pub(crate) why: Arc<Distrust>,
     pub(crate) role: Role,
+}
+
+fn blocked(store: &Path, why: &Distrust) -> String {
+    let store = store.display();
+    match why {
+        Distrust::Io(_) => format!("cannot use the store at {store}: {why}"),
+        _ => format!("the store at {store} is read-only: {why}"),
+    }
 }
 
 /// How a command uses an untrusted store.
@@ -126,6 +139,7 @@ fn of_store(UntrustedStore { store, why, role }: &UntrustedStore) -> String {
          {once} trusts it once, for a container or a pipeline"
     );
     match &**why {
+        Distrust::Io(_) => "check its owner and mode (`ls -ld`)".to_owned(),
         Distrust::Owner { uid, .. } if *uid == OVERFLOW_UID => {
             format!(
                 "in a container, files of unknown users look like this\n\
@@ -144,5 +158,23 @@ fn of_store(UntrustedStore { store, why, role }: &UntrustedStore) -> String {
              `snap --store {shown} config set shared true` permits it"
         ),
         _ => anyway,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snap_core::base::io::PathError;
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_cannot_be_examined_is_neither_read_only_nor_untrusted() {
+        let source = io::Error::from(io::ErrorKind::PermissionDenied);
+        let why = Distrust::Io(PathError::when("look at", Path::new("p/.snap/refs"))(source));
+        let store =
+            UntrustedStore { store: "p/.snap".into(), why: Arc::new(why), role: Role::Here };
+        let told = store.to_string();
+        assert_eq!(told, "cannot use the store at p/.snap: cannot look at p/.snap/refs");
+        assert_eq!(of_store(&store), "check its owner and mode (`ls -ld`)");
     }
 }

@@ -3,8 +3,8 @@
 //! stdout is for data, stderr for messages. Text from a store or a file system is shown through
 //! [`text`], so that it cannot send control sequences to a terminal.
 
-pub(crate) mod duration;
 mod json;
+pub(crate) mod measure;
 mod out;
 mod pager;
 mod paint;
@@ -39,7 +39,7 @@ pub(crate) use self::{
     progress::Progress,
 };
 use self::{pager::Pager, screen::Screen};
-use crate::{args::Global, config::UiSettings, env::Env};
+use crate::{args::Global, config::UiSettings, env::Env, report::ErrorCode};
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -83,8 +83,8 @@ pub(crate) struct Ui {
     screen: Arc<Screen>,
     /// How long a command runs before it shows a progress bar.
     progress_delay: Duration,
-    /// Warnings that were already printed and are not repeated.
-    warned: Mutex<BTreeSet<String>>,
+    /// Messages that were already printed and are not repeated.
+    told: Mutex<BTreeSet<String>>,
     now: Option<Time>,
 }
 
@@ -118,6 +118,16 @@ struct ErrorJson<'a> {
     causes: &'a [String],
     hints: Vec<String>,
     exit: u8,
+    code: &'static str,
+    retry: bool,
+}
+
+/// What a program can do about an error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorClass {
+    pub(crate) code: &'static ErrorCode,
+    /// The exit code.
+    pub(crate) exit: u8,
 }
 
 /// Returns the choices of a hint: each line is one. A line that begins with a space continues the
@@ -165,7 +175,7 @@ impl Ui {
             pager: if may_page { Pager::new(pager, env.has_less) } else { None },
             screen: Arc::default(),
             progress_delay: env.progress_millis.map_or(PROGRESS_DELAY, Duration::from_millis),
-            warned: Mutex::default(),
+            told: Mutex::default(),
             now: None,
         }
     }
@@ -295,6 +305,13 @@ impl Ui {
         }
     }
 
+    /// Prints a message once, although several steps of a command may report it.
+    pub(crate) fn status_once(&self, message: &str) {
+        if self.told.lock().insert(message.to_owned()) {
+            self.status(format_args!("{message}"));
+        }
+    }
+
     /// Prints what the user can do next, after a message or a warning, unless quiet.
     pub(crate) fn hint(&self, hint: &str) {
         if self.talk == Verbosity::Quiet {
@@ -342,8 +359,7 @@ impl Ui {
 
     /// Prints a warning once, although several steps of a command may report it.
     pub(crate) fn warning_once(&self, message: &str) {
-        let mut warned = self.warned.lock();
-        if warned.insert(message.to_owned()) {
+        if self.told.lock().insert(message.to_owned()) {
             self.warning(format_args!("{message}"));
         }
     }
@@ -353,7 +369,7 @@ impl Ui {
         &self,
         error: &(dyn std::error::Error + 'static),
         hint: Option<&str>,
-        exit: u8,
+        class: ErrorClass,
     ) {
         let message = error.to_string();
         let mut causes: Vec<String> = Vec::new();
@@ -367,7 +383,7 @@ impl Ui {
             cause = error.source();
         }
         if self.is_json() {
-            return self.error_json(&message, &causes, hint, exit);
+            return self.error_json(&message, &causes, hint, class);
         }
         let label = self.err_paint.error("error:");
         // Each part stays on one line: a line end in a name must not start a new line.
@@ -382,22 +398,22 @@ impl Ui {
     }
 
     /// Prints an error in the command line that needs a hint instead of clap's message.
-    pub(crate) fn usage_hint(&self, message: &str, hint: &str, exit: u8) {
+    pub(crate) fn usage_hint(&self, message: &str, hint: &str, class: ErrorClass) {
         if self.is_json() {
-            return self.error_json(message, &[], Some(hint), exit);
+            return self.error_json(message, &[], Some(hint), class);
         }
         let error = format!("{} {message}", self.err_paint.error("error:"));
         self.say_raw(&[vec![error], self.hint_lines(hint)].concat().join("\n"));
     }
 
     /// Prints clap's message about an invalid command line.
-    pub(crate) fn usage_error(&self, answer: &StyledStr, exit: u8) {
+    pub(crate) fn usage_error(&self, answer: &StyledStr, class: ErrorClass) {
         let plain = answer.to_string();
         let (message, rest) = plain.split_once("\n\n").unwrap_or((plain.trim_end(), ""));
         let message = message.strip_prefix("error: ").unwrap_or(message);
         if self.is_json() {
             let tip = rest.lines().find_map(|line| line.trim().strip_prefix("tip: "));
-            return self.error_json(message, &[], tip, exit);
+            return self.error_json(message, &[], tip, class);
         }
         let shown = if self.err_paint.is_on() { answer.ansi().to_string() } else { plain };
         self.say_raw(shown.trim_end_matches('\n'));
@@ -413,9 +429,16 @@ impl Ui {
         out.finish()
     }
 
-    fn error_json(&self, message: &str, causes: &[String], hint: Option<&str>, exit: u8) {
+    fn error_json(
+        &self,
+        message: &str,
+        causes: &[String],
+        hint: Option<&str>,
+        ErrorClass { code, exit }: ErrorClass,
+    ) {
         let hints = hint.into_iter().flat_map(choices).collect();
-        let error = ErrorJson { message, causes, hints, exit };
+        let (code, retry) = (code.name, code.retry);
+        let error = ErrorJson { message, causes, hints, exit, code, retry };
         self.record(&Versioned::of_type("error", error));
     }
 

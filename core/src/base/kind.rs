@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The user asked to stop.
     Interrupted,
+    /// The request is valid, but a rule of the store or of the server forbids it. Nothing was done.
+    Refused,
     /// The request is not valid.
     Invalid,
 }

@@ -1,9 +1,10 @@
-//! Layer 1: ids, names, limits, error kinds, time, numbers, a cache, a single flight
+//! Layer 1: ids, names, limits, error kinds, time, durations, numbers, a cache, a single flight
 //! and the observer.
 //!
 //! Every other layer imports from this one. It imports no other layer.
 
 pub mod byte_cache;
+pub mod duration;
 pub mod id;
 pub mod io;
 pub mod kind;

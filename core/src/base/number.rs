@@ -1,6 +1,14 @@
-//! Formatting of sizes and counts for people.
+//! Sizes and counts as people read and write them. Sizes are in powers of 1,024 when printed.
 
 use std::fmt;
+
+use bytesize::ByteSize;
+
+/// The rule for sizes, as text after "must be" or "expected".
+pub const SIZE_RULE: &str = "a size such as 4096, 10MB or 1.5GiB";
+
+/// The rule for rates.
+pub const RATE_RULE: &str = "bytes per second, more than 0, such as 500K, 2M or 1.5MiB";
 
 /// Displays a number of bytes, such as `1.2 MiB`.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +32,23 @@ impl fmt::Display for ByteCount {
         }
         f.pad(&format!("{size:.1} {}", UNITS[unit]))
     }
+}
+
+/// Parses a size such as `4096`, `10MB` or `1.5 GiB`.
+///
+/// # Errors
+/// The rule that the text breaks: [`SIZE_RULE`].
+pub fn parse_size(text: &str) -> Result<u64, &'static str> {
+    text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(|_| SIZE_RULE)
+}
+
+/// Parses a rate such as `500K`, `2M` or `1.5MiB/s`.
+///
+/// # Errors
+/// The rule that the text breaks: [`RATE_RULE`].
+pub fn parse_rate(text: &str) -> Result<u64, &'static str> {
+    let size = text.trim().strip_suffix("/s").unwrap_or(text);
+    parse_size(size).ok().filter(|rate| *rate > 0).ok_or(RATE_RULE)
 }
 
 /// Formats a number with its noun in the right form: `1 file`, `1,204 files`, `2
@@ -73,5 +98,17 @@ mod tests {
         assert_eq!(count(1_234_567, "entry"), "1,234,567 entries");
         assert_eq!((count(2, "day"), count(2, "branch")), ("2 days".into(), "2 branches".into()));
         assert_eq!(grouped(999), "999");
+    }
+
+    #[test]
+    fn sizes_and_rates_are_read_as_they_are_written() {
+        assert_eq!(parse_size("1MiB"), Ok(1 << 20));
+        assert_eq!(parse_size("10k"), Ok(10_000));
+        assert_eq!(parse_size(&ByteCount(1536).to_string()), Ok(1536));
+        assert_eq!(parse_size("5Q"), Err(SIZE_RULE));
+        assert_eq!(parse_rate("500K"), Ok(500_000));
+        assert_eq!(parse_rate("1.5MiB/s"), Ok(3 << 19));
+        assert_eq!(parse_rate("0"), Err(RATE_RULE));
+        assert_eq!(parse_rate("fast"), Err(RATE_RULE));
     }
 }

@@ -71,6 +71,11 @@ impl Owners {
         ids
     }
 
+    /// Returns the name of a user of this system if the user database has it.
+    pub fn user_name(uid: u32) -> Option<String> {
+        Some(uzers::get_user_by_uid(uid)?.name().to_string_lossy().into_owned())
+    }
+
     fn look_up(&self, uid: u32, gid: u32) -> Owner {
         if self.ids == OwnerMapping::Numeric {
             return Owner { uid, gid, ..Owner::default() };
@@ -93,6 +98,12 @@ fn named(name: &[u8]) -> Option<&OsStr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_user_database_names_users() {
+        assert_eq!(Owners::user_name(0).as_deref(), Some("root"));
+        assert_eq!(Owners::user_name(u32::MAX - 7), None);
+    }
 
     #[test]
     fn owners_are_cached_by_uid_and_gid() {

@@ -88,6 +88,13 @@ pub enum SpecError {
     /// No commit of the history is this old.
     #[error("`{text}` has no commit on or before that date")]
     NoneBefore { text: String },
+    /// All commits of the history that are this old were forgotten.
+    #[error(
+        "all commits of `{text}` on or before that date were forgotten; the newest of them is \
+         {newest:.12} of {}",
+        time.rfc3339()
+    )]
+    ForgottenBefore { text: String, newest: CommitId, time: Time },
     /// A date cannot be parsed.
     #[error("`{date}` is not a date")]
     Date { date: String },
@@ -116,7 +123,8 @@ impl SpecError {
             | Self::Unborn { .. }
             | Self::Ambiguous { .. }
             | Self::NoParent { .. }
-            | Self::NoneBefore { .. } => ErrorKind::NotFound,
+            | Self::NoneBefore { .. }
+            | Self::ForgottenBefore { .. } => ErrorKind::NotFound,
             Self::Lost { .. } => ErrorKind::Damaged,
             Self::Date { .. } | Self::NoDate { .. } | Self::Syntax { .. } => ErrorKind::Invalid,
             Self::Path(error) => error.kind(),
@@ -143,17 +151,33 @@ pub enum OtherMeaning {
 /// A callback with the ref that a text names, and another meaning of the text.
 pub type OnAmbiguous<'a> = &'a dyn Fn(&RefName, &OtherMeaning);
 
+/// The commit that a revision with a date names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatedCommit<'a> {
+    /// The text of the revision, without a path.
+    pub rev: &'a str,
+    pub id: CommitId,
+    /// The time of the commit.
+    pub time: Time,
+    /// The newest commit up to the date, if it was forgotten and is therefore not the one.
+    pub forgotten: Option<(Time, CommitId)>,
+}
+
+/// A callback with the commit that a revision with a date names.
+pub type OnDate<'a> = &'a dyn Fn(&DatedCommit<'_>);
+
 /// Resolves revisions of one repository.
 pub struct Revisions<'a> {
     repo: &'a Repo,
     date: ParseDate<'a>,
     on_ambiguous: Option<OnAmbiguous<'a>>,
+    on_date: Option<OnDate<'a>>,
 }
 
 impl<'a> Revisions<'a> {
     /// Makes a resolver that parses the text after an `@` with `date`.
     pub fn new(repo: &'a Repo, date: ParseDate<'a>) -> Self {
-        Self { repo, date, on_ambiguous: None }
+        Self { repo, date, on_ambiguous: None, on_date: None }
     }
 
     /// Reports a text that names a remote branch and also a local branch or a tag, or that names a
@@ -161,6 +185,12 @@ impl<'a> Revisions<'a> {
     #[must_use]
     pub fn on_ambiguous(self, receiver: OnAmbiguous<'a>) -> Self {
         Self { on_ambiguous: Some(receiver), ..self }
+    }
+
+    /// Reports the commit of each revision that has a date.
+    #[must_use]
+    pub fn on_date(self, receiver: OnDate<'a>) -> Self {
+        Self { on_date: Some(receiver), ..self }
     }
 
     /// Resolves `spec` to a commit and, after a `:`, a path.
@@ -198,13 +228,22 @@ impl<'a> Revisions<'a> {
         }
         let shortest = texts.iter().map(|base| base.text).min_by_key(|text| text.len());
         let mut id = found.ok_or_else(|| self.unknown(shortest.unwrap_or(rev)))?;
+        let mut dated = None;
         // The suffix next to the base is the last one.
         while let Some(suffix) = suffixes.pop() {
             id = match suffix {
                 Suffix::Back(count) => self.back(id, count)?,
                 Suffix::Parent(number) => self.parent(id, number)?,
-                Suffix::Date(date) => self.at_date(id, date, rev)?,
+                Suffix::Date(date) => {
+                    let found = self.at_date(id, date, rev)?;
+                    dated = Some(found.forgotten);
+                    found.id
+                }
             };
+        }
+        if let (Some(forgotten), Some(report)) = (dated, self.on_date) {
+            let time = self.repo.store().ancestor(&id)?.commit.time;
+            report(&DatedCommit { rev, id, time, forgotten });
         }
         Ok(id)
     }
@@ -296,31 +335,41 @@ impl<'a> Revisions<'a> {
         commit.parents.get(at).copied().ok_or(SpecError::NoParent { id, number })
     }
 
-    fn at_date(&self, start: CommitId, date: &str, rev: &str) -> Result<CommitId, SpecError> {
+    fn at_date<'r>(
+        &self,
+        start: CommitId,
+        date: &str,
+        rev: &'r str,
+    ) -> Result<DatedCommit<'r>, SpecError> {
         if date.trim().is_empty() {
             return Err(SpecError::NoDate { text: rev.to_owned() });
         }
         let unreadable = || SpecError::Date { date: date.to_owned() };
         let latest = (self.date)(date).ok_or_else(unreadable)?;
         // A parent may be newer than its child, so search the whole history.
-        let mut newest: Option<(Time, CommitId)> = None;
+        let (mut newest, mut newest_forgotten) = (None::<(Time, CommitId)>, None);
         for step in History::new(self.repo.store(), &[start], Parents::All)? {
             let HistoryStep { id, commit, is_forgotten } = match (step, newest) {
                 (Ok(step), _) => step,
                 // Commits that cannot be read are older than those found, unless a clock was wrong.
-                (Err(_), Some((_, found))) => return Ok(found),
+                (Err(_), Some(_)) => break,
                 (Err(error), None) => return Err(error.into()),
             };
-            if !is_forgotten
-                && commit.time <= latest
-                && newest.is_none_or(|(time, _)| time < commit.time)
-            {
-                newest = Some((commit.time, id));
+            let best = if is_forgotten { &mut newest_forgotten } else { &mut newest };
+            if commit.time <= latest && best.is_none_or(|(time, _)| time < commit.time) {
+                *best = Some((commit.time, id));
             }
         }
-        match newest {
-            Some((_, id)) => Ok(id),
-            None => Err(SpecError::NoneBefore { text: rev.to_owned() }),
+        let text = || rev.to_owned();
+        match (newest, newest_forgotten) {
+            (Some((time, id)), forgotten) => {
+                let forgotten = forgotten.filter(|(forgotten, _)| *forgotten > time);
+                Ok(DatedCommit { rev, id, time, forgotten })
+            }
+            (None, Some((time, newest))) => {
+                Err(SpecError::ForgottenBefore { text: text(), newest, time })
+            }
+            (None, None) => Err(SpecError::NoneBefore { text: text() }),
         }
     }
 

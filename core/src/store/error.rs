@@ -180,7 +180,7 @@ impl StoreError {
             Self::Object { source, .. }
             | Self::Format { source, .. }
             | Self::Table { source, .. } => source.kind(),
-            Self::Purged { .. } => ErrorKind::Invalid,
+            Self::Purged { .. } => ErrorKind::Refused,
             Self::Compress(_) | Self::Absent { .. } | Self::Collected => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
             Self::Fetch { source, .. } => source.kind,

@@ -78,7 +78,7 @@ impl FailureReason {
                 ErrorKind::Damaged
             }
             Self::Unsupported | Self::RangeIgnored => ErrorKind::Unsupported,
-            Self::Refused => ErrorKind::Invalid,
+            Self::Refused => ErrorKind::Refused,
             Self::Stopped => ErrorKind::Interrupted,
             Self::Full
             | Self::Busy

@@ -492,7 +492,7 @@ fn of_error(
         _ if is_full => FailureReason::Full,
         ErrorKind::NotFound => FailureReason::NotFound,
         ErrorKind::Denied => FailureReason::Denied,
-        ErrorKind::Invalid => FailureReason::Refused,
+        ErrorKind::Invalid | ErrorKind::Refused => FailureReason::Refused,
         ErrorKind::Unsupported => FailureReason::Unsupported,
         _ => FailureReason::Other,
     };

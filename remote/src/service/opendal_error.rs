@@ -53,6 +53,7 @@ pub(super) fn service_error(
         Some(501) => Some(FailureReason::Unsupported),
         Some(500 | 502 | 504 | 408) => Some(FailureReason::Temporary),
         None if is_unconnected(error) => Some(FailureReason::Unreachable),
+        None if lacks_credentials(error) => Some(FailureReason::Unauthenticated),
         None if reply.asked => Some(FailureReason::Temporary),
         _ => None,
     };
@@ -86,6 +87,7 @@ pub(super) fn service_error(
     let message = match code {
         Some(FailureReason::Temporary) => "the data was damaged in transit".to_owned(),
         Some(_) => String::new(),
+        None if lacks_credentials(error) => "no credentials were found".to_owned(),
         None if is_unreachable => unreachable(error, reply.host.as_deref()),
         None => service_message(error, reply.status),
     };
@@ -109,6 +111,12 @@ fn code(message: &str) -> Option<FailureReason> {
     let (_, rest) = begin?;
     let said = rest.split(['"', '<']).next()?;
     CODES.iter().find(|(code, _)| said.contains(code)).map(|(_, what)| *what)
+}
+
+/// Returns true if the request was not sent, because there are no credentials to sign it with.
+fn lacks_credentials(error: &Error) -> bool {
+    deepest_source(error)
+        .is_some_and(|cause| cause.to_string().contains("failed to load signing credential"))
 }
 
 fn is_cut(error: &Error) -> bool {

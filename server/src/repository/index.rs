@@ -284,7 +284,11 @@ fn is_transient(error: &StoreError) -> bool {
         StoreError::Io(error) if is_lost(error) => false,
         error => !matches!(
             error.kind(),
-            ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Invalid | ErrorKind::Denied
+            ErrorKind::Damaged
+                | ErrorKind::Unsupported
+                | ErrorKind::Invalid
+                | ErrorKind::Refused
+                | ErrorKind::Denied
         ),
     }
 }

@@ -141,7 +141,7 @@ pub fn problem(error: RemoteError) -> HttpProblem {
         RemoteError::Io(error) => return error.into(),
         ref error => match error.kind() {
             _ if is_full(error) => HttpProblem::new(Code::Full, "the upstream has no space left"),
-            ErrorKind::Invalid => refusal(error),
+            ErrorKind::Invalid | ErrorKind::Refused => refusal(error),
             // The repository is known here, so upstream should have the object.
             ErrorKind::NotFound => unavailable(),
             ErrorKind::Damaged => HttpProblem::new(Code::Damaged, "the store upstream is damaged"),

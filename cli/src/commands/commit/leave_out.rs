@@ -8,7 +8,7 @@ use snap_core::{
     repo::Config,
 };
 
-use crate::{config::Profile, context::Context, report::CliError, ui::size};
+use crate::{config::Profile, context::Context, report::CliError, ui::measure};
 
 /// The files that a commit or a comparison leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -36,7 +36,7 @@ pub(crate) struct LeaveOut {
     exclude_caches: bool,
 
     /// Exclude files larger than this, such as 100MiB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = measure::size)]
     exclude_larger_than: Option<u64>,
 
     /// Do not cross into other file systems

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::OsStr,
     io::Write,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -34,7 +33,7 @@ use crate::{
     config::Profile,
     context::Context,
     report::{CliError, CommandOutcome},
-    ui::{VERSION, size, text},
+    ui::{VERSION, text},
 };
 
 /// The commits of an update.
@@ -109,9 +108,11 @@ pub(super) fn run(
     };
     let plan = update::plan(repo.store(), &update, &options, &progress)?;
     progress.clear();
-    if !plan.conflicts.is_empty() {
-        report_conflicts(&plan.conflicts, target, cx)?;
-        return Ok(CommandOutcome::Skipped);
+    if let Some(first) = plan.conflicts.first() {
+        list_conflicts(&plan.conflicts, cx)?;
+        let (paths, first) = (plan.conflicts.len() as u64, first.clone());
+        let branch = target.branch.to_string();
+        return Err(CliError::UpdateConflict { paths, first, new: target.new, branch });
     }
     advance()?;
     let options = RestoreOptions { only: Some(&plan.paths), ..options };
@@ -157,12 +158,8 @@ struct UpdateConflictJson {
     path_hex: Option<String>,
 }
 
-/// Lists the conflicts, and says that nothing was changed.
-fn report_conflicts(
-    conflicts: &BTreeSet<PathBuf>,
-    Target { branch, new, .. }: Target<'_>,
-    cx: &Context,
-) -> Result<(), CliError> {
+/// Lists the conflicts.
+fn list_conflicts(conflicts: &BTreeSet<PathBuf>, cx: &Context) -> Result<(), CliError> {
     let mut out = cx.ui().out();
     for path in conflicts {
         let bytes = path.as_os_str().as_bytes();
@@ -176,21 +173,5 @@ fn report_conflicts(
             false => writeln!(out, "conflict: {}", text::line(bytes))?,
         }
     }
-    out.finish()?;
-    let paths = size::count(conflicts.len() as u64, "path");
-    let verb = if conflicts.len() == 1 { "was" } else { "were" };
-    cx.ui().warning(format_args!(
-        "conflict: {paths} {verb} changed both here and in {new:.12}; branch `{branch}` and the \
-         files stay as they are"
-    ));
-    let one = conflicts.first().map(|path| path.as_os_str()).unwrap_or(OsStr::new("PATH"));
-    let entry = text::word(&[b"HEAD:", one.as_bytes()].concat());
-    let saved = text::word(&[b"NAME:", one.as_bytes()].concat());
-    cx.ui().hint(&format!(
-        "`snap commit -b NAME` saves the local changes on a new branch, then pull again\n\
-         `snap restore {saved} --overwrite` takes your version from that branch afterwards\n\
-         `snap diff {new:.12}` compares the files with the pulled commit\n\
-         `snap restore {entry} --overwrite` drops the change of one file"
-    ));
-    Ok(())
+    Ok(out.finish()?)
 }

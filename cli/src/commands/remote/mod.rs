@@ -247,7 +247,10 @@ struct RemoteJson<'a> {
 }
 
 fn list(cx: &Context) -> Result<(), CliError> {
-    let (settings, _) = cx.settings_here()?;
+    let (settings, store) = cx.settings_here()?;
+    if store.is_none() {
+        Context::check_here()?;
+    }
     let names = settings.remotes();
     let width = names.iter().map(String::len).max().unwrap_or(0);
     let mut out = cx.ui().out();

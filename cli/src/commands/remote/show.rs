@@ -68,7 +68,10 @@ pub(super) fn run(name: Option<&str>, cx: &Context) -> Result<(), CliError> {
         writeln!(out, "Option:   {}", text::line(format!("{key}={value}").as_bytes()))?;
     }
     writeln!(out, "Keys:     {}", keys(&place))?;
-    let (settings, _) = cx.settings_here()?;
+    let (settings, store) = cx.settings_here()?;
+    if store.is_none() {
+        Context::check_here()?;
+    }
     if let Some(origin) = place.name.as_deref().and_then(|name| settings.origin_of_remote(name)) {
         writeln!(out, "Settings: {}", text::line(origin.to_string().as_bytes()))?;
     }

@@ -129,13 +129,13 @@ impl CommitError {
             | Self::Excluded { .. }
             | Self::OutOfScope { .. }
             | Self::OverUnfetched { .. }
-            | Self::Purged { .. }
             | Self::StreamOverFolder { .. }
             | Self::Pattern(_)
             | Self::TooLarge { .. }
             | Self::Unreadable(_)
             | Self::TooManyRules { .. }
             | Self::TooManyLabels { .. } => ErrorKind::Invalid,
+            Self::Purged { .. } => ErrorKind::Refused,
             Self::Parent { .. } | Self::Incomplete(_) | Self::UnknownRules => ErrorKind::Damaged,
             Self::Unfinished { .. } | Self::Behind(_) | Self::OtherSources { .. } => {
                 ErrorKind::Exists

@@ -5,15 +5,15 @@
 //! - `last`: the newest commits.
 //! - A [`Period`] with a count: the newest commit of each of the newest hours, days, … that have one.
 //! - `within`: all commits up to this age, compared with the newest one.
-//! - A period with a duration: the newest commit of each hour, day, … within that duration.
+//! - A period with an age: the newest commit of each hour, day, … up to that age.
 //! - `labels`: all commits with one of these labels.
 //!
-//! Durations count from the newest commit and not from the present, so a machine that was off for a
-//! year loses nothing. Hours and days are those of the local time zone; a week begins on Monday.
+//! Ages count from the newest commit and not from the present, so a machine that was off for a year
+//! loses nothing. Hours and days are those of the local time zone; a week begins on Monday.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use crate::base::time::Time;
+use crate::base::{duration::Age, time::Time};
 
 /// A period of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,9 +67,9 @@ pub struct KeepPolicy {
     /// Number of periods of which to keep the newest commit.
     pub periods: BTreeMap<Period, u64>,
     /// Age, compared with the newest commit, up to which all commits stay.
-    pub within: Option<Duration>,
+    pub within: Option<Age>,
     /// Age, compared with the newest commit, up to which the newest commit of each period stays.
-    pub within_periods: BTreeMap<Period, Duration>,
+    pub within_periods: BTreeMap<Period, Age>,
     /// Labels that keep a commit.
     pub labels: Vec<KeptLabel>,
     /// The most bytes that all commits may take in the store. The oldest ones go first.
@@ -123,10 +123,8 @@ pub(super) fn rules_of(
 ) -> Vec<Vec<Rule>> {
     let mut kept: Vec<Vec<Rule>> = vec![Vec::new(); group.len()];
     let Some(newest) = group.first().map(|facts| facts.time) else { return kept };
-    let is_within = |time: Time, limit: Duration| {
-        let limit_secs = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
-        time.secs.saturating_add(limit_secs) >= newest.secs
-    };
+    let oldest = |age: Age| age.before(newest, offset_secs).secs;
+    let oldest_within = policy.within.map(oldest);
     for (at, rules) in kept.iter_mut().enumerate() {
         let facts = &group[at];
         if policy.keeps_all() {
@@ -135,7 +133,7 @@ pub(super) fn rules_of(
         if (at as u64) < policy.last {
             rules.push(Rule::Last);
         }
-        if policy.within.is_some_and(|limit| is_within(facts.time, limit)) {
+        if oldest_within.is_some_and(|oldest| facts.time.secs >= oldest) {
             rules.push(Rule::Within);
         }
         for (key, wanted) in &policy.labels {
@@ -147,7 +145,7 @@ pub(super) fn rules_of(
     }
     for period in Period::ALL {
         let mut left = policy.periods.get(&period).copied().unwrap_or_default();
-        let limit = policy.within_periods.get(&period);
+        let oldest = policy.within_periods.get(&period).copied().map(oldest);
         let mut last = None;
         for (facts, rules) in group.iter().zip(&mut kept) {
             let number = period.number(facts.time, offset_secs(facts.time));
@@ -158,7 +156,7 @@ pub(super) fn rules_of(
                 left -= 1;
                 rules.push(Rule::Newest(period));
             }
-            if limit.is_some_and(|limit| is_within(facts.time, *limit)) {
+            if oldest.is_some_and(|oldest| facts.time.secs >= oldest) {
                 rules.push(Rule::NewestWithin(period));
             }
         }
@@ -216,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn durations_count_from_the_newest_commit() {
-        let day = Duration::from_secs(DAY as u64);
-        let within = KeepPolicy { within: Some(day), ..KeepPolicy::default() };
+    fn ages_count_from_the_newest_commit() {
+        let days = |days| Age { days, ..Age::default() };
+        let within = KeepPolicy { within: Some(days(1)), ..KeepPolicy::default() };
         assert_eq!(kept(&within, &[48, 24, 23], 0), [0, 1]);
         let daily =
-            KeepPolicy { within_periods: [(Period::Day, 2 * day)].into(), ..KeepPolicy::default() };
+            KeepPolicy { within_periods: [(Period::Day, days(2))].into(), ..KeepPolicy::default() };
         assert_eq!(kept(&daily, &[80, 75, 50, 31, 30], 0), [0, 2]);
     }
 

@@ -126,7 +126,8 @@ pub struct VerifyOutcome {
     pub unneeded_packs: Vec<PackId>,
     /// Objects of partial packs that no pack here has.
     pub absent_objects: u64,
-    /// Bytes of packs that were read and hashed.
+    /// Bytes of packs that were read and hashed, as they are stored. Contents that were hashed again
+    /// to prove their chunk lists are not counted twice.
     pub bytes_read: u64,
     /// Packs that were due for a rolling check.
     pub due_packs: u64,

@@ -5,7 +5,15 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{base::suggestions::similar_names, chunk::Params, codec::DEFAULT_LEVEL};
+use crate::{
+    base::{
+        duration::{AGE_RULE, Age, DURATION_RULE, parse_duration},
+        number::{RATE_RULE, SIZE_RULE, parse_rate, parse_size},
+        suggestions::similar_names,
+    },
+    chunk::Params,
+    codec::DEFAULT_LEVEL,
+};
 
 /// The files in which a setting is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +37,14 @@ pub enum ValueType {
     Amount,
     /// A string.
     Text,
+    /// An [`Age`].
+    Age,
+    /// A time without minutes, such as `7d`.
+    Duration,
+    /// A number of bytes with a unit.
+    Size,
+    /// Bytes per second.
+    Rate,
     /// Strings.
     List,
     /// One of these words.
@@ -60,7 +76,7 @@ pub enum Value {
     Number(i64),
     /// For [`ValueType::Amount`], in millionths.
     Amount(u64),
-    /// For [`ValueType::Text`], [`ValueType::Choice`] and commands.
+    /// For text, words, commands, and all values with units.
     Text(String),
     /// For [`ValueType::List`].
     List(Vec<String>),
@@ -104,6 +120,9 @@ const BYTES: ValueType = ValueType::Number { min: 0, max: i64::MAX };
 const COUNT: ValueType = ValueType::Number { min: 0, max: i64::MAX };
 const AMOUNT: ValueType = ValueType::Amount;
 const TEXT: ValueType = ValueType::Text;
+const AGE: ValueType = ValueType::Age;
+const DURATION: ValueType = ValueType::Duration;
+const RATE: ValueType = ValueType::Rate;
 const LIST: ValueType = ValueType::List;
 const COMMAND: ValueType = ValueType::Command;
 const ON_FAILURE: ValueType = ValueType::Choice(&["stop", "report"]);
@@ -203,20 +222,24 @@ pub const KEYS: [Setting; 74] = [
     any("keep.weekly", COUNT, "weeks of which `snap forget` keeps the newest commit"),
     any("keep.monthly", COUNT, "months of which `snap forget` keeps the newest commit"),
     any("keep.yearly", COUNT, "years of which `snap forget` keeps the newest commit"),
-    any("keep.within", TEXT, "age up to which `snap forget` keeps all commits"),
-    any("keep.within_hourly", TEXT, "age up to which it keeps hourly commits"),
-    any("keep.within_daily", TEXT, "age up to which it keeps daily commits"),
-    any("keep.within_weekly", TEXT, "age up to which it keeps weekly commits"),
-    any("keep.within_monthly", TEXT, "age up to which it keeps monthly commits"),
-    any("keep.within_yearly", TEXT, "age up to which it keeps yearly commits"),
+    any("keep.within", AGE, "age up to which `snap forget` keeps all commits"),
+    any("keep.within_hourly", AGE, "age up to which it keeps hourly commits"),
+    any("keep.within_daily", AGE, "age up to which it keeps daily commits"),
+    any("keep.within_weekly", AGE, "age up to which it keeps weekly commits"),
+    any("keep.within_monthly", AGE, "age up to which it keeps monthly commits"),
+    any("keep.within_yearly", AGE, "age up to which it keeps yearly commits"),
     any("keep.label", LIST, "labels whose commits it keeps, `KEY` or `KEY=VALUE`").or(EMPTY),
-    any("keep.under", TEXT, "most space of what it keeps, such as `500GB`; the oldest go first"),
-    any("gc.undo", TEXT, "time for which `snap gc` keeps what `snap undo` may need")
+    any(
+        "keep.under",
+        ValueType::Size,
+        "most space of what it keeps, such as `500GB`; the oldest go first",
+    ),
+    any("gc.undo", DURATION, "time for which `snap gc` keeps what `snap undo` may need")
         .or(|| Some(Value::Text("7d".to_owned()))),
-    any("gc.grace", TEXT, "age from which `snap gc` deletes a pack without `--now`")
+    any("gc.grace", DURATION, "age from which `snap gc` deletes a pack without `--now`")
         .or(|| Some(Value::Text("1d".to_owned()))),
-    any("transfer.limit_upload", TEXT, "maximum bytes sent in a second, such as `500K` or `2M`"),
-    any("transfer.limit_download", TEXT, "maximum bytes received in a second"),
+    any("transfer.limit_upload", RATE, "maximum bytes sent in a second, such as `500K` or `2M`"),
+    any("transfer.limit_download", RATE, "maximum bytes received in a second"),
     any("price.currency", TEXT, "currency of the prices; the defaults are list prices of S3")
         .or(|| Some(Value::Text("USD".to_owned()))),
     any("price.writes", AMOUNT, "price of 1,000 requests that write or list")
@@ -348,6 +371,10 @@ impl ValueType {
             Self::Number { min, max } => format!("a number from {min} to {max}"),
             Self::Amount => "a number of at least 0, such as 0.005".to_owned(),
             Self::Text => "a text".to_owned(),
+            Self::Age => AGE_RULE.to_owned(),
+            Self::Duration => DURATION_RULE.to_owned(),
+            Self::Size => SIZE_RULE.to_owned(),
+            Self::Rate => RATE_RULE.to_owned(),
             Self::List => "a list of strings".to_owned(),
             Self::Choice(words) => format!("`{}`", words.join("` or `")),
             Self::Command => "a command".to_owned(),
@@ -366,6 +393,9 @@ impl ValueType {
             }
             Self::Amount => amount(value),
             Self::Text | Self::Command => text(),
+            Self::Age | Self::Duration | Self::Size | Self::Rate => {
+                value.as_str().filter(|text| self.is_measure(text)).and(text())
+            }
             Self::List => {
                 let items = value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned));
                 items.collect::<Option<_>>().map(Value::List)
@@ -375,6 +405,17 @@ impl ValueType {
                 Some(false) => Some(Value::Flag(false)),
                 _ => text(),
             },
+        }
+    }
+
+    /// Returns true if a text is a value with a unit of this type.
+    fn is_measure(&self, text: &str) -> bool {
+        match self {
+            Self::Age => text.parse::<Age>().is_ok(),
+            Self::Duration => parse_duration(text).is_ok(),
+            Self::Size => parse_size(text).is_ok(),
+            Self::Rate => parse_rate(text).is_ok(),
+            _ => false,
         }
     }
 
@@ -389,6 +430,9 @@ impl ValueType {
         match self {
             Self::Flag | Self::Number { .. } | Self::Amount => self.of_toml(&toml()?),
             Self::Text => toml().and_then(|value| self.of_toml(&value)).or_else(plain),
+            Self::Age | Self::Duration | Self::Size | Self::Rate => toml()
+                .and_then(|value| self.of_toml(&value))
+                .or_else(|| self.is_measure(text).then(plain).flatten()),
             Self::List => match toml() {
                 Some(value) if value.is_array() => self.of_toml(&value),
                 Some(value) if value.is_str() => {

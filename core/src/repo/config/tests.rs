@@ -207,6 +207,10 @@ fn plain_text_is_parsed_by_the_type_of_the_setting() {
     assert_eq!(of(ValueType::Amount, "12").as_deref(), Some("12.0"));
     assert_eq!(of(ValueType::CommandOrNone, "false").as_deref(), Some("false"));
     assert_eq!(of(ValueType::CommandOrNone, "less -R").as_deref(), Some("\"less -R\""));
+    assert_eq!(of(ValueType::Age, "1y5m7d").as_deref(), Some("\"1y5m7d\""));
+    assert_eq!(of(ValueType::Duration, "'36h'").as_deref(), Some("\"36h\""));
+    assert_eq!(of(ValueType::Size, "4096").as_deref(), Some("\"4096\""));
+    assert_eq!(of(ValueType::Rate, "2M").as_deref(), Some("\"2M\""));
     for (kind, text) in [
         (ValueType::Flag, "yes"),
         (ValueType::Number { min: 1, max: 19 }, "20"),
@@ -215,6 +219,12 @@ fn plain_text_is_parsed_by_the_type_of_the_setting() {
         (ValueType::Amount, "-1"),
         (ValueType::Amount, "nan"),
         (ValueType::List, "[1]"),
+        (ValueType::Age, "30x"),
+        (ValueType::Age, "90s"),
+        (ValueType::Duration, "30m"),
+        (ValueType::Duration, "1y"),
+        (ValueType::Size, "5Q"),
+        (ValueType::Rate, "0"),
     ] {
         assert_eq!(of(kind, text), None, "{text}");
     }
