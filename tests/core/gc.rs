@@ -194,9 +194,12 @@ fn former_values_of_tracking_branches_and_unpacked_commits_are_kept_for_the_time
     let unpacked = |repo: &Repo, id| {
         repo.refs().record_unpacked(id, &message("unpack: x.snap")).unwrap();
     };
-    let cases: [&dyn Fn(&Repo, CommitId); 3] = [&deleted, &moved, &unpacked];
-    for (number, refer) in cases.into_iter().enumerate() {
-        let scratch = with_former_tip(refer);
+    for number in 0..3 {
+        let scratch = with_former_tip(|repo, id| match number {
+            0 => deleted(repo, id),
+            1 => moved(repo, id),
+            _ => unpacked(repo, id),
+        });
         let undo = Duration::from_secs(2_000_000);
         gc::run(&scratch.repo(), &GcOptions { undo, ..ALL }, &Silent).unwrap();
         let repo = scratch.repo();
