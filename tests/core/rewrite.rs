@@ -1,10 +1,15 @@
 //! `rewrite`: paths go from history, and a garbage collection deletes what only they had.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId},
+        id::{BlobId, CommitId, ObjectId},
         kind::ErrorKind,
         observe::Silent,
     },
@@ -19,12 +24,15 @@ use snap_core::{
         verify,
     },
     repo::{Config, Pointer, RefError, RefName, Repo, ref_name::RefKind},
+    store::PackFile,
 };
 use snap_testkit::leftovers::files_with;
 
 use crate::{
     faults::{Fault, PLANS},
-    gc::{ALL, collect, commit as commit_to, delete_branch, has, interleave, message, noise},
+    gc::{
+        ALL, collect, commit as commit_to, delete_branch, files, has, interleave, message, noise,
+    },
     scratch::{Scratch, check, copy, on_branch, open, open_gated, options},
 };
 
@@ -421,6 +429,46 @@ fn forgotten_commits_keep_nothing_of_what_was_purged() {
         assert!(scratch.repo().store().is_forgotten(&new[2]).unwrap());
         assert_eq!(check(&scratch.repo()), Ok(3));
     }
+}
+
+#[test]
+fn the_quarantine_keeps_nothing_of_what_was_purged() {
+    let (scratch, _) = with_secret();
+    let repo = scratch.repo();
+    let quarantine = scratch.store().join("quarantine");
+    fs_err::create_dir(&quarantine).unwrap();
+    let packs = repo.store().packs();
+    for id in &packs {
+        let bytes = fs_err::read(repo.store().pack_path(id)).unwrap();
+        fs_err::write(quarantine.join(id.to_string()), &bytes).unwrap();
+        // The contents of this file are unknown.
+        fs_err::write(quarantine.join(format!("{id}.2")), &bytes[..bytes.len() - 1]).unwrap();
+    }
+    fs_err::write(quarantine.join("README"), "not a pack").unwrap();
+    let all = |folder: &Path| -> BTreeSet<ObjectId> {
+        let packs = files(folder).into_iter().filter(|path| !path.ends_with("README"));
+        let ids = |path: PathBuf| {
+            let id = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+            PackFile::open(&path, id).unwrap().objects().unwrap()
+        };
+        packs.flat_map(ids).map(|object| object.id).collect()
+    };
+    let stored = all(&scratch.store().join("objects"));
+    let purged: BTreeSet<ObjectId> = {
+        purge(&repo);
+        repo.store().rewrites().unwrap().purged().copied().collect()
+    };
+    let would = gc::run(&repo, &GcOptions { dry_run: true, ..CAREFUL }, &Silent).unwrap();
+    assert!(would.purged_objects > purged.len() as u64, "{would:?}");
+    let collected = gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    assert_eq!(collected.purged_objects, would.purged_objects);
+    assert!(files_with(&scratch.store(), SECRET).is_empty());
+    assert_eq!(all(&quarantine), &stored - &purged, "everything else was saved");
+    assert_eq!(fs_err::read(quarantine.join("README")).unwrap(), b"not a pack");
+    // The next collection leaves the quarantine alone.
+    let before = files(&quarantine);
+    gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    assert_eq!(files(&quarantine), before);
 }
 
 /// Other contents of a forgotten commit stay until the time for an undo is over, and a commit may

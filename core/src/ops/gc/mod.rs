@@ -199,7 +199,14 @@ fn attempt(
     let live = Live::new(repo.store(), observer);
     let Some(outcome) = collect(repo, options, copies, &live, observer)? else { return Ok(None) };
     let remaining = find_remaining(repo, &live, observer)?;
-    Ok(Some(GcOutcome { remaining, ..outcome }))
+    let mut outcome = GcOutcome { remaining, ..outcome };
+    let (store, table) = (repo.store(), repo.store().rewrites()?);
+    if !table.is_empty() {
+        let level = repo.config().compression_level;
+        let is_purged = |id: &ObjectId| table.has_purged(id);
+        outcome.purged_objects += store.purge_quarantine(&is_purged, level, options.dry_run)?;
+    }
+    Ok(Some(outcome))
 }
 
 /// Finds the branches and tags that reach a content which a rewrite removed.
