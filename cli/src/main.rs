@@ -12,6 +12,7 @@ mod foreign;
 mod reference;
 mod remote;
 mod report;
+mod serve_lock;
 mod snapshot;
 #[cfg(debug_assertions)]
 mod step_counter;

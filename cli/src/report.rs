@@ -253,6 +253,9 @@ pub(crate) enum CliError {
     /// Moving the branch would lose commits.
     #[error("branch `{name}` has commits that are not ancestors of {commit:.12}")]
     NotForward { name: String, commit: CommitId },
+    /// A server serves the store, and would serve it read-only after a collection.
+    #[error("`snap serve` serves {place}, and would serve this store read-only after `snap gc`")]
+    GcServed { place: String },
     /// A bundle or an archive would be written to a terminal.
     #[error("stdout is a terminal")]
     ToTerminal,
@@ -547,6 +550,7 @@ impl CliError {
                 _ => ErrorKind::Invalid,
             },
             Self::NotForward { .. } | Self::OutputExists { .. } => ErrorKind::Exists,
+            Self::GcServed { .. } => ErrorKind::Refused,
             Self::ToTerminal => ErrorKind::Invalid,
             Self::Bundle { source, .. } => source.kind(),
             Self::InBundle { source, .. } => source.kind(),

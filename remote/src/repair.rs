@@ -22,7 +22,6 @@ use snap_core::{
         },
         verify::Data,
     },
-    repo::RefName,
     store::Store,
 };
 
@@ -31,7 +30,7 @@ use crate::{
     store::{INDEX, RemoteError, RemoteStore},
     transfer::push,
     unlisted_packs::UnlistedPacks,
-    verify,
+    verify::{self, SeenRefs},
 };
 
 /// Options of a repair.
@@ -46,7 +45,7 @@ pub struct RemoteRepairOptions<'a> {
     /// Parent of the scratch folder of the repair.
     pub scratch: &'a Path,
     /// Remote-tracking branches, with the last known commits of the branches.
-    pub seen: &'a [(RefName, CommitId)],
+    pub seen: SeenRefs<'a>,
 }
 
 /// The result of a repair, or the expected result of a dry run.

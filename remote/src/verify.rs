@@ -17,13 +17,14 @@ use snap_core::{
     },
     ops::verify::{self, Data, RemoteInventory, VerifyError, VerifyOptions, VerifyProblem},
     repo::ref_name::RefName,
-    store::{RemoteFrames, StoreError},
+    store::{Epoch, RemoteFrames, Store, StoreError},
 };
 
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
     service::PartialClone,
     store::{INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, SettingsState},
+    transfer::is_before,
 };
 
 /// The result of a verification.
@@ -35,6 +36,28 @@ pub struct RemoteVerifyOutcome {
     pub found: verify::VerifyOutcome,
     /// The objects that the store may lack, if it is a partial clone.
     pub partial: Option<PartialClone>,
+    /// Branches that others have deleted or replaced, and whose last known commits garbage collection
+    /// has deleted. That is no damage.
+    pub collected: Vec<CollectedRef>,
+}
+
+/// A branch whose last known commit garbage collection has deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectedRef {
+    pub name: RefName,
+    /// The last known commit.
+    pub seen: CommitId,
+    /// The present commit; `None` if the branch was deleted.
+    pub now: Option<CommitId>,
+}
+
+/// The last known commits of the branches of a remote store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SeenRefs<'a> {
+    pub refs: &'a [(RefName, CommitId)],
+    /// The local store, which shows whether a branch moved back. Without it, a branch that moved away
+    /// from a lost commit counts as damaged.
+    pub history: Option<&'a Store>,
 }
 
 impl RemoteVerifyOutcome {
@@ -51,25 +74,26 @@ struct FirstReplies {
     seen: Vec<CommitId>,
     lengths: HashMap<PackId, u64>,
     problems: Vec<RemoteError>,
+    collected: Vec<CollectedRef>,
 }
 
 /// Verifies the remote store, and records damage in its mirror, so that the next push uploads lost
-/// objects again. Writes nothing to the remote store. `seen` has the last known commits of refs.
-/// Blocks; must not be called on a thread of the runtime.
+/// objects again. Writes nothing to the remote store. Blocks; must not be called on a thread of the runtime.
 ///
 /// # Errors
 /// [`RemoteError::NoStore`]; other errors if a request fails. Damage is in the outcome.
 pub fn run(
     remote: RemoteStore,
     options: &VerifyOptions,
-    seen: &[(RefName, CommitId)],
+    seen: SeenRefs<'_>,
     waiting: &BlockingContext,
     observer: &dyn Observer,
 ) -> Result<RemoteVerifyOutcome, RemoteError> {
     let mut remote = remote.keep_mirror();
     remote.remove_damaged_stubs()?;
     let asking = waiting.unless_stopped(request_first(&mut remote, options.data, seen));
-    let FirstReplies { tips, seen, lengths, problems } = waiting.runtime.block_on(asking)?;
+    let FirstReplies { tips, seen, lengths, problems, collected } =
+        waiting.runtime.block_on(asking)?;
     let partial = waiting.unless_stopped(async { Ok(remote.client().partial_clone().await?) });
     let partial: Option<PartialClone> = waiting.runtime.block_on(partial)?;
     let (client, location, mirror) = remote.into_parts();
@@ -96,7 +120,7 @@ pub fn run(
         _ => RemoteError::Interrupted,
     })?;
     found.partial_packs = partial.as_ref().map_or(0, |partial| partial.packs);
-    let outcome = RemoteVerifyOutcome { problems, found, partial };
+    let outcome = RemoteVerifyOutcome { problems, found, partial, collected };
     let is_known = outcome.problems.is_empty() && outcome.found.problems.iter().all(is_shadowed);
     Mirror::record_completeness(&dir, stubs.disk(), is_known)?;
     Ok(outcome)
@@ -118,7 +142,7 @@ fn is_shadowed(problem: &VerifyProblem) -> bool {
 async fn request_first(
     remote: &mut RemoteStore,
     data: Data,
-    seen: &[(RefName, CommitId)],
+    SeenRefs { refs: seen, history }: SeenRefs<'_>,
 ) -> Result<FirstReplies, RemoteError> {
     let mut problems = Vec::new();
     // Read the settings themselves: the mirror may describe a store that is gone.
@@ -137,17 +161,21 @@ async fn request_first(
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
     // A deleted ref has a tombstone, and its last commit stays.
     seen.retain(|(name, at)| refs.iter().all(|other| other != &(name.clone(), *at)));
-    let mut seen_there = Vec::new();
+    let (mut seen_there, mut collected) = (Vec::new(), Vec::new());
     for (name, seen) in seen {
-        if remote.mirror().has(&seen.object())? {
+        let is_there = remote.mirror().has(&seen.object())?;
+        if is_there {
             seen_there.push(*seen);
         }
-        let (name, seen) = (Box::new(name.clone()), *seen);
+        let (name, seen) = (name.clone(), *seen);
         let location = remote.location().to_owned();
-        if !remote.any_slot(&name).await?.exists() && !remote.client().maintains_index() {
-            problems.push(RemoteError::RefLost { name, location, seen });
-        } else if !remote.mirror().has(&seen.object())? {
-            problems.push(RemoteError::RolledBack { name, location, seen });
+        let slot = remote.any_slot(&name).await?;
+        if !slot.exists() && !remote.client().maintains_index() {
+            problems.push(RemoteError::RefLost { name: Box::new(name), location, seen });
+        } else if !is_there && was_collected(remote)? && !moved_back(history, slot.commit, seen) {
+            collected.push(CollectedRef { name, seen, now: slot.commit });
+        } else if !is_there {
+            problems.push(RemoteError::RolledBack { name: Box::new(name), location, seen });
         }
     }
     let mut lengths = pack_lengths(remote).await?;
@@ -160,7 +188,25 @@ async fn request_first(
         lengths = pack_lengths(remote).await?;
     }
     let tips = refs.into_iter().map(|(_, id)| id).collect();
-    Ok(FirstReplies { tips, seen: seen_there, lengths, problems })
+    Ok(FirstReplies { tips, seen: seen_there, lengths, problems, collected })
+}
+
+/// Returns true if garbage collection has deleted something in the remote store.
+fn was_collected(remote: &RemoteStore) -> Result<bool, RemoteError> {
+    match remote.client().local_store() {
+        Some(dir) => {
+            let epoch = Epoch::read(dir).map_err(StoreError::from)?;
+            Ok(epoch != Epoch::default())
+        }
+        None => Ok(remote.mirror().gc().is_some()),
+    }
+}
+
+/// Returns true if a branch moved from `seen` to an ancestor, or may have: someone may have put back an
+/// older copy of the remote store. A deleted branch did not.
+fn moved_back(history: Option<&Store>, now: Option<CommitId>, seen: CommitId) -> bool {
+    let Some(now) = now else { return false };
+    history.is_none_or(|store| is_before(store, now, seen).unwrap_or(true))
 }
 
 /// Lists the packs with their lengths.

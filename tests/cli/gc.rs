@@ -250,3 +250,68 @@ fn only_remotes_without_a_server_are_collected() {
     ");
     assert_eq!(env.snap(["gc", "--exclusive"]).code, Some(2));
 }
+
+#[test]
+fn forgotten_commits_wait_and_the_commands_say_until_when() {
+    let mut env = TestEnv::new();
+    for day in 1..=5 {
+        env.set("SNAP_TIME", &format!("2026-11-2{day}T12:00:00Z"));
+        env.write("file", format!("version {day}"));
+        env.snap(["commit", "-m", "a version"]).succeeds();
+    }
+    env.set("SNAP_TIME", "2026-11-28T12:00:00Z");
+    insta::assert_snapshot!(env.snap(["-q", "forget", "--keep-last", "4"]).succeeds(), @"");
+    env.set("SNAP_TIME", "2026-11-29T12:00:00Z");
+    let forgot = env.snap(["forget", "--keep-last", "3"]).succeeds();
+    insta::assert_snapshot!(forgot.stderr, @"");
+    let waits =
+        |env: &TestEnv, args: &[&str]| collected(env, args).lines().last().unwrap().to_owned();
+    insta::assert_snapshot!(waits(&env, &[]), @"");
+    let record = &env.snap(["gc", "--json"]).succeeds().json()[0];
+    assert_eq!(record["waiting_commits"], 2);
+    assert_eq!(record["waiting_until"], "2026-12-06T12:00:00Z");
+    env.set("SNAP_TIME", "2026-12-05T12:00:00Z");
+    insta::assert_snapshot!(waits(&env, &[]), @"");
+    assert!(!collected(&env, &["--now"]).contains("wait"));
+}
+
+/// A server holds its lock; the test does so in its place.
+#[test]
+fn a_served_store_is_collected_only_if_the_user_wants_it() {
+    let env = with_deleted_branch();
+    let lock = fs_err::File::create(env.path("serve.lock")).unwrap();
+    lock.file().lock().unwrap();
+    insta::assert_snapshot!(env.snap(["gc", "--now"]), @"");
+    assert!(collected(&env, &["--now", "-n"]).contains("1 pack to delete"));
+    assert!(collected(&env, &["--now", "--yes"]).contains("1 pack deleted"));
+    drop(lock);
+    env.snap(["gc", "--now"]).succeeds();
+}
+
+/// A repair gives up the content of a deleted branch.
+#[test]
+fn a_content_that_a_repair_gave_up_does_not_stop_a_collection() {
+    let mut env = TestEnv::new();
+    env.set("SNAP_TIME", "2026-12-01T00:00:00Z");
+    env.write("kept", "kept");
+    env.snap(["commit", "-m", "kept"]).succeeds();
+    env.write("lost", crate::env::noise(1, 50_000));
+    env.snap(["commit", "-b", "topic", "-m", "lost"]).succeeds();
+    fs_err::remove_file(env.path("lost")).unwrap();
+    env.snap(["restore", "main", "--overwrite"]).succeeds();
+    env.snap(["branch", "-d", "topic"]).succeeds();
+    for pack in fs_err::read_dir(env.path(".snap/objects")).unwrap() {
+        let path = pack.unwrap().path();
+        let mut bytes = fs_err::read(&path).unwrap();
+        if bytes.len() > 50_000 {
+            bytes[1000] ^= 1;
+            fs_err::write(&path, bytes).unwrap();
+        }
+    }
+    assert_eq!(env.snap(["gc", "--now"]).code, Some(0), "nothing was read yet");
+    env.snap(["repair", "--data"]).succeeds();
+    assert!(env.path(".snap/quarantine").exists());
+    env.snap(["verify", "--data"]).succeeds();
+    env.snap(["gc"]).succeeds();
+    env.snap(["gc", "--now"]).succeeds();
+}

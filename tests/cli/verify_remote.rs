@@ -121,3 +121,55 @@ fn a_server_replaces_a_damaged_pack_by_the_one_that_is_sent() {
     env.snap_in("work", ["verify", "--data"]).succeeds();
     env.snap(["clone", "-q", &serving.url, "again"]).succeeds();
 }
+
+/// Two users: one deletes a branch at the remote and collects its garbage, the other one has seen it.
+#[test]
+fn a_branch_that_others_deleted_is_named_and_is_no_damage() {
+    let env = pushed();
+    env.write("work/topic.txt", "only on a branch\n");
+    env.snap_in("work", ["commit", "-qm", "topic", "-b", "topic"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "topic"]).succeeds();
+    env.snap(["clone", "-q", "there", "theirs"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "--delete", "topic"]).succeeds();
+    env.snap_in("work", ["gc", "-q", "origin", "--now"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("theirs", ["verify", "origin"]), @"");
+    env.snap_in("theirs", ["branch", "topic", "origin/topic"]).succeeds();
+    let ran = env.snap_in("theirs", ["verify", "origin"]);
+    says(&ran, 1, &["Branch topic was deleted at origin"]);
+    env.snap_in("theirs", ["verify"]).succeeds();
+}
+
+#[test]
+fn a_branch_that_was_rewritten_is_no_damage() {
+    let env = pushed();
+    env.snap(["clone", "-q", "there", "theirs"]).succeeds();
+    env.snap_in("work", ["rewrite", "-q", "--exclude", "new.txt"]).succeeds();
+    env.snap_in("work", ["gc", "-q"]).succeeds();
+    env.snap_in("work", ["push", "-q", "--force"]).succeeds();
+    env.snap_in("work", ["gc", "-q", "origin", "--now"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("theirs", ["verify", "origin"]), @"");
+    let pushed = env.snap_in("theirs", ["push"]);
+    says(&pushed, 1, &["rejected"]);
+}
+
+/// Someone puts back a copy of the remote of before its last collection.
+#[test]
+fn a_remote_that_was_set_back_is_read_again() {
+    let env = pushed();
+    env.write("work/topic.txt", "only on a branch\n");
+    env.snap_in("work", ["commit", "-qm", "topic", "-b", "topic"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "topic"]).succeeds();
+    let (there, copy) = (env.path("there"), env.path("copy"));
+    let run = |from: &std::path::Path, to: &std::path::Path| {
+        let done = std::process::Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+        assert!(done.success());
+    };
+    run(&there, &copy);
+    env.snap_in("work", ["push", "-q", "origin", "--delete", "topic"]).succeeds();
+    env.snap_in("work", ["gc", "-q", "origin", "--now"]).succeeds();
+    env.snap_in("work", ["verify", "-q", "origin"]).succeeds();
+    fs_err::remove_dir_all(&there).unwrap();
+    run(&copy, &there);
+    env.snap_in("work", ["verify", "origin"]).succeeds();
+    says(&env.snap_in("work", ["ls", "origin#topic"]), 0, &["topic.txt"]);
+}

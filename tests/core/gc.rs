@@ -16,7 +16,7 @@ use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId},
         kind::ErrorKind,
-        observe::Silent,
+        observe::{Observer, Phase, Silent},
         time::Time,
     },
     disk::{DiskStep, FaultDecision, FaultInjector},
@@ -561,11 +561,85 @@ fn without_room_for_copies_dead_packs_are_deleted() {
     let (scratch, _) = with_garbage();
     let repo = open_gated(&scratch.store(), Arc::new(NoRoomForPacks));
     let outcome = collect(&repo);
-    assert!(outcome.lacks_room && outcome.deleted_packs > 0, "{outcome:?}");
+    assert!(outcome.needed_bytes > 0 && outcome.deleted_packs > 0, "{outcome:?}");
     assert_eq!((outcome.rewritten_packs, check(&repo)), (0, Ok(1)));
     let outcome = collect(&scratch.repo());
-    assert!(!outcome.lacks_room && outcome.rewritten_packs > 0, "{outcome:?}");
+    assert!(outcome.needed_bytes == 0 && outcome.rewritten_packs > 0, "{outcome:?}");
     assert_eq!(check(&scratch.repo()), Ok(1));
+}
+
+/// A disk without a free byte, until a file was deleted.
+#[derive(Debug, Default)]
+struct FullUntilDeletion(AtomicBool);
+
+impl FaultInjector for FullUntilDeletion {
+    fn decide(&self, step: DiskStep, path: &Path) -> FaultDecision {
+        let is_spare = path.ends_with("gc.reserve") || path.ends_with("cache/some");
+        match step {
+            DiskStep::Remove if is_spare => self.0.store(true, Ordering::SeqCst),
+            // The lock files exist.
+            DiskStep::Create if path.exists() => {}
+            DiskStep::Create | DiskStep::Write { .. } if !self.0.load(Ordering::SeqCst) => {
+                return FaultDecision::Fail(std::io::Error::from_raw_os_error(28));
+            }
+            _ => {}
+        }
+        FaultDecision::Go
+    }
+}
+
+#[test]
+fn a_collection_on_a_full_disk_begins_with_its_reserve() {
+    let (scratch, _) = with_garbage();
+    let reserve = scratch.store().join("gc.reserve");
+    assert!(reserve.exists());
+    for has_reserve in [true, false] {
+        let store = scratch.path(&format!("{has_reserve}"));
+        copy(&scratch.store(), &store);
+        collect(&open(&store));
+        scratch.write("more", noise(11, 50_000));
+        commit(&open(&store), &scratch.source(), "dead");
+        delete_branch(&open(&store), "dead");
+        if !has_reserve {
+            // Then room comes from the cache.
+            fs_err::remove_file(store.join("gc.reserve")).unwrap();
+            fs_err::write(store.join("cache/some"), "derived").unwrap();
+        }
+        let repo = open_gated(&store, Arc::new(FullUntilDeletion::default()));
+        let outcome = collect(&repo);
+        assert!(outcome.deleted_packs > 0 && outcome.needed_bytes == 0, "{outcome:?}");
+        assert_eq!(check(&open(&store)), Ok(1));
+        assert!(store.join("gc.reserve").exists(), "it is back");
+        assert!(!store.join("cache/some").exists());
+    }
+}
+
+/// Makes a commit when a collection begins to mark.
+struct CommitBeside<'a> {
+    scratch: &'a Scratch,
+    count: AtomicUsize,
+}
+
+impl Observer for CommitBeside<'_> {
+    fn phase(&self, phase: Phase, _: Option<u64>) {
+        if phase == Phase::Mark {
+            let count = self.count.fetch_add(1, Ordering::SeqCst);
+            self.scratch.write("live", noise(20 + count as u64, 1000));
+            commit(&self.scratch.repo(), &self.scratch.source(), "main");
+        }
+    }
+}
+
+#[test]
+fn a_commit_just_before_the_refs_are_read_is_no_damage() {
+    let (scratch, _) = with_garbage();
+    let repo = scratch.repo();
+    // The collector knows the packs of before.
+    repo.store().refresh().unwrap();
+    let beside = CommitBeside { scratch: &scratch, count: AtomicUsize::default() };
+    gc::run(&repo, &ALL, &beside).unwrap();
+    assert_eq!(beside.count.into_inner(), 1);
+    assert_eq!(check(&scratch.repo()), Ok(2));
 }
 
 #[test]

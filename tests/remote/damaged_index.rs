@@ -16,7 +16,7 @@ use snap_remote::{
     service::{Service, WriteCondition, memory::MemoryService},
     store::{self, RemoteStore},
     transfer::push,
-    verify::{self, RemoteVerifyOutcome},
+    verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
 
 use crate::place::{Place, complete};
@@ -74,7 +74,14 @@ impl There {
 
     fn verify(&self, cache: &str, data: Data) -> RemoteVerifyOutcome {
         let waiting = BlockingContext::without_stop(self.here.runtime.handle());
-        verify::run(self.remote(cache), &VerifyOptions { data }, &[], &waiting, &Silent).unwrap()
+        verify::run(
+            self.remote(cache),
+            &VerifyOptions { data },
+            SeenRefs::default(),
+            &waiting,
+            &Silent,
+        )
+        .unwrap()
     }
 
     /// Verifies, and expects only damaged index files, one for each text.
@@ -231,7 +238,7 @@ fn a_repair_also_repairs_the_index() {
         run: RepairRun::Real,
         level: 3,
         scratch: there.here.folder.path(),
-        seen: &[],
+        seen: SeenRefs::default(),
     };
     let open = || Ok(there.remote(CACHE));
     let waiting = BlockingContext::without_stop(there.here.runtime.handle());
@@ -252,7 +259,7 @@ fn repair_from(
         run,
         level: 3,
         scratch: there.here.folder.path(),
-        seen: &[],
+        seen: SeenRefs::default(),
     };
     let open = || Ok(there.remote(cache));
     let waiting = BlockingContext::without_stop(there.here.runtime.handle());

@@ -41,7 +41,7 @@ use snap_remote::{
     },
     store::{RemoteError, RemoteStore},
     transfer::{clone, partial::PartialScope, push},
-    verify,
+    verify::{self, SeenRefs},
 };
 
 use crate::place::{Place, Wrapped, branch, bucket, complete};
@@ -867,7 +867,7 @@ pub(crate) fn verify(service: Arc<dyn Service>) {
     let remote = place.remote(service, "verifying");
     let waiting = BlockingContext::without_stop(place.runtime.handle());
     let options = VerifyOptions { data: Data::All };
-    let found = verify::run(remote, &options, &[], &waiting, &Silent).unwrap();
+    let found = verify::run(remote, &options, SeenRefs::default(), &waiting, &Silent).unwrap();
     assert!(found.is_intact(), "{found:?}");
 }
 

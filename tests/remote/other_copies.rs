@@ -17,6 +17,7 @@ use snap_remote::{
     repair::{self, RemoteRepairOptions, RemoteRepairOutcome},
     service::{Service, WriteCondition, folder::FolderService},
     transfer::partial::PartialScope,
+    verify::SeenRefs,
 };
 use snap_testkit::{bytes::Corpus, compare};
 
@@ -86,7 +87,13 @@ impl TwoCopies {
     fn repair(&self, run: RepairRun) -> RemoteRepairOutcome {
         let open = || Ok(self.place.remote(Arc::clone(&self.service), Arc::default()));
         let scratch = self.place.folder.path();
-        let options = RemoteRepairOptions { data: Data::None, run, level: 3, scratch, seen: &[] };
+        let options = RemoteRepairOptions {
+            data: Data::None,
+            run,
+            level: 3,
+            scratch,
+            seen: SeenRefs::default(),
+        };
         let waiting = BlockingContext::without_stop(self.place.runtime.handle());
         repair::run(&open, &|| &[], &options, &waiting, &Silent).unwrap()
     }

@@ -29,7 +29,7 @@ use snap_remote::{
     },
     store::{Mirror, RemoteError},
     transfer::push,
-    verify::{self, RemoteVerifyOutcome},
+    verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -86,7 +86,7 @@ impl There {
     fn verify_in(&self, cache: &str, data: Data) -> Result<RemoteVerifyOutcome, RemoteError> {
         let remote = self.here.remote(Arc::clone(&self.service), cache);
         let waiting = BlockingContext::without_stop(self.here.runtime.handle());
-        verify::run(remote, &VerifyOptions { data }, &[], &waiting, &Silent)
+        verify::run(remote, &VerifyOptions { data }, SeenRefs::default(), &waiting, &Silent)
     }
 
     fn verify(&self, data: Data) -> RemoteVerifyOutcome {
@@ -453,7 +453,7 @@ fn a_connection_lost_on_a_second_read_is_not_damage() {
         let tips = [there.commits[1]];
         let elsewhere = RemoteInventory {
             tips: &tips,
-            seen: &[],
+            seen: SeenRefs::default(),
             lengths: &lengths,
             at_origin: &HashSet::new(),
             source: &source,

@@ -5,8 +5,11 @@ use std::io::Write;
 use serde::Serialize;
 use snap_core::{
     base::duration::Age,
-    ops::forget::{
-        self, ForgetChoice, ForgetPlan, GroupBy, KeepPolicy, KeptLabel, Period, PlannedCommit,
+    ops::{
+        forget::{
+            self, ForgetChoice, ForgetPlan, GroupBy, KeepPolicy, KeptLabel, Period, PlannedCommit,
+        },
+        gc::{self, WaitingCommits},
     },
     repo::{RefName, Repo},
 };
@@ -240,7 +243,9 @@ pub(crate) fn run(args: &ForgetArgs, cx: &Context) -> Result<CommandOutcome, Cli
         })?;
         out.finish()?;
     }
-    summarize(&plan, count, args, cx);
+    let undo = cx.settings_of(repo.dir())?.duration("gc.undo");
+    let waiting = gc::waiting(repo.store(), undo, cx.now())?;
+    summarize(&plan, (count, waiting), args, cx);
     Ok(CommandOutcome::Success)
 }
 
@@ -292,7 +297,12 @@ fn print(plan: &ForgetPlan, cx: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
-fn summarize(plan: &ForgetPlan, forgotten: u64, args: &ForgetArgs, cx: &Context) {
+fn summarize(
+    plan: &ForgetPlan,
+    (forgotten, waiting): (u64, Option<WaitingCommits>),
+    args: &ForgetArgs,
+    cx: &Context,
+) {
     let all = count(plan.commits.len() as u64, "commit");
     let kept = plan.kept_bytes.map(|kept| format!(" with {}", ByteCount(kept))).unwrap_or_default();
     let bytes = match (plan.forgotten_bytes(), plan.kept_bytes) {
@@ -315,9 +325,18 @@ fn summarize(plan: &ForgetPlan, forgotten: u64, args: &ForgetArgs, cx: &Context)
         }
         (_, false) => {
             cx.ui().status(format_args!("Forgot {forgotten} of {all}{bytes}"));
-            cx.ui().status(format_args!(
-                "`snap gc` frees the space; until then, `snap undo` takes this back"
-            ));
+            match waiting {
+                Some(waiting) => {
+                    let until = time::local(waiting.until);
+                    cx.ui().status(format_args!(
+                        "`snap gc` frees the space after {until}, `snap gc --now` at once"
+                    ));
+                    cx.ui().status(format_args!("Until then, `snap undo` takes this back"));
+                }
+                None => cx.ui().status(format_args!(
+                    "`snap gc` frees the space; until then, `snap undo` takes this back"
+                )),
+            }
         }
     }
 }

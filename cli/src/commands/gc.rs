@@ -7,7 +7,7 @@ use snap_core::{
     base::id::{CommitId, ObjectId},
     ops::{
         affected::Affected,
-        gc::{self, GcOptions, GcOutcome},
+        gc::{self, GcOptions, GcOutcome, WaitingCommits},
     },
     repo::{Pointer, RefName},
 };
@@ -21,9 +21,11 @@ use crate::{
     context::Context,
     remote::{Cost, LimitArgs, RemoteSpec, RemoteStatsJson},
     report::{CliError, CommandOutcome},
+    serve_lock::served_around,
     ui::{
         VERSION, measure,
         size::{ByteCount, count},
+        text, time,
     },
 };
 
@@ -61,7 +63,11 @@ branch or a tag of the remote stays.
 
 Exits with 4 and deletes nothing if a commit, a folder or a content is missing or
 damaged: run `snap repair` first. Exits with 1 if contents stay that `snap rewrite`
-removed, and names the branches, tags and paths that still have them.";
+removed, and names the branches, tags and paths that still have them; also with 1 if
+the disk is too full to rewrite packs.
+
+A server serves a store read-only once something was deleted in it. So `snap gc` refuses
+a store that `snap serve` has open, unless --yes is given.";
 
 /// Delete what no branch or tag reaches
 ///
@@ -94,6 +100,10 @@ pub(crate) struct GcArgs {
     #[arg(long, requires = "remote")]
     exclusive: bool,
 
+    /// Collect a store that `snap serve` serves; the server then serves it read-only
+    #[arg(short, long, conflicts_with = "remote")]
+    yes: bool,
+
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -103,6 +113,12 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
         return run_remote(remote, args, cx);
     }
     let repo = cx.open_repo()?;
+    if !args.yes
+        && !args.dry_run
+        && let Some(place) = served_around(repo.dir())
+    {
+        return Err(CliError::GcServed { place: text::line(place.as_os_str().as_encoded_bytes()) });
+    }
     let settings = cx.settings_of(repo.dir())?;
     let grace = match args.now {
         true => Duration::ZERO,
@@ -122,13 +138,23 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
         // A pull that was killed may have received what a rewrite has purged.
         discard_received(repo.store())?;
     }
+    let waiting = gc::waiting(repo.store(), options.undo_of_forget, options.present)?;
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
-        out.json(&GcJson::new(&outcome, args.dry_run))?;
+        out.json(&GcJson::new(&outcome, waiting, args.dry_run))?;
         out.finish()?;
     }
     summarize(&outcome, args, cx);
-    Ok(match outcome.left_purged_objects > 0 && !args.dry_run || !outcome.remaining.is_empty() {
+    if let Some(WaitingCommits { commits, until }) = waiting {
+        let wait = if commits == 1 { "waits" } else { "wait" };
+        let commits = count(commits, "forgotten commit");
+        cx.ui().status(format_args!(
+            "{commits} {wait} until {}; `--now` deletes them at once",
+            time::local(until)
+        ));
+    }
+    let is_left = outcome.left_purged_objects > 0 || outcome.needed_bytes > 0;
+    Ok(match is_left && !args.dry_run || !outcome.remaining.is_empty() {
         true => CommandOutcome::Different,
         false => CommandOutcome::Success,
     })
@@ -394,10 +420,15 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
             count(outcome.dropped_refs, "remote-tracking ref")
         ));
     }
-    if outcome.lacks_room {
-        cx.ui().status(format_args!(
-            "The disk has no room to remove the garbage from other packs; run `snap gc` again"
+    if outcome.needed_bytes > 0 {
+        let needed = ByteCount(outcome.needed_bytes);
+        cx.ui().warning(format_args!(
+            "the disk needs {needed} of free space to remove the garbage from other packs"
         ));
+        cx.ui().hint(
+            "free that space, or some of it for --max-repack SIZE, and run `snap gc` again\n\
+             `snap forget` lets more commits go",
+        );
     }
     if outcome.is_busy {
         cx.ui().status(format_args!(
@@ -427,11 +458,13 @@ struct GcJson<'a> {
     remaining_paths: Vec<RemainingPathJson>,
     dropped_refs: u64,
     busy: bool,
-    lacks_room: bool,
+    needed_bytes: u64,
+    waiting_commits: u64,
+    waiting_until: Option<String>,
 }
 
 impl<'a> GcJson<'a> {
-    fn new(outcome: &'a GcOutcome, dry_run: bool) -> Self {
+    fn new(outcome: &'a GcOutcome, waiting: Option<WaitingCommits>, dry_run: bool) -> Self {
         Self {
             version: VERSION,
             r#type: "collected",
@@ -451,7 +484,9 @@ impl<'a> GcJson<'a> {
             remaining_paths: RemainingPathJson::of(&outcome.remaining.affected),
             dropped_refs: outcome.dropped_refs,
             busy: outcome.is_busy,
-            lacks_room: outcome.lacks_room,
+            needed_bytes: outcome.needed_bytes,
+            waiting_commits: waiting.map_or(0, |waiting| waiting.commits),
+            waiting_until: waiting.map(|waiting| waiting.until.rfc3339()),
         }
     }
 }

@@ -23,7 +23,7 @@ use snap_core::{
     repo::{Head, Repo, mend::Mended, open::refuse_remote},
     store::{BundleStore, Store},
 };
-use snap_remote::store::RemoteError;
+use snap_remote::{store::RemoteError, verify::SeenRefs};
 
 use crate::{
     commands::{
@@ -248,24 +248,25 @@ fn repair_remote(
     let first = cx.connect_with(place.clone(), args.memory(), &args.limits)?;
     let given = open_given(first.store.client().local_store(), args, cx)?;
     // A location can be repaired without a local store.
-    let here = match cx.find_store(Path::new("."))? {
+    let local = match cx.find_store(Path::new("."))? {
         Some(dir) => {
             first.store.must_be_another(&dir).map_err(|error| cx.remote_error(error))?;
             Some(cx.open_found(&dir)?)
         }
         None => None,
     };
-    let here = here.as_ref().map(|repo| {
+    let here = local.as_ref().map(|repo| {
         RepairSource::new("the store here".to_owned(), repo.store(), SourceKind::Store)
     });
     let sources: Vec<RepairSource<'_>> =
         here.into_iter().chain(given.iter().map(of_opened)).collect();
+    let seen = seen(&place, cx)?;
     let options = snap_remote::repair::RemoteRepairOptions {
         data: args.data(),
         run: args.run(),
         level: cx.settings_here()?.0.config()?.compression_level,
         scratch: cx.scratch(),
-        seen: &seen(&place, cx)?,
+        seen: SeenRefs { refs: &seen, history: local.as_ref().map(Repo::store) },
     };
     let open = || first.store.reopen();
     let outcome =

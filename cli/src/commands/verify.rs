@@ -11,12 +11,12 @@ use snap_core::{
         repair,
         verify::{self, Data, Rolling, Shadowed, VerifyOutcome, VerifyProblem},
     },
-    repo::{RefName, ref_name::RefKind},
+    repo::{RefName, Repo, ref_name::RefKind},
 };
 use snap_remote::{
     service::PartialClone,
     store::{REFS, RemoteError},
-    verify::RemoteVerifyOutcome,
+    verify::{CollectedRef, RemoteVerifyOutcome, SeenRefs},
 };
 
 use crate::{
@@ -112,6 +112,10 @@ struct Checked {
     outcome: VerifyOutcome,
     /// What the remote may lack, if it is a partial clone.
     partial: Option<PartialClone>,
+    /// Branches of the remote that others have deleted or replaced.
+    collected: Vec<CollectedRef>,
+    /// True if the local store has a branch that others have deleted at the remote.
+    lacks_branch: bool,
 }
 
 impl Checked {
@@ -159,14 +163,26 @@ pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<CommandOutcome, Cli
     }
     out.finish()?;
     summarize(&checked, cx);
-    Ok(if checked.is_whole() { CommandOutcome::Success } else { CommandOutcome::Damaged })
+    Ok(match checked.is_whole() {
+        false => CommandOutcome::Damaged,
+        true if checked.lacks_branch => CommandOutcome::Different,
+        true => CommandOutcome::Success,
+    })
 }
 
 fn check_here(data: Data, cx: &Context) -> Result<Checked, CliError> {
     let repo = cx.open_repo()?;
     let progress = cx.progress();
     let outcome = verify::run(&repo, &verify::VerifyOptions { data }, &progress)?;
-    Ok(Checked { place: None, data, remote_problems: Vec::new(), outcome, partial: None })
+    Ok(Checked {
+        place: None,
+        data,
+        remote_problems: Vec::new(),
+        outcome,
+        partial: None,
+        collected: Vec::new(),
+        lacks_branch: false,
+    })
 }
 
 fn check_remote(
@@ -178,13 +194,25 @@ fn check_remote(
     let connection = cx.connect(cx.remote(Some(remote).into())?, &limits)?;
     let place = connection.place.clone();
     let seen = seen(&place, cx)?;
+    let local = match seen.is_empty() {
+        true => None,
+        false => Some(cx.open_repo()?),
+    };
     let (store, _scratch) = connection.into_parts();
     let progress = cx.progress();
     let options = verify::VerifyOptions { data };
-    let found = snap_remote::verify::run(store, &options, &seen, &cx.waiting()?, &progress);
+    let known = SeenRefs { refs: &seen, history: local.as_ref().map(Repo::store) };
+    let found = snap_remote::verify::run(store, &options, known, &cx.waiting()?, &progress);
     let found = found.map_err(|error| cx.remote_error(error))?;
-    let RemoteVerifyOutcome { problems, found: outcome, partial } = found;
-    Ok(Checked { place: Some(place), data, remote_problems: problems, outcome, partial })
+    let RemoteVerifyOutcome { problems, found: outcome, partial, collected } = found;
+    let mut lacks_branch = false;
+    if let Some(repo) = &local {
+        for CollectedRef { name, .. } in collected.iter().filter(|found| found.now.is_none()) {
+            lacks_branch |= repo.refs().read(name)?.is_some();
+        }
+    }
+    let (place, remote_problems) = (Some(place), problems);
+    Ok(Checked { place, data, remote_problems, outcome, partial, collected, lacks_branch })
 }
 
 /// Returns the last known commits of the branches of a remote.
@@ -293,6 +321,15 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         let record = json!({ "version": 1, "type": "problem", "message": problem });
         out.json(&ProblemJson { record, lost })?;
     }
+    for CollectedRef { name, seen, now } in &checked.collected {
+        out.json(&json!({
+            "version": 1,
+            "type": "branch",
+            "name": name.short(),
+            "seen": seen.to_string(),
+            "now": now.map(|id| id.to_string()),
+        }))?;
+    }
     write_touched_json(out, &outcome.touched)?;
     out.json(&json!({
         "version": 1,
@@ -389,6 +426,18 @@ fn summarize(checked: &Checked, cx: &Context) {
         Data::All => cx.ui().status(format_args!("Data read: {read}, all of the data")),
     }
     report_recorded_damage(checked, cx);
+    for CollectedRef { name, seen, now } in &checked.collected {
+        let name = name.short();
+        match now {
+            None => cx.ui().status(format_args!(
+                "Branch {name} was deleted{at}, and `snap gc` has deleted its commit {seen:.12}"
+            )),
+            Some(now) => cx.ui().status(format_args!(
+                "Branch {name} was moved{at} to {now:.12}, and `snap gc` has deleted its commit \
+                 {seen:.12}"
+            )),
+        }
+    }
     match checked.problems().len() as u64 {
         0 if place.is_some() && outcome.commits == 0 && partial.is_none() => {
             cx.ui().status(format_args!("No damage found, but the store has no branch or tag"));

@@ -27,6 +27,7 @@ use snap_core::{
         },
         path::PathInTreeError,
         ref_log,
+        scope::PartialClone,
         undo::Direction,
     },
     store::{BundleError, StoreError},
@@ -184,6 +185,10 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::ToTerminal => {
             "pass a file with `-o FILE`\n\
              redirect stdout to a file or a program"
+        }
+        CliError::GcServed { .. } => {
+            "--yes collects it all the same\n\
+             `snap gc -n` shows what would be deleted"
         }
         CliError::NotForward { .. } => {
             "the commits of the bundle are in the store\n\
@@ -486,9 +491,17 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// Returns what ends a partial clone.
+fn of_partial(lacks: PartialClone) -> &'static str {
+    match lacks {
+        PartialClone::Paths => "`snap restore latest --overwrite` restores all paths",
+        PartialClone::Packs => "`snap fetch` downloads the rest",
+    }
+}
+
 fn of_forget(error: &ForgetError) -> Option<String> {
     let hint = match error {
-        ForgetError::Partial => "`snap fetch` downloads the rest",
+        ForgetError::Partial(lacks) => of_partial(*lacks),
         ForgetError::OtherOwner => "run `snap forget` as the owner of the store",
         ForgetError::Contended => "run the command again later",
         ForgetError::OnlyTips => "add a rule such as --keep-daily 30, or pass --allow-none",
@@ -514,7 +527,7 @@ fn of_forget(error: &ForgetError) -> Option<String> {
 
 fn of_rewrite(error: &RewriteError) -> Option<String> {
     let hint = match error {
-        RewriteError::Partial => "`snap fetch` downloads the rest",
+        RewriteError::Partial(lacks) => of_partial(*lacks),
         RewriteError::OtherOwner => "run `snap rewrite` as the owner of the store",
         RewriteError::Contended => "run the command again later",
         RewriteError::NoMatch { .. } => "`snap find NAME` shows which commits have a file",
@@ -525,7 +538,7 @@ fn of_rewrite(error: &RewriteError) -> Option<String> {
 
 fn of_gc(error: &GcError) -> Option<String> {
     let hint = match error {
-        GcError::Partial => "`snap fetch` downloads the rest",
+        GcError::Partial(lacks) => of_partial(*lacks),
         GcError::OtherOwner => "run `snap gc` as the owner of the store",
         GcError::Contended => "run the command again later",
         _ => return None,

@@ -116,6 +116,10 @@ pub const NEWER_OBJECTS: usize = 1 << 16;
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;
 
+/// Size of the reserve of a store, for the files that a garbage collection writes on a full disk before
+/// it deletes anything: a few blocks, and the shadows of about a thousand objects.
+pub const GC_RESERVE_BYTES: usize = 64 << 10;
+
 /// Length of a table of forgotten commits: room for more than a million commits.
 pub const FORGOTTEN_BYTES: u64 = 64 << 20;
 

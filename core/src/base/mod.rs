@@ -1,8 +1,9 @@
-//! Layer 1: ids, names, limits, error kinds, time, durations, numbers, a cache, a single flight
-//! and the observer.
+//! Layer 1: ids, names, limits, error kinds, time, durations, numbers, a cache, a single flight,
+//! the repetition of overtaken work, and the observer.
 //!
 //! Every other layer imports from this one. It imports no other layer.
 
+pub mod again;
 pub mod byte_cache;
 pub mod duration;
 pub mod id;

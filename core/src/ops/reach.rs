@@ -229,7 +229,14 @@ struct ReachWalk<'a, 'e> {
 
 impl ReachWalk<'_, '_> {
     fn place(&self, id: &ObjectId, wanted: ObjectKind) -> Result<ObjectLocation, StoreError> {
-        self.objects.locate(id)?.ok_or(StoreError::Missing { id: *id, wanted })
+        if let Some(place) = self.objects.locate(id)? {
+            return Ok(place);
+        }
+        let commit = CommitId::from_object(*id);
+        if wanted == ObjectKind::Commit && self.objects.locate(&commit.link())?.is_some() {
+            return Err(StoreError::Forgotten { id: commit });
+        }
+        Err(StoreError::Missing { id: *id, wanted })
     }
 
     fn enters(&mut self, id: &ObjectId, wanted: ObjectKind) -> Result<bool, StoreError> {

@@ -21,12 +21,23 @@ use crate::{
         ref_name::{RefKind, RefName},
         refs::{Head, RefError, Refs},
     },
-    store::Store,
+    store::{Store, reserve},
 };
 
 /// Folders and files of a store, without its [`config::FILE`].
-const PARTS: [&str; 10] =
-    ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", base::FILE, LOCK, GITIGNORE];
+const PARTS: [&str; 11] = [
+    "objects",
+    "refs",
+    "logs",
+    "index",
+    "cache",
+    "tmp",
+    "HEAD",
+    base::FILE,
+    LOCK,
+    GITIGNORE,
+    reserve::FILE,
+];
 
 /// The lock file of a store. A process that creates or changes the store locks it.
 pub(super) const LOCK: &str = "lock";
@@ -152,6 +163,7 @@ fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
             disk.write_whole(&dir.join("tmp"), &dir.join(name), content)?;
         }
     }
+    Store::open_read_only(dir, disk.clone())?.keep_reserve();
     Ok(write_config(dir, disk, text)?)
 }
 

@@ -13,6 +13,7 @@
 //! | [`ref_name`]  | names of branches and tags                             |
 //! | [`refs`]      | reads refs; moves them by compare-and-swap             |
 //! | [`ref_log`]   | the log of each ref: its earlier values                |
+//! | [`seen`]      | tells damage from what other processes have changed    |
 //! | [`scope`]     | the paths that a partial clone fetched                 |
 //! | [`spec`]      | resolves `HEAD~2`, an id prefix, `latest@2026-11-01`   |
 //! | [`path`]      | resolves `REV:PATH` to an entry, through split trees   |
@@ -42,6 +43,7 @@ pub mod ref_name;
 pub mod refs;
 pub mod roots;
 pub mod scope;
+pub mod seen;
 pub mod spec;
 pub mod undo;
 

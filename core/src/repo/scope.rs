@@ -33,7 +33,27 @@ const FILE: &str = "scope";
 /// A path of a scope; it has at least one name.
 pub type ScopePath = Vec<EntryName>;
 
+/// What a partial clone lacks. Its origin has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartialClone {
+    /// The paths outside its scope.
+    Paths,
+    /// Parts of packs.
+    Packs,
+}
+
 impl Repo {
+    /// Returns what the store lacks if it is a partial clone; `None` if it is none.
+    ///
+    /// # Errors
+    /// As [`Repo::scope`].
+    pub fn partial_clone(&self) -> Result<Option<PartialClone>, RefError> {
+        Ok(match self.scope()? {
+            Some(_) => Some(PartialClone::Paths),
+            None => self.store().has_partial().then_some(PartialClone::Packs),
+        })
+    }
+
     /// Returns the paths of the scope; `None` if the clone is not partial.
     ///
     /// # Errors

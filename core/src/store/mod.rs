@@ -41,6 +41,7 @@ mod proof;
 mod quarantine;
 mod received_packs;
 mod remote_frames;
+pub mod reserve;
 mod rewrites;
 mod segment;
 mod shadow;

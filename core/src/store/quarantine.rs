@@ -5,6 +5,7 @@
 //! name is taken, the pack gets a number as its extension.
 
 use std::{
+    collections::HashSet,
     io,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
@@ -21,7 +22,7 @@ use crate::{
         regular::open_regular,
         scratch::{Scratch, unique_name},
     },
-    format::shadow::Reason,
+    format::{pack::PackedObject, shadow::Reason},
     store::{ObjectWriter, PackFile, Store, StoreError, pack_reader::Completeness},
 };
 
@@ -156,6 +157,37 @@ impl Store {
         Ok(Some(moved))
     }
 
+    /// Returns the objects of the packs in `quarantine/`: a repair has given up those that are missing
+    /// in the store. Returns `None` if the contents of a pack there are unknown.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the folder cannot be listed.
+    pub fn quarantined_objects(&self) -> Result<Option<HashSet<ObjectId>>, StoreError> {
+        let mut found = HashSet::new();
+        for (path, id) in self.quarantined()? {
+            match PackFile::open(&path, id).and_then(|pack| pack.objects()) {
+                Ok(objects) => found.extend(objects.iter().map(|object| object.id)),
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Lists the packs in `quarantine/`.
+    fn quarantined(&self) -> Result<Vec<(PathBuf, PackId)>, StoreError> {
+        let folder = &self.layout().quarantine;
+        let list = || {
+            let entries = if_exists(fs_err::read_dir(folder))?.into_iter().flatten();
+            entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()
+        };
+        let paths = list().map_err(PathError::when("list", folder))?.into_iter();
+        let named = paths.filter_map(|path| {
+            let id = path.file_stem()?.to_str()?.parse().ok()?;
+            Some((path, id))
+        });
+        Ok(named.collect())
+    }
+
     /// Removes purged objects from the packs in `quarantine/`. Writes the other readable objects of
     /// such a pack into a new one there, and deletes it. A pack whose contents are unknown may have a
     /// purged object, so it is deleted, too. Returns the number of purged objects; only counts them
@@ -171,25 +203,19 @@ impl Store {
         dry_run: bool,
     ) -> Result<u64, StoreError> {
         let (folder, disk) = (&self.layout().quarantine, self.disk());
-        let list = || {
-            let entries = if_exists(fs_err::read_dir(folder))?.into_iter().flatten();
-            entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()
-        };
         let mut purged = 0;
-        for path in list().map_err(PathError::when("list", folder))? {
-            let id = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
-            let Some(id) = id else { continue };
-            let pack = PackFile::open(&path, id);
-            let found = match pack.as_ref().map(PackFile::objects) {
-                Ok(Ok(objects)) => objects.iter().filter(|object| is_purged(&object.id)).count(),
-                _ => 1,
+        for (path, id) in self.quarantined()? {
+            let pack = PackFile::open(&path, id).and_then(|pack| Ok((pack.objects()?, pack)));
+            let found = match &pack {
+                Ok((objects, _)) => objects.iter().filter(|object| is_purged(&object.id)).count(),
+                Err(_) => 1,
             };
             purged += found as u64;
             if found == 0 || dry_run {
                 continue;
             }
-            if let Ok(pack) = pack {
-                self.save_readable(&pack, is_purged, level)?;
+            if let Ok((objects, pack)) = pack {
+                self.save_readable((&objects, &pack), is_purged, level)?;
             }
             disk.remove(&path)?;
             disk.sync_folder(folder)?;
@@ -200,7 +226,7 @@ impl Store {
     /// Writes the readable objects of a pack that were not purged into a new pack in `quarantine/`.
     fn save_readable(
         &self,
-        pack: &PackFile,
+        (objects, pack): (&[PackedObject], &PackFile),
         is_purged: &dyn Fn(&ObjectId) -> bool,
         level: i32,
     ) -> Result<(), StoreError> {
@@ -208,8 +234,7 @@ impl Store {
         Self::create(scratch.path(), self.disk())?;
         let store = Self::open(scratch.path(), self.disk().clone(), &Silent)?;
         let writer = ObjectWriter::new(&store, level, 1)?.of_copies().without_proof();
-        let objects = pack.objects()?;
-        for contents in pack.by_frame(&objects) {
+        for contents in pack.by_frame(objects) {
             let stored = pack.stored(contents.frame);
             let Ok(raw) = stored.and_then(|stored| pack.expand(contents.frame, stored)) else {
                 continue;

@@ -24,7 +24,7 @@ use snap_core::{
 };
 
 /// Returns true if `old` is `new` or one of its ancestors.
-fn is_before(store: &Store, old: CommitId, new: CommitId) -> Result<bool, StoreError> {
+pub(crate) fn is_before(store: &Store, old: CommitId, new: CommitId) -> Result<bool, StoreError> {
     if old == new {
         return Ok(true);
     }

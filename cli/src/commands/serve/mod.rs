@@ -29,6 +29,7 @@ use crate::{
     context::Context,
     remote::LAST_MOMENT,
     report::{CliError, CommandOutcome, ServeError},
+    serve_lock::{LOCK, is_served},
     ui::text,
 };
 
@@ -227,9 +228,6 @@ fn hub(
     }
 }
 
-/// Name of the lock file in the folder of a server.
-const LOCK: &str = "serve.lock";
-
 /// Prevents two servers from serving the same stores, because a server relies on its cached
 /// listing. The server holds the lock on `serve.lock` in its folder as long as it runs. There must
 /// be no other server of a folder that contains this one, or of a store in it. If the file cannot
@@ -243,11 +241,7 @@ fn alone(hub: &Hub, shown: &str) -> Result<Option<File>, ServeError> {
     }
     // If two servers start at the same time, each holds its own lock by now, so at least one of
     // them sees the other.
-    let is_served = |folder: &PathBuf| {
-        let file = fs_err::File::open(folder.join(LOCK));
-        file.is_ok_and(|file| matches!(file.file().try_lock(), Err(TryLockError::WouldBlock)))
-    };
-    match hub.lock_candidates().into_iter().find(is_served) {
+    match hub.lock_candidates().into_iter().find(|folder| is_served(folder)) {
         Some(place) => Err(ServeError::Served { place: self::shown(&place) }),
         None => Ok(lock),
     }

@@ -28,6 +28,7 @@ use std::{
 
 use crate::{
     base::{
+        again::until_settled,
         id::{CommitId, TreeId},
         limits,
         name::EntryName,
@@ -290,22 +291,33 @@ pub fn run(
         true => repo.lock_files(FilesUse::Read, observer)?,
         false => None,
     };
-    for _ in 0..limits::REF_RETRIES {
-        let mut commit_base = CommitBase::read(repo, source.is_stream(), options)?;
-        commit_base.check(repo, &source, options, observer)?;
-        match attempt(repo, &mut source, commit_base, options, observer) {
-            Ok(Some(outcome)) => return Ok(outcome),
-            // The branch moved, so the tree must keep the entries of another commit.
-            Ok(None) => repo.store().refresh()?,
-            // A garbage collection deleted objects that the commit found stored. The next attempt
-            // stores them. A stream cannot be read again.
-            Err(error) if error.is_collected() && !source.is_stream() => {
+    let done = until_settled(
+        &mut source,
+        limits::REF_RETRIES,
+        |source| {
+            let mut commit_base = CommitBase::read(repo, source.is_stream(), options)?;
+            commit_base.check(repo, source, options, observer)?;
+            let outcome = attempt(repo, source, commit_base, options, observer)?;
+            if outcome.is_none() {
+                // The branch moved, so the tree must keep the entries of another commit.
                 repo.store().refresh()?;
             }
-            Err(error) => return Err(error),
-        }
+            Ok(outcome)
+        },
+        |source, error: &CommitError| {
+            // A garbage collection deleted objects that the commit found stored. The next attempt
+            // stores them. A stream cannot be read again.
+            let is_passing = error.is_collected() && !source.is_stream();
+            if is_passing {
+                repo.store().refresh()?;
+            }
+            Ok(is_passing)
+        },
+    )?;
+    match done {
+        Some(outcome) => Ok(outcome),
+        None => Err(CommitBase::read(repo, source.is_stream(), options)?.contended()),
     }
-    Err(CommitBase::read(repo, source.is_stream(), options)?.contended())
 }
 
 /// Attempts the commit. Returns `None` if the branch moved and the tree must be built

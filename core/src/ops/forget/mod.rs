@@ -18,6 +18,7 @@ pub use policy::{KeepPolicy, KeptLabel, Period, Rule};
 
 use crate::{
     base::{
+        again::until_settled,
         id::CommitId,
         kind::ErrorKind,
         limits,
@@ -29,6 +30,8 @@ use crate::{
     repo::{
         Repo,
         refs::{RefError, RefLogMessage},
+        scope::PartialClone,
+        seen::Seen,
     },
     store::{ObjectWriter, StoreError},
 };
@@ -45,7 +48,7 @@ pub enum ForgetError {
     Ref(#[from] RefError),
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot forget commits: its remote has the other objects")]
-    Partial,
+    Partial(PartialClone),
     /// The settings of the store belong to another user.
     #[error("the settings of this store belong to another user")]
     OtherOwner,
@@ -69,7 +72,7 @@ impl ForgetError {
         match self {
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
-            Self::Partial | Self::Protected { .. } | Self::OnlyTips => ErrorKind::Invalid,
+            Self::Partial(_) | Self::Protected { .. } | Self::OnlyTips => ErrorKind::Invalid,
             Self::OtherOwner => ErrorKind::Denied,
             Self::Contended => ErrorKind::Locked,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -84,7 +87,7 @@ impl From<GcError> for ForgetError {
             GcError::Store(error) => Self::Store(error),
             GcError::Ref(error) => Self::Ref(error),
             GcError::Io(error) => Self::Store(error.into()),
-            GcError::Partial => Self::Partial,
+            GcError::Partial(lacks) => Self::Partial(lacks),
             GcError::OtherOwner => Self::OtherOwner,
             GcError::Contended => Self::Contended,
             GcError::Interrupted => Self::Interrupted,
@@ -104,15 +107,24 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<u64, ForgetError> {
     observer.phase(Phase::History, None);
-    for _ in 0..limits::REF_RETRIES {
-        match attempt(repo, commits, message, observer) {
-            Ok(Some(count)) => return Ok(count),
-            // A collection has deleted links before the table named them.
-            Ok(None) | Err(ForgetError::Store(StoreError::Collected)) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(ForgetError::Contended)
+    let done = until_settled_in(repo, || attempt(repo, commits, message, observer))?;
+    done.ok_or(ForgetError::Contended)
+}
+
+/// Repeats an attempt that another process has overtaken.
+fn until_settled_in<T>(
+    repo: &Repo,
+    mut attempt: impl FnMut() -> Result<Option<T>, ForgetError>,
+) -> Result<Option<T>, ForgetError> {
+    until_settled(
+        &mut Seen::of(repo)?,
+        limits::REF_RETRIES,
+        |_| attempt(),
+        |seen, error| match error {
+            ForgetError::Store(error) => Ok(seen.look_again(repo, error)?),
+            _ => Ok(false),
+        },
+    )
 }
 
 /// The commits that the last `forget` has chosen and that are still forgotten.

@@ -16,6 +16,7 @@ use crate::{
         forget::{
             ForgetError, KeepPolicy, Rule,
             policy::{RuleFacts, rules_of},
+            until_settled_in,
         },
         gc::Live,
     },
@@ -216,9 +217,24 @@ pub fn plan(
     sizes: bool,
     observer: &dyn Observer,
 ) -> Result<ForgetPlan, ForgetError> {
-    if repo.store().has_partial() || repo.scope()?.is_some() {
-        return Err(ForgetError::Partial);
+    if let Some(lacks) = repo.partial_clone()? {
+        return Err(ForgetError::Partial(lacks));
     }
+    let plan = until_settled_in(repo, || {
+        plan_once(repo, choice, present, offset_secs, sizes, observer).map(Some)
+    })?;
+    plan.ok_or(ForgetError::Contended)
+}
+
+/// Plans with one view of the refs.
+fn plan_once(
+    repo: &Repo,
+    choice: &ForgetChoice,
+    present: Time,
+    offset_secs: &dyn Fn(Time) -> i64,
+    sizes: bool,
+    observer: &dyn Observer,
+) -> Result<ForgetPlan, ForgetError> {
     observer.phase(Phase::History, None);
     let mut planner =
         Planner { repo, protected: Protected::read(repo)?, present, plan: ForgetPlan::default() };

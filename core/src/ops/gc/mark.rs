@@ -12,7 +12,7 @@
 //! followed keeps its chunks; readers may use any of them.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     collections::{BTreeSet, HashMap, HashSet},
 };
 
@@ -48,6 +48,10 @@ pub struct Live<'a> {
     writes_links: Cell<bool>,
     /// The purged objects: only refs keep them.
     rewrites: RefCell<RewriteTable>,
+    /// True while the walk begins at a former value: it skips what a repair has given up.
+    is_former: Cell<bool>,
+    /// The objects that a repair has given up, once they are known; `None` for all missing ones.
+    given_up: OnceCell<Option<HashSet<ObjectId>>>,
     /// The last time at which a branch, a tag or `HEAD` moved to the commit where the walk begins.
     /// What an earlier rewrite purged is not purged for this walk.
     reached: Cell<Option<Time>>,
@@ -83,6 +87,8 @@ impl<'a> Live<'a> {
             forgotten: RefCell::default(),
             writes_links: Cell::new(false),
             rewrites: RefCell::default(),
+            is_former: Cell::new(false),
+            given_up: OnceCell::new(),
             reached: Cell::new(None),
             contents: RefCell::default(),
             lookups: Cell::new(0),
@@ -311,8 +317,7 @@ impl<'a> Live<'a> {
     /// Like [`Live::add_commit`]; collects contents.
     fn visit_commit(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
         let object = id.object();
-        self.check(&object, ObjectKind::Commit)?;
-        if !self.mark(&object)? {
+        if !self.check(&object, ObjectKind::Commit)? || !self.mark(&object)? {
             return Ok(Vec::new());
         }
         let is_forgotten = self.forgotten.borrow().contains_key(&id);
@@ -326,8 +331,8 @@ impl<'a> Live<'a> {
 
     /// Marks the link of a commit. Returns the parents, or nothing if it was marked before.
     fn add_link(&self, id: &CommitId) -> Result<Vec<CommitId>, GcError> {
-        if !self.writes_links.get() {
-            self.check(&id.link(), ObjectKind::Link)?;
+        if !self.writes_links.get() && !self.check(&id.link(), ObjectKind::Link)? {
+            return Ok(Vec::new());
         }
         match self.mark(&id.link())? {
             true => Ok(self.store.ancestor(id)?.commit.parents),
@@ -365,10 +370,12 @@ impl<'a> Live<'a> {
                 .and_then(|parents| self.visit_commits(parents)),
             ObjectKind::Tree => self.visit_tree(TreeId::from_object(*id)),
             ObjectKind::ChunkList => self.mark_content(id),
-            ObjectKind::Blob => self.check(id, kind).and_then(|_| {
-                self.mark(id)?;
+            ObjectKind::Blob => {
+                if self.check(id, kind)? {
+                    self.mark(id)?;
+                }
                 Ok(())
-            }),
+            }
         });
         match added {
             Err(GcError::Interrupted) => Err(GcError::Interrupted),
@@ -376,6 +383,18 @@ impl<'a> Live<'a> {
             Err(_) => Ok(false),
             Ok(()) => Ok(true),
         }
+    }
+
+    /// Marks what a former value of a ref reaches, like [`Live::add_unless_purged`]. Skips what a
+    /// repair has given up: only an undo needs the rest.
+    ///
+    /// # Errors
+    /// As [`Live::add_commits`].
+    pub(super) fn add_former(&self, id: CommitId, reached: Option<Time>) -> Result<bool, GcError> {
+        self.is_former.set(true);
+        let added = self.add_unless_purged(id, reached);
+        self.is_former.set(false);
+        added
     }
 
     /// Marks everything that a commit reaches, unless that includes a purged object. Then marks
@@ -428,8 +447,7 @@ impl<'a> Live<'a> {
             let WalkStep::Node(node) = step else { continue };
             self.observer.check(GcError::Interrupted)?;
             let id = node.id().object();
-            self.check(&id, ObjectKind::Tree)?;
-            if !self.mark(&id)? {
+            if !self.check(&id, ObjectKind::Tree)? || !self.mark(&id)? {
                 continue;
             }
             self.observer.advance(1, 0);
@@ -495,6 +513,9 @@ impl<'a> Live<'a> {
             }
         }
         if !is_whole && !has_list {
+            if self.is_given_up(id)? {
+                return Ok(());
+            }
             let missing = StoreError::Missing { id: *id, wanted: ObjectKind::Blob };
             return Err(failure.unwrap_or_else(|| missing.into()));
         }
@@ -517,8 +538,7 @@ impl<'a> Live<'a> {
             };
             for piece in some {
                 let id = piece.id.object();
-                self.check(&id, ObjectKind::Blob)?;
-                if !self.contains(&id)? {
+                if self.check(&id, ObjectKind::Blob)? && !self.contains(&id)? {
                     pieces.push(id);
                 }
             }
@@ -530,13 +550,32 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Checks that the store has an object of this kind, and that the walk may mark it.
-    fn check(&self, id: &ObjectId, wanted: ObjectKind) -> Result<(), GcError> {
+    /// Checks that the store has an object of this kind, and that the walk may mark it. Returns false
+    /// if the walk skips the object, because a repair has given it up.
+    fn check(&self, id: &ObjectId, wanted: ObjectKind) -> Result<bool, GcError> {
         self.check_not_purged(id)?;
         let is_wanted = |place: &ObjectLocation| place.kind == wanted;
-        match self.places(id)?.iter().any(is_wanted) {
-            true => Ok(()),
+        if self.places(id)?.iter().any(is_wanted) {
+            return Ok(true);
+        }
+        match self.is_given_up(id)? {
+            true => Ok(false),
             false => Err(StoreError::Missing { id: *id, wanted }.into()),
         }
+    }
+
+    /// Returns true if the walk begins at a former value, and a repair has given up an object.
+    fn is_given_up(&self, id: &ObjectId) -> Result<bool, GcError> {
+        if !self.is_former.get() {
+            return Ok(false);
+        }
+        let given_up = match self.given_up.get() {
+            Some(known) => known,
+            None => {
+                let found = self.store.quarantined_objects()?;
+                self.given_up.get_or_init(|| found)
+            }
+        };
+        Ok(given_up.as_ref().is_none_or(|ids| ids.contains(id)))
     }
 }

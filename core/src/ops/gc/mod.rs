@@ -24,6 +24,7 @@ pub use pack_use::{PackUse, choose_rewritten};
 
 use crate::{
     base::{
+        again::until_settled,
         id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
@@ -44,6 +45,8 @@ use crate::{
         ref_name::{RefKind, RefName},
         refs::RefError,
         roots::{RootChoice, RootOrigin, Roots},
+        scope::PartialClone,
+        seen::Seen,
     },
     store::{Store, StoreError},
 };
@@ -94,8 +97,9 @@ pub struct GcOutcome {
     pub dropped_refs: u64,
     /// True if packs stay that another process uses.
     pub is_busy: bool,
-    /// True if the disk had no room to rewrite packs.
-    pub lacks_room: bool,
+    /// The room that the disk lacks to rewrite packs without their garbage; an estimate. 0 if nothing
+    /// is left to rewrite.
+    pub needed_bytes: u64,
 }
 
 impl GcOutcome {
@@ -117,7 +121,7 @@ pub enum GcError {
     Ref(#[from] RefError),
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot collect garbage: its remote has the other objects")]
-    Partial,
+    Partial(PartialClone),
     /// The settings of the store belong to another user.
     #[error("the settings of this store belong to another user")]
     OtherOwner,
@@ -133,6 +137,16 @@ pub enum GcError {
 }
 
 impl GcError {
+    /// Returns true if the disk of the store is full.
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_full(),
+            Self::Ref(RefError::Io(error)) | Self::Io(error) => error.is_full(),
+            Self::Ref(RefError::Objects(error)) => error.is_full(),
+            _ => false,
+        }
+    }
+
     /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -142,7 +156,7 @@ impl GcError {
             }
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
-            Self::Partial => ErrorKind::Invalid,
+            Self::Partial(_) => ErrorKind::Invalid,
             Self::OtherOwner => ErrorKind::Denied,
             Self::Contended => ErrorKind::Locked,
             Self::Io(error) => error.kind(),
@@ -161,23 +175,29 @@ pub fn run(
     options: &GcOptions,
     observer: &dyn Observer,
 ) -> Result<GcOutcome, GcError> {
-    if repo.store().has_partial() || repo.scope()?.is_some() {
-        return Err(GcError::Partial);
+    if let Some(lacks) = repo.partial_clone()? {
+        return Err(GcError::Partial(lacks));
     }
-    let mut copies = Copies::Wanted;
-    for _ in 0..limits::REF_RETRIES {
-        let lacks_room = copies == Copies::None;
-        match attempt(repo, options, copies, observer) {
-            Ok(Some(outcome)) => return Ok(GcOutcome { lacks_room, ..outcome }),
-            Ok(None) => {}
-            // Another process has merged packs. The next attempt lists them again.
-            Err(GcError::Store(StoreError::Gone { .. })) => {}
+    let mut state = (Copies::Wanted, Seen::of(repo)?);
+    let done = until_settled(
+        &mut state,
+        limits::REF_RETRIES,
+        |(copies, _)| attempt(repo, options, *copies, observer),
+        |(copies, seen), error| match error {
             // Without room for copies, the packs that need none can still be deleted.
-            Err(GcError::Store(error)) if error.is_full() && !lacks_room => copies = Copies::None,
-            Err(error) => return Err(error),
-        }
+            error if error.is_full() && *copies == Copies::Wanted => {
+                *copies = Copies::None;
+                Ok(true)
+            }
+            error if error.is_full() => Ok(repo.store().free_reserve()?),
+            GcError::Store(error) => Ok(seen.look_again(repo, error)?),
+            _ => Ok(false),
+        },
+    );
+    if !options.dry_run {
+        repo.store().keep_reserve();
     }
-    Err(GcError::Contended)
+    done?.ok_or(GcError::Contended)
 }
 
 /// The choice to rewrite packs or not.
@@ -245,9 +265,11 @@ fn collect(
     let options = &GcOptions { max_rewritten_bytes, ..*options };
     let store = repo.store();
     let epoch = store.enter_epoch()?;
-    store.refresh()?;
     observer.phase(Phase::Mark, None);
-    let dropped_refs = add_roots(repo, options, live, None)?.len() as u64;
+    // List the packs after the refs: a commit writes them in the reverse order.
+    let roots = read_roots(repo, options)?;
+    store.refresh()?;
+    let dropped_refs = add_roots(repo, &roots, options, live, None)?.len() as u64;
     let mut plan = Plan::make(store, live, options, copies, observer)?;
     while copies == Copies::Wanted && plan.keep_complete(store, live)? {
         plan = Plan::make(store, live, options, copies, observer)?;
@@ -346,12 +368,12 @@ fn lacks_any(store: &Store, ids: &BTreeSet<ObjectId>) -> Result<bool, StoreError
 /// refs that reach a purged object, each with its commit.
 fn add_roots(
     repo: &Repo,
+    roots: &Roots,
     options: &GcOptions,
     live: &Live<'_>,
     plan: Option<&Plan>,
 ) -> Result<Vec<(RefName, CommitId)>, GcError> {
     let store = repo.store();
-    let roots = read_roots(repo, options)?;
     live.set_forgotten(forgotten(repo, options))?;
     live.add_refs(roots.pointers().map(|(_, id)| id))?;
     // The walks below find no content that only other roots still reach.
@@ -362,15 +384,19 @@ fn add_roots(
         match &root.origin {
             RootOrigin::Pointer(_) => {}
             RootOrigin::Tracking(name) => {
-                if !live.add_unless_purged(id, reached)? {
+                if !live.add_former(id, reached)? {
                     purged.push((name.clone(), id));
                 }
             }
             // An earlier collection may have deleted the commit: after the clock was set back, old
             // log lines count as recent again.
             RootOrigin::Lost(_) | RootOrigin::Base | RootOrigin::Former => {
+                let is_former = root.origin == RootOrigin::Former;
                 if store.is_alive(&id.object())? || store.has_link(&id)? {
-                    live.add_unless_purged(id, reached)?;
+                    match is_former {
+                        true => live.add_former(id, reached)?,
+                        false => live.add_unless_purged(id, reached)?,
+                    };
                 }
             }
         }
@@ -397,6 +423,40 @@ fn read_roots(repo: &Repo, options: &GcOptions) -> Result<Roots, GcError> {
     let undo_secs = i64::try_from(options.undo.as_secs()).unwrap_or(i64::MAX);
     let since = Time { secs: options.present.secs.saturating_sub(undo_secs), ..options.present };
     Ok(Roots::read(repo, RootChoice::Kept { since })?.complete()?)
+}
+
+/// Forgotten commits that a collection does not delete yet, so that an undo can bring them back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingCommits {
+    /// Their number.
+    pub commits: u64,
+    /// When the last of them can be deleted.
+    pub until: Time,
+}
+
+/// Returns the forgotten commits that can still be brought back for some time; `None` if there are
+/// none.
+///
+/// # Errors
+/// [`StoreError`] when the index cannot be read.
+pub fn waiting(
+    store: &Store,
+    undo: Duration,
+    present: Time,
+) -> Result<Option<WaitingCommits>, StoreError> {
+    let due = forgotten_before(store, undo, present);
+    let undo_secs = i64::try_from(undo.as_secs()).unwrap_or(i64::MAX);
+    let mut waiting: Option<WaitingCommits> = None;
+    for (id, time) in store.forgotten().commits() {
+        if due.contains(id) || !store.is_alive(&id.object())? {
+            continue;
+        }
+        let until = Time { secs: time.secs.saturating_add(undo_secs), ..time };
+        let before = waiting.unwrap_or(WaitingCommits { commits: 0, until });
+        let (commits, until) = (before.commits + 1, before.until.max(until));
+        waiting = Some(WaitingCommits { commits, until });
+    }
+    Ok(waiting)
 }
 
 /// Returns the forgotten commits.

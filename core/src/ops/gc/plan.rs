@@ -113,7 +113,12 @@ impl Plan {
         }
         plan.choose(store, options, copies);
         let sizes = plan.packs.iter().map(|pack| pack.usage.file_bytes);
+        let needed_bytes = match copies {
+            Copies::Wanted => 0,
+            Copies::None => plan.needed_bytes(),
+        };
         plan.outcome = GcOutcome {
+            needed_bytes,
             packs: plan.packs.len() as u64,
             bytes: sizes.sum(),
             dead_objects: plan.packs.iter().map(|pack| pack.dead).sum(),
@@ -173,6 +178,15 @@ impl Plan {
         for (_, pack) in choose_rewritten(candidates.collect(), options.max_rewritten_bytes) {
             pack.fate = Fate::Rewritten;
         }
+    }
+
+    /// Returns the bytes of the packs that would replace those with much garbage.
+    fn needed_bytes(&self) -> u64 {
+        let is_left = |pack: &&PackPlan| {
+            let is_wanted = pack.purged > 0 || pack.usage.is_worth_rewriting();
+            matches!(pack.fate, Fate::Stays(_)) && pack.dead > 0 && is_wanted
+        };
+        self.packs.iter().filter(is_left).map(|pack| pack.usage.live_file_bytes()).sum()
     }
 
     /// Marks the dead objects that stay and refer to others, with everything that they refer to.

@@ -9,8 +9,9 @@ use crate::{
     ops::gc::{
         GcError, GcOptions, GcOutcome, Live, add_roots, finish_rewrites,
         plan::{Fate, Plan, dead_of, purged_in},
+        read_roots,
     },
-    repo::{Repo, refs::RefLogMessage},
+    repo::{Repo, refs::RefLogMessage, scope::PartialClone},
     store::{Epoch, Store},
 };
 
@@ -39,10 +40,10 @@ pub(super) fn run(
         }
         store.refresh()?;
         if store.has_partial() {
-            return Err(GcError::Partial);
+            return Err(GcError::Partial(PartialClone::Packs));
         }
         live.start_journal();
-        let dropped = add_roots(repo, options, live, Some(&plan))?;
+        let dropped = add_roots(repo, &read_roots(repo, options)?, options, live, Some(&plan))?;
         for id in live.end_journal() {
             plan.keep_live(store, &id, live)?;
         }

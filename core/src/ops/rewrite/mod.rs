@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::{
     base::{
+        again::until_settled,
         id::{BlobId, CommitId, ObjectId},
         kind::ErrorKind,
         limits,
@@ -44,6 +45,8 @@ use crate::{
         ref_name::{Pointer, RefKind, RefName},
         refs::{Head, HeldRefs, RefError, RefLogMessage},
         roots::{RootChoice, Roots},
+        scope::PartialClone,
+        seen::Seen,
     },
     store::{Ancestor, ObjectWriter, Store, StoreError},
 };
@@ -117,7 +120,7 @@ pub enum RewriteError {
     Pattern(#[from] PatternError),
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot rewrite commits: its remote has the other objects")]
-    Partial,
+    Partial(PartialClone),
     /// The settings of the store belong to another user.
     #[error("the settings of this store belong to another user")]
     OtherOwner,
@@ -139,7 +142,7 @@ impl RewriteError {
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::Past(error) => error.kind(),
-            Self::Partial | Self::Pattern(_) => ErrorKind::Invalid,
+            Self::Partial(_) | Self::Pattern(_) => ErrorKind::Invalid,
             Self::OtherOwner => ErrorKind::Denied,
             Self::NoMatch { .. } => ErrorKind::NotFound,
             Self::Contended => ErrorKind::Locked,
@@ -155,7 +158,7 @@ impl From<GcError> for RewriteError {
             GcError::Store(error) => Self::Store(error),
             GcError::Ref(error) => Self::Ref(error),
             GcError::Io(error) => Self::Store(error.into()),
-            GcError::Partial => Self::Partial,
+            GcError::Partial(lacks) => Self::Partial(lacks),
             GcError::OtherOwner => Self::OtherOwner,
             GcError::Contended => Self::Contended,
             GcError::Interrupted => Self::Interrupted,
@@ -173,29 +176,23 @@ pub fn run(
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
 ) -> Result<RewriteOutcome, RewriteError> {
-    if repo.store().has_partial() || repo.scope()?.is_some() {
-        return Err(RewriteError::Partial);
+    if let Some(lacks) = repo.partial_clone()? {
+        return Err(RewriteError::Partial(lacks));
     }
-    for _ in 0..limits::REF_RETRIES {
-        match attempt(repo, options, message, observer) {
-            Ok(Some(outcome)) => return Ok(outcome),
-            Ok(None) => {}
-            Err(error) if is_passing(&error) => repo.store().refresh()?,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(RewriteError::Contended)
-}
-
-/// Returns true if a new attempt may succeed: another process has deleted or merged packs.
-fn is_passing(error: &RewriteError) -> bool {
-    let error = match error {
-        RewriteError::Store(error) => error,
-        RewriteError::Past(PastError::Tree { source, .. }) => source,
-        RewriteError::Ref(RefError::Collected { .. }) => return true,
-        _ => return false,
-    };
-    matches!(error, StoreError::Collected | StoreError::Gone { .. })
+    let done = until_settled(
+        &mut Seen::of(repo)?,
+        limits::REF_RETRIES,
+        |_| attempt(repo, options, message, observer),
+        |seen, error| match error {
+            RewriteError::Store(error) => Ok(seen.look_again(repo, error)?),
+            RewriteError::Past(PastError::Tree { source, .. }) => {
+                Ok(seen.look_again(repo, source)?)
+            }
+            RewriteError::Ref(RefError::Collected { .. }) => Ok(true),
+            _ => Ok(false),
+        },
+    );
+    done?.ok_or(RewriteError::Contended)
 }
 
 /// Attempts a rewrite. Returns `None` if a ref has moved meanwhile.
@@ -209,7 +206,7 @@ fn attempt(
     if !options.dry_run {
         cancel_undo(repo)?;
     }
-    let epoch = store.enter_epoch()?;
+    store.enter_epoch()?;
     let refs = refs_of(repo)?;
     let (chosen, others) = choose(&refs, &options.names)?;
     let base = base_of(repo, &others)?;
@@ -259,11 +256,8 @@ fn attempt(
         moved.map_or(*id, |moved| moved.new)
     };
     let new = refs.iter().map(new_tip).chain(new_base).collect();
-    let purged = match purged_objects(store, &old, new, removed, observer) {
-        // A collection has deleted new commits, which no ref reaches yet.
-        Err(RewriteError::Store(_)) if store.epoch()? != epoch => return Ok(None),
-        purged => purged?,
-    };
+    // If a collection has deleted new commits, which no ref reaches yet, the next attempt makes them.
+    let purged = purged_objects(store, &old, new, removed, observer)?;
     outcome.purged_objects = purged.objects.len() as u64;
     outcome.purged_bytes = purged.objects.values().sum();
     let new = outcome.refs.iter().map(|moved| (moved.pointer.clone(), moved.new)).collect();

@@ -214,7 +214,8 @@ impl RemoteStore {
 
     /// Reads the new files of a listing, and forgets the files that are gone. Then reads the garbage
     /// collection state if the listing has files of a later epoch, or while a collection goes on: it may
-    /// have deleted packs, and listed their objects elsewhere.
+    /// have deleted packs, and listed their objects elsewhere. Also reads it if the store was set back to
+    /// an older copy, which has packs that the mirror knows as deleted.
     pub(crate) async fn take_in_listed(
         &mut self,
         listed: Vec<ListedObject>,
@@ -222,15 +223,31 @@ impl RemoteStore {
         self.take_in(listed).await?;
         let known = self.mirror.gc();
         let is_going_on = known.as_ref().is_some_and(|gc| gc.state.phase == Phase::Fenced);
-        if !is_going_on && !self.lists_newer_epoch() {
+        let is_set_back = self.lists_only_older_epochs();
+        if !is_going_on && !self.lists_newer_epoch() && !is_set_back {
             return Ok(());
         }
         self.read_gc().await?;
-        if self.mirror.gc() != known && !self.knows_named_files() {
+        let is_new = self.mirror.gc() != known;
+        if is_new && is_set_back {
+            self.mirror.reset()?;
+            self.mirror.remember_seen();
+        }
+        if is_new && (is_set_back || !self.knows_named_files()) {
             let listed = self.client.list(INDEX).await?;
             self.take_in(listed).await?;
         }
         Ok(())
+    }
+
+    /// Returns true if the listed index files are all older than the epoch that this client knows. A
+    /// collection leaves a file of its epoch, so the store was set back to an older copy.
+    fn lists_only_older_epochs(&self) -> bool {
+        let (known, files) = (self.mirror.epoch(), self.mirror.files());
+        let is_older = |name| files.get(name).is_none_or(|file| file.epoch < known);
+        !self.client.maintains_index()
+            && !self.listed.is_empty()
+            && self.listed.keys().all(is_older)
     }
 
     async fn take_in(&mut self, listed: Vec<ListedObject>) -> Result<(), RemoteError> {
