@@ -225,3 +225,84 @@ fn wrong_arguments_change_nothing() {
     ");
     assert_eq!(env.snap(["log", "--oneline"]).succeeds().stdout.lines().count(), 3);
 }
+
+#[test]
+fn other_paths_with_the_content_are_named_until_they_are_rewritten_or_allowed() {
+    let env = with_secret();
+    env.write("old.env", format!("PASSWORD={SECRET}\n").repeat(20));
+    env.snap(["commit", "-m", "version 4"]).succeeds();
+    insta::assert_snapshot!(env.snap(["rewrite", "--exclude", "conf/secret.env"]), @"
+    exit: 1
+    --- stdout ---
+    main  [ID] -> [ID]
+    --- stderr ---
+    Rewrote 4 commits without conf/secret.env
+    `snap gc` deletes 7 objects; until then, `snap undo` takes this back
+    warning: old.env in commit [SHORT ID] has a removed content
+    hint: `snap rewrite --exclude PATH` removes a path from all branches and tags
+    hint: `snap commit --allow PATH` keeps its content
+    ");
+    insta::assert_snapshot!(env.snap(["-q", "gc"]), @"
+    exit: 1
+    --- stderr ---
+    warning: branches or tags still reach what `snap rewrite` removed: main
+    warning: old.env in commit [SHORT ID] has a removed content
+    ");
+    let record = env.snap(["gc", "--json"]).stdout;
+    assert!(
+        record.contains(r#""remaining":["main"],"remaining_paths":[{"path":"old.env","#),
+        "{record}"
+    );
+    env.snap(["commit", "--allow", "old.env"]).succeeds();
+    env.snap(["gc"]).succeeds();
+    env.snap(["rewrite", "--exclude", "old.env"]).succeeds();
+    env.snap(["gc"]).succeeds();
+    assert!(files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+}
+
+#[test]
+fn a_tag_that_was_not_rewritten_is_named_by_each_collection() {
+    let env = with_secret();
+    env.snap(["tag", "v1", "HEAD~1"]).succeeds();
+    assert_eq!(env.snap(["rewrite", "--exclude", "conf/secret.env", "main"]).code, Some(1));
+    insta::assert_snapshot!(env.snap(["-q", "gc"]), @"
+    exit: 1
+    --- stderr ---
+    warning: branches or tags still reach what `snap rewrite` removed: v1
+    warning: conf/secret.env in commit [SHORT ID] has a removed content
+    ");
+    env.snap(["tag", "-d", "v1"]).succeeds();
+    let collected = env.snap(["gc"]).succeeds().stderr;
+    assert!(collected.contains("that `snap rewrite` removed are gone"), "{collected}");
+    assert!(files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+}
+
+/// Another user commits the file again on top of the new history.
+#[test]
+fn a_pull_names_what_it_brings_back() {
+    let env = with_secret();
+    env.snap(["clone", ".", "theirs"]).succeeds();
+    env.snap(["rewrite", "--exclude", "conf/secret.env"]).succeeds();
+    env.snap(["gc"]).succeeds();
+    let theirs = |args: &[&str]| env.snap_in("theirs", args);
+    theirs(&["pull", "--force"]).succeeds();
+    env.write("theirs/back", format!("PASSWORD={SECRET}\n").repeat(20));
+    theirs(&["commit", "--onto-tip", "-m", "again"]).succeeds();
+    let pushed = theirs(&["push"]).succeeds().stderr;
+    assert!(pushed.contains("warning: back in commit "), "{pushed}");
+    theirs(&["pack", "-o", "again.snap"]).succeeds();
+    env.snap(["undo"]).succeeds();
+    insta::assert_snapshot!(env.snap(["pull", "./theirs"]), @"
+    exit: 0
+    --- stderr ---
+    main -> main  [SHORT ID]..[SHORT ID]
+    warning: back in commit [SHORT ID] has a removed content
+    hint: `snap rewrite --exclude PATH` removes a path from all branches and tags
+    hint: `snap commit --allow PATH` keeps its content
+    Files are unchanged
+    hint: `snap pull --update ./theirs` updates them and keeps local changes
+    hint: `snap restore main --overwrite --delete -n` lists what a restore would change
+    ");
+    let unpacked = env.snap(["unpack", "theirs/again.snap", "-b", "other"]).succeeds().stderr;
+    assert!(!unpacked.contains("back in commit"), "the branch main has it: {unpacked}");
+}

@@ -7,16 +7,23 @@ use snap_core::{
     base::{id::CommitId, name::EntryName, observe::Silent},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
     local::ignore,
-    ops::commit::{
-        self, BehindPolicy, CommitError, CommitOutcome, CommitSource, NamedPath, OtherPaths,
+    ops::{
+        commit::{
+            self, BehindPolicy, CommitError, CommitOutcome, CommitSource, NamedPath, OtherPaths,
+        },
+        gc,
+        rewrite::{self, RewriteOptions},
+        verify::{self, Data, VerifyOptions},
     },
     repo::{Config, RefLogMessage, RefName, Repo},
 };
 
 use crate::{
     crafted::Crafted,
+    faults::{Fault, Plan},
+    gc::ALL,
     past::expanding,
-    scratch::{START, open, options, temporary},
+    scratch::{START, open, open_gated, options, temporary},
 };
 
 /// A project with its store.
@@ -170,6 +177,65 @@ impl FaultInjector for Steps {
     }
 }
 
+/// A commit or a restore that is slow between its look at a commit and the base.
+#[test]
+fn the_base_never_names_a_commit_that_a_rewrite_replaced_meanwhile() {
+    let project = Project::new();
+    project.write("kept", "1");
+    project.write("secret", "hunter2");
+    let first = project.commit().unwrap().id.unwrap();
+    project.write("kept", "2");
+    let second = project.commit().unwrap().id.unwrap();
+    let options = RewriteOptions { patterns: vec!["secret".to_owned()], ..Default::default() };
+    let change = RefLogMessage { time: START, who: "Ann", reason: "rewrite: without secret" };
+    rewrite::run(&project.repo(), &options, &change, &Silent).unwrap();
+    let new_second = project.repo().refs().head_commit().unwrap().unwrap();
+    let new_first = project.repo().store().commit(&new_second).unwrap().parents[0];
+    gc::run(&project.repo(), &ALL, &Silent).unwrap();
+    project.repo().set_committed_base(second).unwrap();
+    assert_eq!(project.commits(), Some(vec![new_second]));
+    project.repo().start_restored_base(first).unwrap();
+    project.repo().set_restored_base(first).unwrap();
+    assert_eq!(project.commits(), Some(vec![new_first]));
+    let found = verify::run(&project.repo(), &VerifyOptions { data: Data::All }, &Silent).unwrap();
+    assert!(found.problems.is_empty(), "{:?}", found.problems);
+    // An undone commit may stay the base, and a collection keeps it.
+    let repo = project.repo();
+    fs_err::remove_file(project.path("secret")).unwrap();
+    project.write("kept", "3");
+    let undone = project.commit().unwrap().id.unwrap();
+    repo.refs()
+        .update(&RefName::branch("main").unwrap(), Some(undone), Some(new_second), &change)
+        .unwrap();
+    gc::run(&repo, &ALL, &Silent).unwrap();
+    project.repo().set_committed_base(undone).unwrap();
+    assert_eq!(project.commits(), Some(vec![undone]));
+}
+
+/// A new ref at the commit of the base, killed between its log and its file.
+#[test]
+fn a_ref_that_was_never_written_is_not_missing() {
+    let name = RefName::branch("new").unwrap();
+    for reason in ["unpack: x.snap", "undo: branch: delete", "push", "pull: ../p", "branch: new"] {
+        for at in 0.. {
+            let project = Project::new();
+            project.write("a", "1");
+            let id = project.commit().unwrap().id.unwrap();
+            let fault = Fault::new(Plan::Crash, at);
+            let repo = open_gated(&project.path(".snap"), std::sync::Arc::clone(&fault) as _);
+            let change = RefLogMessage { time: START, who: "Ann", reason };
+            let _ = repo.refs().update(&name, None, Some(id), &change);
+            assert!(project.repo().lost_refs().unwrap().is_empty(), "{reason}, step {at}");
+            if fault.steps.lock().len() <= at {
+                // The change is complete, so the file is missed.
+                fs_err::remove_file(project.path(".snap/refs/heads/new")).unwrap();
+                assert_eq!(project.repo().lost_refs().unwrap(), [(name.clone(), id)], "{reason}");
+                break;
+            }
+        }
+    }
+}
+
 #[test]
 fn restored_files_are_synced_before_the_base_is_set() {
     let project = Project::new();
@@ -180,11 +246,12 @@ fn restored_files_are_synced_before_the_base_is_set() {
     let gate = std::sync::Arc::clone(&steps);
     let repo = crate::scratch::open_gated(&project.path(".snap"), gate);
     repo.set_restored_base(id).unwrap();
-    repo.set_restored_base(id).unwrap();
-    let taken = steps.0.lock();
+    let taken = steps.0.lock().clone();
     assert_eq!(taken[0], (DiskStep::Sync, repo.project().unwrap().to_owned()));
-    let last = taken.last().unwrap();
-    assert_eq!(*last, (DiskStep::Sync, repo.project().unwrap().to_owned()), "not written again");
+    repo.set_restored_base(id).unwrap();
+    let again = steps.0.lock()[taken.len()..].to_vec();
+    let lock = (DiskStep::Create, project.path(".snap/lock"));
+    assert_eq!(again, [taken[0].clone(), lock], "not written again");
     assert_eq!(project.commits(), Some(vec![id]));
 }
 

@@ -2,6 +2,7 @@
 //! collections beside it, at every step.
 
 use std::{
+    cell::Cell,
     fs::File,
     path::{Path, PathBuf},
     sync::{
@@ -153,6 +154,70 @@ fn former_values_of_refs_are_kept_for_the_time_of_undo() {
     assert!(has(scratch.repo().store(), &dead.object()), "within the time of undo");
     collect(&scratch.repo());
     assert!(!has(scratch.repo().store(), &dead.object()));
+}
+
+/// Returns the content of the commit of [`with_former_tip`] that only a former value has.
+fn former() -> BlobId {
+    BlobId::of(&noise(77, 20_000))
+}
+
+/// A store with a commit that `refer` gives to a ref, and takes away again.
+fn with_former_tip(refer: impl Fn(&Repo, CommitId)) -> Scratch {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    scratch.write("kept", "kept");
+    commit(&repo, &scratch.source(), "main");
+    scratch.write("former", noise(77, 20_000));
+    let id = commit(&repo, &scratch.source(), "made");
+    // Without the line of the commit, only `refer` leads to it.
+    delete_branch(&repo, "made");
+    fs_err::remove_file(scratch.store().join("logs/refs/heads/made.log")).unwrap();
+    refer(&repo, id);
+    scratch
+}
+
+#[test]
+fn former_values_of_tracking_branches_and_unpacked_commits_are_kept_for_the_time_of_undo() {
+    let tracking = RefName::remote("origin", "x").unwrap();
+    let seen = |repo: &Repo, old, new| {
+        repo.refs().update(&tracking, old, new, &message("seen")).unwrap();
+    };
+    let other = |repo: &Repo| repo.refs().head_commit().unwrap();
+    let deleted = |repo: &Repo, id| {
+        seen(repo, None, Some(id));
+        seen(repo, Some(id), None);
+    };
+    let moved = |repo: &Repo, id| {
+        seen(repo, None, Some(id));
+        seen(repo, Some(id), other(repo));
+    };
+    let unpacked = |repo: &Repo, id| {
+        repo.refs().record_unpacked(id, &message("unpack: x.snap")).unwrap();
+    };
+    for number in 0..3 {
+        let scratch = with_former_tip(|repo, id| match number {
+            0 => deleted(repo, id),
+            1 => moved(repo, id),
+            _ => unpacked(repo, id),
+        });
+        let undo = Duration::from_secs(2_000_000);
+        gc::run(&scratch.repo(), &GcOptions { undo, ..ALL }, &Silent).unwrap();
+        let repo = scratch.repo();
+        assert!(has(repo.store(), &former().object()), "case {number}: within the time of undo");
+        collect(&repo);
+        assert!(!has(scratch.repo().store(), &former().object()), "case {number}: after it");
+        assert_eq!(check(&scratch.repo()), Ok(1), "case {number}");
+    }
+}
+
+#[test]
+fn a_deleted_commit_is_not_recorded_as_unpacked() {
+    let made = Cell::new(None);
+    let scratch = with_former_tip(|_, id| made.set(Some(id)));
+    let repo = scratch.repo();
+    collect(&repo);
+    let error = repo.refs().record_unpacked(made.get().unwrap(), &message("unpack: x.snap"));
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! `rewrite`: paths go from history, and a garbage collection deletes what only they had.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId},
+        id::{BlobId, CommitId, ObjectId},
         kind::ErrorKind,
         observe::Silent,
     },
@@ -12,19 +17,22 @@ use snap_core::{
     format::tree::Entry,
     ops::{
         commit::{self, CommitError, CommitSource},
-        forget,
+        forget::{self, LastForget},
         gc::{self, GcOptions},
         list, log,
         rewrite::{self, LastRewrite, RewriteError, RewriteOptions, RewriteOutcome},
         verify,
     },
-    repo::{Config, RefError, RefName, Repo, ref_name::RefKind},
+    repo::{Config, Pointer, RefError, RefName, Repo, ref_name::RefKind},
+    store::PackFile,
 };
 use snap_testkit::leftovers::files_with;
 
 use crate::{
     faults::{Fault, PLANS},
-    gc::{ALL, collect, commit as commit_to, delete_branch, has, interleave, message, noise},
+    gc::{
+        ALL, collect, commit as commit_to, delete_branch, files, has, interleave, message, noise,
+    },
     scratch::{Scratch, check, copy, on_branch, open, open_gated, options},
 };
 
@@ -247,22 +255,31 @@ fn a_commit_refuses_a_purged_content_unless_the_user_allows_it() {
 /// A folder whose contents other paths have: its tree is purged, and its contents are not.
 #[test]
 fn an_undo_of_a_commit_with_a_tree_that_was_made_anew_is_possible() {
-    let scratch = Scratch::new();
-    let repo = scratch.repo();
-    scratch.write("own", "shared");
-    scratch.write("keys/copy", "shared");
-    commit_to(&repo, &scratch.source(), "main");
-    purge(&repo);
-    gc::run(&repo, &CAREFUL, &Silent).unwrap();
-    // The same folder comes back, and a collection finds it live.
-    scratch.write("more", "more");
-    let again = commit_to(&repo, &scratch.source(), "side");
-    gc::run(&repo, &CAREFUL, &Silent).unwrap();
-    delete_branch(&repo, "side");
-    gc::run(&repo, &CAREFUL, &Silent).unwrap();
-    repo.refs().update(&branch("side"), None, Some(again), &message("undo: branch")).unwrap();
-    assert_eq!(paths(&repo, &again), ["keys", "keys/copy", "more", "own"]);
-    assert_eq!(check(&repo), Ok(2));
+    for (is_collected_first, is_collected_with_it) in
+        [(true, true), (true, false), (false, true), (false, false)]
+    {
+        let scratch = Scratch::new();
+        let repo = scratch.repo();
+        let collect_if = |is_wanted: bool| {
+            if is_wanted {
+                gc::run(&repo, &CAREFUL, &Silent).unwrap();
+            }
+        };
+        scratch.write("own", "shared");
+        scratch.write("keys/copy", "shared");
+        commit_to(&repo, &scratch.source(), "main");
+        purge(&repo);
+        collect_if(is_collected_first);
+        // The same folder comes back.
+        scratch.write("more", "more");
+        let again = commit_to(&repo, &scratch.source(), "side");
+        collect_if(is_collected_with_it);
+        delete_branch(&repo, "side");
+        collect_if(true);
+        repo.refs().update(&branch("side"), None, Some(again), &message("undo: branch")).unwrap();
+        assert_eq!(paths(&repo, &again), ["keys", "keys/copy", "more", "own"]);
+        assert_eq!(check(&repo), Ok(2));
+    }
 }
 
 #[test]
@@ -412,6 +429,109 @@ fn forgotten_commits_keep_nothing_of_what_was_purged() {
         assert!(scratch.repo().store().is_forgotten(&new[2]).unwrap());
         assert_eq!(check(&scratch.repo()), Ok(3));
     }
+}
+
+#[test]
+fn the_quarantine_keeps_nothing_of_what_was_purged() {
+    let (scratch, _) = with_secret();
+    let repo = scratch.repo();
+    let quarantine = scratch.store().join("quarantine");
+    fs_err::create_dir(&quarantine).unwrap();
+    let packs = repo.store().packs();
+    for id in &packs {
+        let bytes = fs_err::read(repo.store().pack_path(id)).unwrap();
+        fs_err::write(quarantine.join(id.to_string()), &bytes).unwrap();
+        // The contents of this file are unknown.
+        fs_err::write(quarantine.join(format!("{id}.2")), &bytes[..bytes.len() - 1]).unwrap();
+    }
+    fs_err::write(quarantine.join("README"), "not a pack").unwrap();
+    let all = |folder: &Path| -> BTreeSet<ObjectId> {
+        let packs = files(folder).into_iter().filter(|path| !path.ends_with("README"));
+        let ids = |path: PathBuf| {
+            let id = path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+            PackFile::open(&path, id).unwrap().objects().unwrap()
+        };
+        packs.flat_map(ids).map(|object| object.id).collect()
+    };
+    let stored = all(&scratch.store().join("objects"));
+    let purged: BTreeSet<ObjectId> = {
+        purge(&repo);
+        repo.store().rewrites().unwrap().purged().copied().collect()
+    };
+    let would = gc::run(&repo, &GcOptions { dry_run: true, ..CAREFUL }, &Silent).unwrap();
+    assert!(would.purged_objects > purged.len() as u64, "{would:?}");
+    let collected = gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    assert_eq!(collected.purged_objects, would.purged_objects);
+    assert!(files_with(&scratch.store(), SECRET).is_empty());
+    assert_eq!(all(&quarantine), &stored - &purged, "everything else was saved");
+    assert_eq!(fs_err::read(quarantine.join("README")).unwrap(), b"not a pack");
+    // The next collection leaves the quarantine alone.
+    let before = files(&quarantine);
+    gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    assert_eq!(files(&quarantine), before);
+}
+
+/// Other contents of a forgotten commit stay until the time for an undo is over, and a commit may
+/// have them again.
+#[test]
+fn a_forgotten_commit_keeps_what_no_pattern_matches() {
+    let (scratch, ids) = with_secret();
+    let repo = scratch.repo();
+    repo.refs().update(&tag("old"), Some(ids[1]), None, &message("tag: delete")).unwrap();
+    forget::run(&repo, &[ids[2]].into(), &message("forget"), &Silent).unwrap();
+    purge(&repo);
+    gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    assert!(files_with(&scratch.store(), SECRET).is_empty());
+    let new = history(&repo, &branch("main"));
+    assert!(repo.store().is_forgotten(&new[2]).unwrap());
+    let last = LastForget::read(&repo).unwrap().unwrap();
+    assert_eq!((&last.commits[..], last.deleted), (&new[2..3], None));
+    assert!(last.undo(&repo, &message("undo: forget")).unwrap());
+    assert_eq!(paths(&repo, &new[2]), ["conf", "conf/public", "own"]);
+    assert_eq!(check(&scratch.repo()), Ok(4));
+    scratch.write("own", "version 2");
+    commit_to(&repo, &scratch.source(), "main");
+}
+
+#[test]
+fn an_undo_of_a_rewrite_brings_forgotten_commits_back_as_they_were() {
+    let (scratch, ids) = with_secret();
+    let repo = scratch.repo();
+    forget::run(&repo, &[ids[2]].into(), &message("forget"), &Silent).unwrap();
+    let before = repo.store().forgotten();
+    purge(&repo);
+    assert_ne!(repo.store().forgotten(), before);
+    assert!(undo(&repo));
+    assert_eq!(repo.store().forgotten(), before);
+    assert_eq!(history(&repo, &branch("main")), ids);
+}
+
+#[test]
+fn other_paths_with_a_removed_content_are_listed() {
+    let (scratch, _) = with_secret();
+    let repo = scratch.repo();
+    fs_err::create_dir(scratch.source().join("backup")).unwrap();
+    scratch.write("backup/copy", secret_file(1));
+    let with_copy = commit_to(&repo, &scratch.source(), "main");
+    let outcome = purge(&repo);
+    let tip = history(&repo, &branch("main"))[4];
+    assert_ne!(tip, with_copy);
+    let found: Vec<_> = outcome
+        .elsewhere
+        .affected
+        .paths
+        .iter()
+        .map(|found| (found.commit, &found.path[..]))
+        .collect();
+    assert_eq!(found, [(tip, &b"backup/copy"[..])]);
+    let collected = gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    assert_eq!(collected.remaining.refs, [Pointer::Ref(branch("main"))]);
+    // A second rewrite removes it, and a collection has nothing to report then.
+    let outcome = try_rewrite(&repo, &without(&["backup/"])).unwrap();
+    assert!(outcome.elsewhere.is_empty());
+    let collected = gc::run(&repo, &CAREFUL, &Silent).unwrap();
+    assert!(collected.remaining.is_empty());
+    assert!(files_with(&scratch.store(), SECRET).is_empty());
 }
 
 #[test]

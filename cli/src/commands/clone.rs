@@ -19,6 +19,7 @@ use snap_core::{
     },
     repo::{
         Config, Head, NewStore, RefName, Repo,
+        base_state::CLONE,
         config::{FILE, edit::Edit, key::KeyPath, layer::ConfigOwner},
         open::{STORE_FOLDER, lock_config, read_config_file, write_config},
         path::{PathInTreeError, resolve_path},
@@ -331,7 +332,7 @@ pub(super) fn fetch_ignore_files(repo: &Repo, commit: CommitId) -> Result<(), Cl
 }
 
 fn reason(place: &RemoteSpec) -> String {
-    format!("clone: {}", place.location)
+    format!("{CLONE}: {}", place.location)
 }
 
 fn restore(

@@ -81,7 +81,7 @@ enum Type {
 }
 
 pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let remotes = args.revs.iter().map(|rev| Ok(cx.split_remote(rev)?));
+    let remotes = args.revs.iter().map(|rev| cx.split_remote(rev));
     let remotes = remotes.collect::<Result<Vec<Option<RemoteRevision>>, CliError>>()?;
     let Some(Some(RemoteRevision { remote, .. })) = remotes.first() else {
         if remotes.iter().any(Option::is_some) {

@@ -5,7 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use serde::Serialize;
 use snap_core::{
     base::id::{CommitId, ObjectId},
-    ops::gc::{self, GcOptions, GcOutcome},
+    ops::{
+        affected::Affected,
+        gc::{self, GcOptions, GcOutcome},
+    },
+    repo::{Pointer, RefName},
 };
 use snap_remote::{
     gc::{OtherClients, RemoteGcOptions, RemoteGcOutcome},
@@ -13,6 +17,7 @@ use snap_remote::{
 };
 
 use crate::{
+    commands::remaining::{RemainingPathJson, warn_of_paths},
     context::Context,
     remote::{Cost, LimitArgs, RemoteSpec, RemoteStatsJson},
     report::{CliError, CommandOutcome},
@@ -56,7 +61,7 @@ branch or a tag of the remote stays.
 
 Exits with 4 and deletes nothing if a commit, a folder or a content is missing or
 damaged: run `snap repair` first. Exits with 1 if contents stay that `snap rewrite`
-removed.";
+removed, and names the branches, tags and paths that still have them.";
 
 /// Delete what no branch or tag reaches
 ///
@@ -123,15 +128,10 @@ pub(crate) fn run(args: &GcArgs, cx: &Context) -> Result<CommandOutcome, CliErro
         out.finish()?;
     }
     summarize(&outcome, args, cx);
-    Ok(end(outcome.left_purged_objects, args))
-}
-
-/// Returns the outcome of a collection that leaves this number of purged objects.
-fn end(left_purged_objects: u64, args: &GcArgs) -> CommandOutcome {
-    match left_purged_objects > 0 && !args.dry_run {
+    Ok(match outcome.left_purged_objects > 0 && !args.dry_run || !outcome.remaining.is_empty() {
         true => CommandOutcome::Different,
         false => CommandOutcome::Success,
-    }
+    })
 }
 
 /// Collects the garbage of a remote.
@@ -147,7 +147,7 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
         others: if args.exclusive { OtherClients::DoNotPush } else { OtherClients::MayPush },
         grace,
         max_rewritten_bytes: args.max_repack,
-        purged: purged_here(cx)?,
+        purged: removed_here(cx)?,
         forgotten: if args.forgotten { forgotten_here(args, cx)? } else { BTreeSet::new() },
         level: settings.config()?.compression_level,
     };
@@ -172,6 +172,8 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
             freed_bytes: outcome.freed_bytes(),
             purged_objects: outcome.purged_objects,
             left_purged_objects: outcome.left_purged_objects,
+            remaining: outcome.remaining.refs.iter().map(RefName::short).collect(),
+            remaining_paths: RemainingPathJson::of(&outcome.remaining.affected),
             forgotten_commits: outcome.forgotten_commits,
             young_packs: outcome.young_packs,
             left_objects: outcome.left_objects,
@@ -182,7 +184,10 @@ fn run_remote(remote: &str, args: &GcArgs, cx: &Context) -> Result<CommandOutcom
         out.finish()?;
     }
     summarize_remote(&outcome, &connection.place, args, cx)?;
-    Ok(end(outcome.left_purged_objects, args))
+    Ok(match outcome.left_purged_objects > 0 && !args.dry_run || !outcome.remaining.is_empty() {
+        true => CommandOutcome::Different,
+        false => CommandOutcome::Success,
+    })
 }
 
 fn summarize_remote(
@@ -221,9 +226,13 @@ fn summarize_remote(
     }
     tell_left(outcome.left_bytes, cx);
     tell_purged(
-        outcome.purged_objects,
-        outcome.left_purged_objects,
-        &format!("at {shown}"),
+        PurgedObjects {
+            gone: outcome.purged_objects,
+            left: outcome.left_purged_objects,
+            refs: outcome.remaining.refs.iter().map(RefName::short).collect(),
+            affected: &outcome.remaining.affected,
+        },
+        Some(&shown),
         args,
         cx,
     );
@@ -262,6 +271,8 @@ struct RemoteGcJson<'a> {
     freed_bytes: u64,
     purged_objects: u64,
     left_purged_objects: u64,
+    remaining: Vec<&'a str>,
+    remaining_paths: Vec<RemainingPathJson>,
     forgotten_commits: u64,
     young_packs: u64,
     left_objects: u64,
@@ -278,10 +289,10 @@ fn cleaned(packs: u64) -> String {
     }
 }
 
-/// Returns the objects that rewrites of the local store have purged. Without a store, there are none.
-fn purged_here(cx: &Context) -> Result<BTreeSet<ObjectId>, CliError> {
+/// Returns the objects that rewrites of the local store have removed. Without a store, there are none.
+fn removed_here(cx: &Context) -> Result<BTreeSet<ObjectId>, CliError> {
     match cx.open_repo() {
-        Ok(repo) => Ok(repo.store().rewrites()?.purged().copied().collect()),
+        Ok(repo) => Ok(repo.store().rewrites()?.removed().copied().collect()),
         Err(CliError::NoStore) => Ok(BTreeSet::new()),
         Err(error) => Err(error),
     }
@@ -298,19 +309,44 @@ fn forgotten_here(args: &GcArgs, cx: &Context) -> Result<BTreeSet<CommitId>, Cli
     Ok(gc::forgotten_before(repo.store(), undo, cx.now()))
 }
 
-/// Reports what a rewrite has purged, and what of it stays.
-fn tell_purged(gone: u64, left: u64, place: &str, args: &GcArgs, cx: &Context) {
-    if gone > 0 {
+/// What became of the objects that a rewrite removed.
+struct PurgedObjects<'a> {
+    gone: u64,
+    /// Objects that stay, because packs could not be written again.
+    left: u64,
+    /// The branches and tags that still reach one.
+    refs: Vec<&'a str>,
+    affected: &'a Affected,
+}
+
+/// Reports what a rewrite has removed, and what of it stays.
+fn tell_purged(purged: PurgedObjects<'_>, remote: Option<&str>, args: &GcArgs, cx: &Context) {
+    let PurgedObjects { gone, left, refs, affected } = purged;
+    if gone > 0 && refs.is_empty() {
         let verb = if args.dry_run { "would go" } else { "are gone" };
         let objects = count(gone, "object");
         cx.ui().status(format_args!("{objects} that `snap rewrite` removed {verb}"));
     }
     if left > 0 {
+        let place = remote.map_or("on this disk".to_owned(), |remote| format!("at {remote}"));
         cx.ui().warning(format_args!(
             "{} that `snap rewrite` removed are still {place}; run `snap gc` again",
             count(left, "object")
         ));
     }
+    if !refs.is_empty() {
+        let place = remote.map(|remote| format!(" at {remote}")).unwrap_or_default();
+        cx.ui().warning(format_args!(
+            "branches or tags{place} still reach what `snap rewrite` removed: {}",
+            refs.join(", ")
+        ));
+        warn_of_paths(affected, remote, cx);
+    }
+}
+
+/// Returns the name of a ref, as a command takes it.
+fn short(pointer: &Pointer) -> &str {
+    pointer.name().map_or("HEAD", RefName::short)
 }
 
 /// Reports garbage that stays.
@@ -341,7 +377,17 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
         }
     }
     tell_left(outcome.left_bytes, cx);
-    tell_purged(outcome.purged_objects, outcome.left_purged_objects, "on this disk", args, cx);
+    tell_purged(
+        PurgedObjects {
+            gone: outcome.purged_objects,
+            left: outcome.left_purged_objects,
+            refs: outcome.remaining.refs.iter().map(short).collect(),
+            affected: &outcome.remaining.affected,
+        },
+        None,
+        args,
+        cx,
+    );
     if outcome.dropped_refs > 0 && !args.dry_run {
         cx.ui().status(format_args!(
             "Removed {} that reached them",
@@ -362,7 +408,7 @@ fn summarize(outcome: &GcOutcome, args: &GcArgs, cx: &Context) {
 
 /// The record of a collection.
 #[derive(Serialize)]
-struct GcJson {
+struct GcJson<'a> {
     version: u32,
     r#type: &'static str,
     dry_run: bool,
@@ -377,13 +423,15 @@ struct GcJson {
     left_bytes: u64,
     purged_objects: u64,
     left_purged_objects: u64,
+    remaining: Vec<&'a str>,
+    remaining_paths: Vec<RemainingPathJson>,
     dropped_refs: u64,
     busy: bool,
     lacks_room: bool,
 }
 
-impl GcJson {
-    fn new(outcome: &GcOutcome, dry_run: bool) -> Self {
+impl<'a> GcJson<'a> {
+    fn new(outcome: &'a GcOutcome, dry_run: bool) -> Self {
         Self {
             version: VERSION,
             r#type: "collected",
@@ -399,6 +447,8 @@ impl GcJson {
             left_bytes: outcome.left_bytes,
             purged_objects: outcome.purged_objects,
             left_purged_objects: outcome.left_purged_objects,
+            remaining: outcome.remaining.refs.iter().map(short).collect(),
+            remaining_paths: RemainingPathJson::of(&outcome.remaining.affected),
             dropped_refs: outcome.dropped_refs,
             busy: outcome.is_busy,
             lacks_room: outcome.lacks_room,

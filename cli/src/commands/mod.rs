@@ -25,6 +25,7 @@ pub(crate) mod pack;
 pub(crate) mod pull;
 pub(crate) mod push;
 mod refs;
+mod remaining;
 pub(crate) mod remote;
 pub(crate) mod repair;
 pub(crate) mod restore;

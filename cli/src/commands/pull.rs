@@ -24,7 +24,7 @@ use snap_remote::{
 };
 
 use crate::{
-    commands::{clone::fetch_ignore_files, commit::named, push, refs},
+    commands::{clone::fetch_ignore_files, commit::named, push, refs, remaining::warn_of_returned},
     context::Context,
     remote::{Connection, LimitArgs, RemoteStatsJson, tracking},
     report::{CliError, CommandOutcome},
@@ -163,7 +163,11 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let pulled = decide((&repo, &connection), (&name, outcome.commit), args.force)?;
     let advance = || {
         advance((&repo, &connection), &pulled, cx)?;
-        print_result(&pulled, (&outcome, &connection), start.elapsed(), cx)
+        print_result(&pulled, (&outcome, &connection), start.elapsed(), cx)?;
+        match pulled.has_moved() {
+            true => warn_of_returned(&repo, (Some(&pulled.name), pulled.old, pulled.new), cx),
+            false => Ok(()),
+        }
     };
     let is_current = matches!(repo.refs().head()?, Head::Branch(current) if current == name);
     let updates = args.update || repo.config().pull_update && is_current;

@@ -17,7 +17,7 @@ use snap_remote::{
 };
 
 use crate::{
-    commands::{pull, refs},
+    commands::{pull, refs, remaining::warn_of_returned},
     context::Context,
     remote::{self, Connection, Cost, LimitArgs, RemoteSpec, RemoteStatsJson, tracking},
     report::{CliError, CommandOutcome},
@@ -132,6 +132,14 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let mut moved = moved(&repo, refs)?;
     for moved in moved.iter().filter(|moved| moved.error.is_none()) {
         note((&connection.place, &repo), &moved.name, moved.new, cx);
+    }
+    if let Some(dir) = connection.store.client().local_store() {
+        let there = cx.open_at(dir)?;
+        for RefMove { name, old, new, .. } in moved.iter().filter(|moved| moved.error.is_none()) {
+            if let Some(new) = new.filter(|new| *old != Some(*new)) {
+                warn_of_returned(&there, (Some(name), *old, new), cx)?;
+            }
+        }
     }
     let sent = Sent { objects, sent_again, raw_bytes, bytes: sent_bytes, packs, resumed, mended };
     print_result((&moved, &sent), &connection, start.elapsed(), cx)?;

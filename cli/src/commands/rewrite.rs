@@ -9,7 +9,10 @@ use snap_core::{
 };
 
 use crate::{
-    commands::undo,
+    commands::{
+        remaining::{RemainingPathJson, warn_of_paths},
+        undo,
+    },
     context::Context,
     report::{CliError, CommandOutcome},
     ui::{VERSION, size::count, text},
@@ -89,7 +92,8 @@ pub(crate) fn run(args: &RewriteArgs, cx: &Context) -> Result<CommandOutcome, Cl
         print(&outcome, cx)?;
     }
     summarize(&outcome, args, &repo, cx);
-    Ok(match outcome.remaining.is_empty() && outcome.unmatched.is_empty() {
+    let is_gone = outcome.remaining.is_empty() && outcome.elsewhere.is_empty();
+    Ok(match is_gone && outcome.unmatched.is_empty() {
         true => CommandOutcome::Success,
         false => CommandOutcome::Different,
     })
@@ -138,6 +142,7 @@ fn summarize(outcome: &RewriteOutcome, args: &RewriteArgs, repo: &Repo, cx: &Con
         ui.warning(format_args!("other branches or tags still have it: {}", names.join(", ")));
         ui.hint("without names, `snap rewrite` rewrites all branches and tags");
     }
+    warn_of_paths(&outcome.elsewhere.affected, None, cx);
     let is_here = |path: &&Vec<u8>| {
         let path = OsStr::from_bytes(path);
         repo.project().is_some_and(|project| project.join(path).symlink_metadata().is_ok())
@@ -184,6 +189,7 @@ struct RewrittenJson<'a> {
     purged_objects: u64,
     purged_bytes: u64,
     remaining: Vec<&'a str>,
+    remaining_paths: Vec<RemainingPathJson>,
     tracking: Vec<&'a str>,
     discarded: Vec<String>,
     unmatched: &'a [String],
@@ -217,6 +223,7 @@ impl<'a> RewrittenJson<'a> {
             purged_objects: outcome.purged_objects,
             purged_bytes: outcome.purged_bytes,
             remaining: outcome.remaining.iter().map(RefName::short).collect(),
+            remaining_paths: RemainingPathJson::of(&outcome.elsewhere.affected),
             tracking: outcome.tracking.iter().map(RefName::short).collect(),
             discarded: outcome.discarded.iter().map(ToString::to_string).collect(),
             unmatched: &outcome.unmatched,

@@ -20,7 +20,7 @@ use snap_core::{
 };
 
 use crate::{
-    commands::{init, log, refs},
+    commands::{init, log, refs, remaining::warn_of_returned},
     context::Context,
     report::{CliError, CommandOutcome},
     ui::{size, size::ByteCount, text},
@@ -117,7 +117,12 @@ fn unpack(
         .and_then(|bundle| bundle.adopt(&progress))
         .map_err(|source| CliError::Unpack { file: file.to_owned(), source: Box::new(source) })?;
     drop(progress);
+    let old = match &branch {
+        Some(name) => repo.refs().read(name)?,
+        None => None,
+    };
     let moved = move_branch(args, branch, &outcome, (&repo, file), cx)?;
+    warn_of_returned(&repo, (moved.as_ref(), old, outcome.commit), cx)?;
     Ok((outcome, moved))
 }
 
@@ -129,7 +134,8 @@ fn shown(args: &UnpackArgs) -> String {
 }
 
 /// Points a branch at the commit: the named one, or else the current one if it has no commit yet.
-/// Returns the branch that was moved.
+/// Otherwise records the commit, so that `gc` keeps it for some time. Returns the branch that was
+/// moved.
 fn move_branch(
     args: &UnpackArgs,
     named: Option<RefName>,
@@ -139,10 +145,16 @@ fn move_branch(
 ) -> Result<Option<RefName>, CliError> {
     let commit = outcome.commit;
     let is_named = named.is_some();
+    let reason = format!("unpack: {file}");
+    let record = |repo: &Repo| -> Result<(), CliError> {
+        Ok(cx.with_change(repo.config(), &reason, |change| {
+            repo.refs().record_unpacked(commit, change)
+        })?)
+    };
     let name = match (named, repo.refs().head()?) {
         (Some(name), _) => name,
         (None, Head::Branch(current)) if repo.refs().read(&current)?.is_none() => current,
-        _ => return Ok(None),
+        _ => return record(repo).map(|()| None),
     };
     let old = repo.refs().read(&name)?;
     if old.is_none() {
@@ -154,14 +166,13 @@ fn move_branch(
         return Err(CliError::NotForward { name: name.short().to_owned(), commit });
     }
     if old != Some(commit) {
-        let reason = format!("unpack: {file}");
         let moved = cx.with_change(repo.config(), &reason, |change| {
             repo.refs().update(&name, old, Some(commit), change)
         });
         match moved {
             // Another process made the first commit on this branch, and the user did not name the
             // branch.
-            Err(RefError::Exists { .. }) if !is_named => return Ok(None),
+            Err(RefError::Exists { .. }) if !is_named => return record(repo).map(|()| None),
             moved => moved?,
         }
     }

@@ -7,10 +7,9 @@ use serde_json::json;
 use snap_core::{
     base::{id::CommitId, time::Time},
     ops::{
+        affected::{Affected, AffectedPath},
         repair,
-        verify::{
-            self, Affected, AffectedPath, Data, Rolling, Shadowed, VerifyOutcome, VerifyProblem,
-        },
+        verify::{self, Data, Rolling, Shadowed, VerifyOutcome, VerifyProblem},
     },
     repo::{RefName, ref_name::RefKind},
 };

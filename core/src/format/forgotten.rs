@@ -75,6 +75,15 @@ impl ForgottenTable {
         self.commits.remove(id);
     }
 
+    /// Puts new commits in the place of old ones, which keep their times.
+    pub fn replace(&mut self, commits: &BTreeMap<CommitId, CommitId>) {
+        let own: Vec<_> = commits.iter().filter(|(old, _)| self.contains(old)).collect();
+        for (old, new) in own {
+            let time = self.commits.remove(old);
+            self.commits.extend(time.map(|time| (*new, time)));
+        }
+    }
+
     /// Removes all commits except those that `keep` selects.
     pub fn retain(&mut self, keep: impl Fn(&CommitId) -> bool) {
         self.commits.retain(|id, _| keep(id));

@@ -14,12 +14,15 @@
 //! | 8                   | 4      | nanoseconds, u32                                  |
 //! | 12                  | 1      | state: see [`RewriteState`]                       |
 //! | 13                  | 4      | number of commits c, u32                          |
-//! | 17                  | 4      | number of objects o, u32                          |
-//! | 21                  | 64 × c | id of the old commit, id of the new one; sorted by the old one |
-//! | 21 + 64 c           | 32 × o | ids of the purged objects, sorted                 |
+//! | 17                  | 4      | number of purged objects o, u32                   |
+//! | 21                  | 4      | number of remaining contents n, u32               |
+//! | 25                  | 64 × c | id of the old commit, id of the new one; sorted by the old one |
+//! | 25 + 64 c           | 32 × o | ids of the purged objects, sorted                 |
+//! | 25 + 64 c + 32 o    | 32 × n | ids of the remaining contents, sorted             |
 //!
 //! Integers are little-endian. The purged objects are those that the old commits reached, and that
-//! no ref reached afterwards.
+//! no ref reached afterwards. The remaining contents are those of the removed paths that a ref still
+//! reached: at another path, or because it was not rewritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +41,7 @@ use crate::{
 pub const MAGIC: &[u8; 8] = b"SNAPREWR";
 
 /// The newest known version.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 const TABLE: SmallTable = SmallTable { what: "table of rewrites", magic: MAGIC, version: VERSION };
 
@@ -63,6 +66,9 @@ pub struct Rewrite {
     pub commits: BTreeMap<CommitId, CommitId>,
     /// The objects that must be deleted, and that no command stores again.
     pub purged: BTreeSet<ObjectId>,
+    /// The contents of removed paths that refs still reach. When no ref reaches one any more, it is
+    /// purged.
+    pub remaining: BTreeSet<ObjectId>,
 }
 
 /// All rewrites of a store.
@@ -80,7 +86,18 @@ impl RewriteTable {
 
     /// Returns true if an object was purged.
     pub fn has_purged(&self, id: &ObjectId) -> bool {
-        self.valid().any(|rewrite| rewrite.purged.contains(id))
+        self.has_purged_since(id, None)
+    }
+
+    /// Returns true if a rewrite after `time` purged an object; with `None`, any rewrite.
+    pub fn has_purged_since(&self, id: &ObjectId, time: Option<Time>) -> bool {
+        let mut later = self.valid().filter(|rewrite| time.is_none_or(|time| rewrite.time > time));
+        later.any(|rewrite| rewrite.purged.contains(id))
+    }
+
+    /// Returns the commit that replaced another one in the last rewrite that replaced it.
+    pub fn replacement(&self, id: &CommitId) -> Option<CommitId> {
+        self.valid().filter_map(|rewrite| rewrite.commits.get(id)).last().copied()
     }
 
     /// Returns true if a commit was replaced by another one.
@@ -97,10 +114,17 @@ impl RewriteTable {
         self.valid().flat_map(|rewrite| &rewrite.purged)
     }
 
+    /// Returns all contents that were removed, also those that refs still reach, and all other purged
+    /// objects.
+    pub fn removed(&self) -> impl Iterator<Item = &ObjectId> {
+        self.purged().chain(self.valid().flat_map(|rewrite| &rewrite.remaining))
+    }
+
     /// Lets commands store an object again.
     pub fn allow(&mut self, id: &ObjectId) {
         for rewrite in &mut self.rewrites {
             rewrite.purged.remove(id);
+            rewrite.remaining.remove(id);
         }
     }
 
@@ -114,11 +138,13 @@ impl RewriteTable {
             w.u8(rewrite.state.code());
             w.u32(rewrite.commits.len() as u32);
             w.u32(rewrite.purged.len() as u32);
+            w.u32(rewrite.remaining.len() as u32);
             for (old, new) in &rewrite.commits {
                 w.raw(old.as_bytes());
                 w.raw(new.as_bytes());
             }
-            rewrite.purged.iter().for_each(|id| w.raw(id.as_bytes()));
+            let objects = rewrite.purged.iter().chain(&rewrite.remaining);
+            objects.for_each(|id| w.raw(id.as_bytes()));
         }
         SmallTable::end(w)
     }
@@ -166,8 +192,8 @@ impl Rewrite {
         let (Some(state), 0..1_000_000_000) = (state, time.nanos) else {
             return Err(FormatError::Invalid { what, at });
         };
-        let (count, objects) = (r.u32(what)?, r.u32(what)?);
-        let (mut commits, mut purged) = (BTreeMap::new(), BTreeSet::new());
+        let (count, purged, remaining) = (r.u32(what)?, r.u32(what)?, r.u32(what)?);
+        let mut commits = BTreeMap::new();
         for _ in 0..count {
             let at = r.at();
             let old = CommitId::from_bytes(r.digest(what)?);
@@ -176,16 +202,28 @@ impl Rewrite {
             }
             commits.insert(old, CommitId::from_bytes(r.digest(what)?));
         }
-        for _ in 0..objects {
-            let at = r.at();
-            let id = ObjectId::from_bytes(r.digest(what)?);
-            if purged.last().is_some_and(|last| *last >= id) {
-                return Err(FormatError::Order { what: "purged objects", at });
-            }
-            purged.insert(id);
-        }
-        Ok(Self { time, state, commits, purged })
+        let purged = sorted_ids(r, purged, "purged objects")?;
+        let remaining = sorted_ids(r, remaining, "remaining contents")?;
+        Ok(Self { time, state, commits, purged, remaining })
     }
+}
+
+/// Reads `count` ids in increasing order.
+fn sorted_ids(
+    r: &mut WireReader<'_>,
+    count: u32,
+    what: &'static str,
+) -> Result<BTreeSet<ObjectId>, FormatError> {
+    let mut ids = BTreeSet::new();
+    for _ in 0..count {
+        let at = r.at();
+        let id = ObjectId::from_bytes(r.digest(what)?);
+        if ids.last().is_some_and(|last| *last >= id) {
+            return Err(FormatError::Order { what, at });
+        }
+        ids.insert(id);
+    }
+    Ok(ids)
 }
 
 #[cfg(test)]
@@ -201,12 +239,14 @@ mod tests {
             state: RewriteState::Final,
             commits: [(commit(2), commit(4)), (commit(1), commit(3))].into(),
             purged: [object(1), object(2), object(7)].into(),
+            remaining: [object(4), object(6)].into(),
         };
         let second = Rewrite {
             time: Time { secs: 1 << 40, nanos: 0 },
             state: RewriteState::Open,
             commits: [(commit(3), commit(5))].into(),
             purged: [object(3)].into(),
+            remaining: BTreeSet::new(),
         };
         RewriteTable { rewrites: vec![first, second] }
     }
@@ -214,13 +254,13 @@ mod tests {
     #[test]
     fn a_table_has_these_bytes_and_survives_a_round_trip() {
         let bytes = table().encode();
-        assert_eq!(bytes.len(), 14 + (21 + 2 * 64 + 3 * 32) + (21 + 64 + 32) + 8);
-        assert_eq!(bytes[..14], *b"SNAPREWR\x01\x00\x02\x00\x00\x00");
+        assert_eq!(bytes.len(), 14 + (25 + 2 * 64 + 5 * 32) + (25 + 64 + 32) + 8);
+        assert_eq!(bytes[..14], *b"SNAPREWR\x02\x00\x02\x00\x00\x00");
         assert_eq!(bytes[14..22], [255; 8]);
         assert_eq!(bytes[22..26], 999_999_999_u32.to_le_bytes());
-        assert_eq!(bytes[26..35], [1, 2, 0, 0, 0, 3, 0, 0, 0]);
-        assert_eq!(bytes[35..67], [1; 32]);
-        assert_eq!(bytes[67..99], [3; 32]);
+        assert_eq!(bytes[26..39], [1, 2, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(bytes[39..71], [1; 32]);
+        assert_eq!(bytes[71..103], [3; 32]);
         assert_eq!(RewriteTable::decode(&bytes).unwrap(), table());
     }
 
@@ -245,15 +285,16 @@ mod tests {
             RewriteTable::decode(&bytes)
         };
         assert!(with(&|_| {}).is_ok());
-        let second = 14 + 21 + 2 * 64 + 3 * 32;
-        // The old commits, the objects, and the times of the rewrites.
-        for (at, byte) in [(35, 3), (14 + 21 + 2 * 64, 9), (second + 7, 128)] {
+        let second = 14 + 25 + 2 * 64 + 5 * 32;
+        // The old commits, the objects, the contents, and the times of the rewrites.
+        let objects = 14 + 25 + 2 * 64;
+        for (at, byte) in [(39, 3), (objects, 9), (objects + 3 * 32, 9), (second + 7, 128)] {
             let refused = with(&|bytes| bytes[at] = byte);
             assert!(matches!(refused, Err(FormatError::Order { .. })), "{at}: {refused:?}");
         }
         assert!(matches!(with(&|bytes| bytes[25] = 255), Err(FormatError::Invalid { .. })));
         assert!(matches!(with(&|bytes| bytes[26] = 3), Err(FormatError::Invalid { .. })));
-        assert!(matches!(with(&|bytes| bytes[8] = 2), Err(FormatError::Newer { found: 2, .. })));
+        assert!(matches!(with(&|bytes| bytes[8] = 3), Err(FormatError::Newer { found: 3, .. })));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! defines the JSON that programs receive about operations.
 
 pub mod accept;
+pub mod affected;
 pub mod bundle;
 pub mod cat;
 pub mod commit;
@@ -18,6 +19,7 @@ pub mod path_log;
 pub mod reach;
 pub mod record;
 pub mod recoverable;
+pub mod remaining;
 pub mod repair;
 mod reserved;
 pub mod restore;

@@ -48,7 +48,11 @@ use crate::{
     },
     format::{outline, pack::ObjectKind, wire::FormatError},
     ops::accept::{self, AcceptError, VerifiedPacks},
-    repo::{Repo, ref_name::RefKind, refs::RefError},
+    repo::{
+        Repo,
+        refs::RefError,
+        roots::{RootChoice, Roots},
+    },
     store::{Store, StoreError},
 };
 
@@ -511,20 +515,7 @@ fn lacking(store: &Store, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
 /// # Errors
 /// [`RefError::Io`].
 pub fn tips(repo: &Repo) -> Result<Vec<CommitId>, RefError> {
-    let mut tips = Vec::new();
-    for kind in [RefKind::Branch, RefKind::Tag] {
-        let names = match repo.refs().names(kind) {
-            Err(RefError::Damaged { .. }) => continue,
-            names => names?,
-        };
-        for name in names {
-            match repo.refs().read(&name) {
-                Err(RefError::Damaged { .. }) => {}
-                tip => tips.extend(tip?),
-            }
-        }
-    }
-    Ok(tips)
+    Ok(Roots::read(repo, RootChoice::Shared)?.commits().into_iter().collect())
 }
 
 /// A store to which staged packs are published.

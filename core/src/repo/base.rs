@@ -33,8 +33,10 @@ use crate::{
         history::ancestors,
         ref_log::RefLogEntry,
         ref_name::RefName,
-        refs::{RefError, read_small},
+        refs::{HeldRefs, RefError, read_small},
+        roots::{RootChoice, Roots},
     },
+    store::Epoch,
 };
 
 pub(super) const FILE: &str = "base";
@@ -71,12 +73,14 @@ impl Repo {
     /// # Errors
     /// [`RefError`] when refs or logs cannot be read, or the file cannot be written.
     pub fn start_restored_base(&self, revision: CommitId) -> Result<(), RefError> {
-        let Some(base) = self.base()? else { return Ok(()) };
-        let head = self.refs().head()?;
-        let over = BranchTip { branch: head.branch(), tip: self.refs().head_commit()? };
-        let (newest, facts) = (self.refs().newest()?, StoredFacts::read(self)?);
-        let next = base.after(BaseEvent::Restoring { revision, over, newest, facts: &facts });
-        if next == base { Ok(()) } else { self.write_base(&next) }
+        self.change_base(|base| {
+            let Some(base) = base else { return Ok(None) };
+            let head = self.refs().head()?;
+            let over = BranchTip { branch: head.branch(), tip: self.refs().head_commit()? };
+            let (newest, facts) = (self.refs().newest()?, StoredFacts::read(self)?);
+            let event = BaseEvent::Restoring { revision, over, newest, facts: &facts };
+            Ok(Some(base.after(event)))
+        })
     }
 
     /// Records that a restore of a whole revision has changed the project's files. Syncs the files
@@ -87,13 +91,13 @@ impl Repo {
     /// [`RefError::Io`].
     pub fn set_restored_base(&self, revision: CommitId) -> Result<(), RefError> {
         let Some(project) = self.project() else { return Ok(()) };
-        let event = BaseEvent::Restored { revision, newest: self.refs().newest()? };
-        let base = self.base()?;
-        let next = base.clone().unwrap_or_default().after(event);
         self.disk().sync_file_system(project)?;
         // Even if the commits are unchanged, a ref may have moved since the last restore and taken
         // a commit out of the files. The base must then record the time of this restore.
-        if base.as_ref() == Some(&next) { Ok(()) } else { self.write_base(&next) }
+        self.change_base(|base| {
+            let event = BaseEvent::Restored { revision, newest: self.refs().newest()? };
+            Ok(Some(base.unwrap_or_default().after(event)))
+        })
     }
 
     /// Returns true if the histories of two commits share a commit. Ignores commits that are
@@ -113,22 +117,78 @@ impl Repo {
     /// # Errors
     /// [`RefError::Io`].
     pub fn set_committed_base(&self, commit: CommitId) -> Result<(), RefError> {
-        if self.project().is_none() {
-            return Ok(());
-        }
-        let base = self.base()?.unwrap_or_default();
-        self.write_base(&base.after(BaseEvent::Committed(commit)))
+        self.change_base(|base| {
+            Ok(Some(base.unwrap_or_default().after(BaseEvent::Committed(commit))))
+        })
     }
 
     /// Replaces commits in the base, durably, because `rewrite` has replaced them or because that
-    /// was undone.
+    /// was undone. The caller holds the refs, so that no other command changes the base meanwhile.
     ///
     /// # Errors
     /// [`RefError::Io`].
-    pub fn replace_in_base(&self, replaced: &BTreeMap<CommitId, CommitId>) -> Result<(), RefError> {
+    pub fn replace_in_base(
+        &self,
+        _refs: &HeldRefs<'_>,
+        replaced: &BTreeMap<CommitId, CommitId>,
+    ) -> Result<(), RefError> {
         let Some(base) = self.base()? else { return Ok(()) };
         let next = base.clone().with_replaced(replaced);
         if next == base { Ok(()) } else { self.write_base(&next) }
+    }
+
+    /// Replaces the base by `next` of the present one, durably; with `None`, leaves it alone. Does
+    /// nothing in a store without a project.
+    ///
+    /// `rewrite` and `gc` change the base and delete commits under the same lock. So the new base
+    /// names no commit that they have replaced or deleted since the caller looked.
+    fn change_base(
+        &self,
+        next: impl FnOnce(Option<Base>) -> Result<Option<Base>, RefError>,
+    ) -> Result<(), RefError> {
+        if self.project().is_none() {
+            return Ok(());
+        }
+        let _refs = self.refs().hold()?;
+        let base = self.base()?;
+        let Some(next) = next(base.clone())? else { return Ok(()) };
+        let next = next.with_commits(|ids| self.standing(ids))?;
+        if base.as_ref() == Some(&next) { Ok(()) } else { self.write_base(&next) }
+    }
+
+    /// Returns the commits that stand for `ids` now: the new commit for one that `rewrite` has
+    /// replaced, and the nearest ancestors that stand for one that `gc` has deleted.
+    fn standing(&self, ids: Vec<CommitId>) -> Result<Vec<CommitId>, RefError> {
+        let (store, table) = (self.store(), self.store().rewrites()?);
+        if table.is_empty() && store.epoch()? == Epoch::default() {
+            return Ok(ids);
+        }
+        store.enter_epoch()?;
+        let tips = Roots::read(self, RootChoice::Movable)?.commits();
+        if ids.iter().all(|id| tips.contains(id)) {
+            return Ok(ids);
+        }
+        let parents = |id| store.ancestor(&id).ok().map(|found| found.commit.parents);
+        let Ok(reached) = ancestors(tips, |id| Ok::<_, Infallible>(parents(id)));
+        let reached: HashSet<CommitId> = reached.into_iter().collect();
+        let mut standing = Vec::new();
+        ancestors(ids.into_iter().rev(), |id| {
+            // A branch that was not rewritten may still have a replaced commit.
+            if reached.contains(&id) {
+                standing.push(id);
+                return Ok(None);
+            }
+            if let Some(new) = table.replacement(&id) {
+                return Ok(Some(vec![new]));
+            }
+            let has_replaced = |id| if table.has_replaced(&id) { Err(()) } else { Ok(parents(id)) };
+            if store.is_alive(&id.object())? && ancestors([id], has_replaced).is_ok() {
+                standing.push(id);
+                return Ok(None);
+            }
+            Ok::<_, RefError>(parents(id).map(|ids| ids.into_iter().rev().collect()))
+        })?;
+        Ok(standing)
     }
 
     fn write_base(&self, base: &Base) -> Result<(), RefError> {

@@ -32,6 +32,7 @@
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     convert::Infallible,
+    mem,
 };
 
 use crate::{
@@ -58,6 +59,9 @@ const DETACHED: &str = "HEAD";
 /// Prefix of the reason in a log line for a commit of the project's files. The files contain the
 /// whole commit.
 pub const COMMIT: &str = "commit";
+
+/// Prefix of the reason for the first refs of a clone. The files of the clone are restored afterwards.
+pub const CLONE: &str = "clone";
 
 /// Prefix of the reason for a commit of a stream, which says nothing about the files.
 pub const STREAM: &str = "stream";
@@ -163,15 +167,30 @@ impl Base {
 
     /// Returns the record with other commits in place of those that `rewrite` replaced.
     #[must_use]
-    pub fn with_replaced(mut self, replaced: &BTreeMap<CommitId, CommitId>) -> Self {
+    pub fn with_replaced(self, replaced: &BTreeMap<CommitId, CommitId>) -> Self {
+        let new = |ids: Vec<CommitId>| -> Vec<CommitId> {
+            ids.into_iter().map(|id| replaced.get(&id).copied().unwrap_or(id)).collect()
+        };
+        let Ok(base) = self.with_commits(|ids| Ok::<_, Infallible>(new(ids)));
+        base
+    }
+
+    /// Returns the record with the result of `change` in place of each list of commits.
+    ///
+    /// # Errors
+    /// The first error of `change`.
+    pub(super) fn with_commits<E>(
+        mut self,
+        mut change: impl FnMut(Vec<CommitId>) -> Result<Vec<CommitId>, E>,
+    ) -> Result<Self, E> {
         let lists = [Some(&mut self.commits)]
             .into_iter()
             .chain([self.replaced.as_mut().map(|found| &mut found.commits)])
             .chain([self.restored.as_mut().map(|found| &mut found.commits)]);
-        for id in lists.flatten().flatten() {
-            *id = replaced.get(id).copied().unwrap_or(*id);
+        for list in lists.flatten() {
+            *list = change(mem::take(list))?;
         }
-        self
+        Ok(self)
     }
 
     /// Returns the state after an event.

@@ -6,6 +6,7 @@ use crate::{
     base::id::CommitId,
     repo::{
         Pointer, Repo,
+        base_state::{CLONE, COMMIT},
         ref_log::{RefLogEntry, RefValue},
         ref_name::{RefKind, RefName},
         refs::{Head, LockRecord, RefError},
@@ -47,8 +48,8 @@ impl Repo {
     ///
     /// The last line of a log may record a ref that was never written, because of a crash between
     /// the two steps. So one of three things must prove that the ref existed: an old value in that
-    /// line, evidence that the change was completed, or a commit in that line that the base names.
-    /// The base is written after the ref.
+    /// line, evidence that the change was completed, or a base with the commit of a line that a
+    /// commit or a clone wrote: these write the base after the ref.
     ///
     /// # Errors
     /// [`RefError`] when its log cannot be read.
@@ -68,7 +69,7 @@ impl Repo {
         let Some(line) = last else { return self.lost_with_log(name) };
         let RefValue::Commit(id) = line.new else { return Ok(None) };
         let base: Vec<CommitId> = self.base()?.unwrap_or_default().named().collect();
-        let is_base = base.contains(&id) && !line.names_existing_commit();
+        let is_base = base.contains(&id) && precedes_base(&line);
         let was_done = last_change.is_some_and(|last| last.completes(&line));
         let was_there = line.old != RefValue::Nothing || was_done || is_base;
         // Another process may have created the ref since the first check.
@@ -118,4 +119,11 @@ impl Repo {
             _ => Ok(None),
         }
     }
+}
+
+/// Returns true if the command that made this change writes the new commit into the base only
+/// afterwards. If the base names that commit, the change was made.
+fn precedes_base(line: &RefLogEntry) -> bool {
+    let kind = line.reason.split(':').next();
+    kind == Some(COMMIT) || kind == Some(CLONE)
 }

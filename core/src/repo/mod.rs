@@ -19,6 +19,7 @@
 //! | [`past`]      | errors of a walk through history                       |
 //! | [`mend`]      | rewrites lost settings and a lost `HEAD`               |
 //! | [`history`]   | iterates over a commit and its ancestors, newest first |
+//! | [`roots`]     | the commits that a store refers to, for each operation |
 //! | [`changed`]   | entries of a snapshot that other snapshots lack        |
 //! | [`undo`]      | finds the ref change to take back or to make again     |
 
@@ -39,6 +40,7 @@ pub mod path;
 pub mod ref_log;
 pub mod ref_name;
 pub mod refs;
+pub mod roots;
 pub mod scope;
 pub mod spec;
 pub mod undo;

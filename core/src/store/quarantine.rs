@@ -1,7 +1,8 @@
 //! The quarantine: the folder `quarantine/` keeps damaged packs that a repair has replaced.
 //!
-//! snap neither reads nor deletes files there, since their bytes may still be useful to the user. A
-//! pack keeps its name there; if the name is taken, the pack gets a number as its extension.
+//! Their bytes may still be useful to the user, so snap neither reads nor deletes files there, with one
+//! exception: `gc` removes the objects that a rewrite has purged. A pack keeps its name there; if the
+//! name is taken, the pack gets a number as its extension.
 
 use std::{
     io,
@@ -11,13 +12,17 @@ use std::{
 
 use crate::{
     base::{
-        id::PackId,
-        io::PathError,
-        observe::{Note, Observer},
+        id::{ObjectId, PackId},
+        io::{PathError, if_exists},
+        observe::{Note, Observer, Silent},
     },
-    disk::{NewFile, Renamed, regular::open_regular, scratch::unique_name},
+    disk::{
+        NewFile, Renamed,
+        regular::open_regular,
+        scratch::{Scratch, unique_name},
+    },
     format::shadow::Reason,
-    store::{Store, StoreError, pack_reader::Completeness},
+    store::{ObjectWriter, PackFile, Store, StoreError, pack_reader::Completeness},
 };
 
 /// Bytes copied at a time.
@@ -149,6 +154,80 @@ impl Store {
             }
         })?;
         Ok(Some(moved))
+    }
+
+    /// Removes purged objects from the packs in `quarantine/`. Writes the other readable objects of
+    /// such a pack into a new one there, and deletes it. A pack whose contents are unknown may have a
+    /// purged object, so it is deleted, too. Returns the number of purged objects; only counts them
+    /// if `dry_run` is true.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a file there cannot be read, written or deleted. A pack is deleted only
+    /// after what is left of it was saved.
+    pub fn purge_quarantine(
+        &self,
+        is_purged: &dyn Fn(&ObjectId) -> bool,
+        level: i32,
+        dry_run: bool,
+    ) -> Result<u64, StoreError> {
+        let (folder, disk) = (&self.layout().quarantine, self.disk());
+        let list = || {
+            let entries = if_exists(fs_err::read_dir(folder))?.into_iter().flatten();
+            entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()
+        };
+        let mut purged = 0;
+        for path in list().map_err(PathError::when("list", folder))? {
+            let id = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
+            let Some(id) = id else { continue };
+            let pack = PackFile::open(&path, id);
+            let found = match pack.as_ref().map(PackFile::objects) {
+                Ok(Ok(objects)) => objects.iter().filter(|object| is_purged(&object.id)).count(),
+                _ => 1,
+            };
+            purged += found as u64;
+            if found == 0 || dry_run {
+                continue;
+            }
+            if let Ok(pack) = pack {
+                self.save_readable(&pack, is_purged, level)?;
+            }
+            disk.remove(&path)?;
+            disk.sync_folder(folder)?;
+        }
+        Ok(purged)
+    }
+
+    /// Writes the readable objects of a pack that were not purged into a new pack in `quarantine/`.
+    fn save_readable(
+        &self,
+        pack: &PackFile,
+        is_purged: &dyn Fn(&ObjectId) -> bool,
+        level: i32,
+    ) -> Result<(), StoreError> {
+        let scratch = Scratch::create(&self.scratch_dir()?)?;
+        Self::create(scratch.path(), self.disk())?;
+        let store = Self::open(scratch.path(), self.disk().clone(), &Silent)?;
+        let writer = ObjectWriter::new(&store, level, 1)?.of_copies().without_proof();
+        let objects = pack.objects()?;
+        for contents in pack.by_frame(&objects) {
+            let stored = pack.stored(contents.frame);
+            let Ok(raw) = stored.and_then(|stored| pack.expand(contents.frame, stored)) else {
+                continue;
+            };
+            for (object, bytes) in contents.split_verified(pack.id(), &raw).flatten() {
+                if !is_purged(&object.id) && writer.claim_anew(object) {
+                    writer.add_claimed(contents.frame.class, *object, bytes)?;
+                }
+            }
+        }
+        for id in writer.finish_with_packs()?.1 {
+            for to in self.quarantine_names(&id) {
+                if self.move_aside(&store.pack_path(&id), &to)? == Renamed::Done {
+                    break;
+                }
+            }
+        }
+        Ok(self.disk().sync_folder(&self.layout().quarantine)?)
     }
 }
 

@@ -54,7 +54,9 @@ use snap_core::{
     ops::{
         gc::{GcError, Live},
         reach::ReachError,
+        remaining::{self, Remaining},
     },
+    repo::RefName,
     store::{ObjectWriter, Store, StoreError},
 };
 
@@ -101,8 +103,8 @@ pub struct RemoteGcOptions {
     pub grace: Duration,
     /// The most bytes of packs to rewrite; `None` for no limit.
     pub max_rewritten_bytes: Option<u64>,
-    /// Objects that a rewrite has purged here. Packs in which one of them is dead are rewritten,
-    /// whatever part of them is dead.
+    /// Objects that a rewrite has removed here. Packs in which one of them is dead are rewritten,
+    /// whatever part of them is dead. The outcome names the refs that still reach one.
     pub purged: BTreeSet<ObjectId>,
     /// Commits that were forgotten here. Their links stay at the remote, and what only they refer to
     /// is deleted, unless a ref there points at them.
@@ -112,7 +114,7 @@ pub struct RemoteGcOptions {
 }
 
 /// The result of a collection. A dry run reports what would be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteGcOutcome {
     /// Packs before the collection.
     pub packs: u64,
@@ -134,6 +136,8 @@ pub struct RemoteGcOutcome {
     pub purged_objects: u64,
     /// Purged objects that no ref reaches, in packs that stay.
     pub left_purged_objects: u64,
+    /// The branches and tags that still reach a content which a rewrite removed here, and its paths.
+    pub remaining: Remaining<RefName>,
     /// Commits of which only the links stay, and that were complete before.
     pub forgotten_commits: u64,
     /// Packs that stay because they are young.
@@ -162,9 +166,13 @@ pub fn run(
     check_kind(remote)?;
     let mut last = remote.collected();
     for _ in 0..ATTEMPTS {
-        let mut collection = Collection { remote: &mut *remote, options, waiting, observer };
+        let remaining = Remaining::default();
+        let mut collection =
+            Collection { remote: &mut *remote, options, waiting, observer, remaining };
         match collection.attempt() {
-            Ok(Some(outcome)) => return Ok(outcome),
+            Ok(Some(outcome)) => {
+                return Ok(RemoteGcOutcome { remaining: collection.remaining, ..outcome });
+            }
             // Another collector has replaced the state.
             Ok(None) => last = remote.collected(),
             Err(error) if is_passing(&error) => last = error,
@@ -229,6 +237,8 @@ struct Collection<'a> {
     options: &'a RemoteGcOptions,
     waiting: &'a BlockingContext,
     observer: &'a dyn Observer,
+    /// The refs that reach a content which a rewrite removed here.
+    remaining: Remaining<RefName>,
 }
 
 /// A pack in a remote store.
@@ -278,6 +288,7 @@ impl Collection<'_> {
         live.forget(forgotten);
         self.observer.phase(Phase::Mark, None);
         self.mark(&live, refs.values().filter_map(|slot| slot.commit).collect())?;
+        self.remaining = self.find_remaining(&live, &stubs, &refs)?;
         if !is_resumed {
             self.mark_young(&live, &stubs, &present)?;
         }
@@ -314,11 +325,31 @@ impl Collection<'_> {
         };
         let outcome = self.sweep(&fenced, (&to_touch, &refs), &present, (&stubs, &live))?;
         if is_resumed {
-            // Its first collector chose the commits that it has forgotten.
-            return Ok(outcome.filter(|_| self.options.forgotten.is_empty()));
+            // Its first collector chose the commits that it has forgotten, and this one has not read
+            // all refs.
+            let is_all = self.options.forgotten.is_empty() && self.options.purged.is_empty();
+            return Ok(outcome.filter(|_| is_all));
         }
         let forgotten_commits = self.known_forgotten().difference(&known).count() as u64;
         Ok(outcome.map(|outcome| RemoteGcOutcome { forgotten_commits, ..outcome }))
+    }
+
+    /// Finds the refs that reach a content which a rewrite removed here.
+    fn find_remaining(
+        &self,
+        live: &Live<'_>,
+        stubs: &Store,
+        refs: &ReadRefs,
+    ) -> Result<Remaining<RefName>, RemoteError> {
+        let mut contents = BTreeSet::new();
+        for id in &self.options.purged {
+            if live.contains(id)? {
+                contents.insert(*id);
+            }
+        }
+        let refs = refs.iter().filter_map(|(name, slot)| Some((name.clone(), slot.commit?)));
+        let check = || self.observer.check(RemoteError::Interrupted);
+        remaining::find(stubs, refs.collect(), &contents, &check)
     }
 
     /// Touches the refs, and deletes what is dead still.

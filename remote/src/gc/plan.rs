@@ -179,7 +179,7 @@ impl FencePlan {
 
     /// Returns what the collection is expected to do.
     pub(super) fn outcome(&self, present: &StoredPacks) -> RemoteGcOutcome {
-        with_leftovers(self.outcome, &self.leftovers, present)
+        with_leftovers(self.outcome.clone(), &self.leftovers, present)
     }
 }
 
@@ -378,7 +378,7 @@ impl SweepPlan {
 
     /// Returns what the collection does.
     pub(super) fn outcome(&self, present: &StoredPacks) -> RemoteGcOutcome {
-        with_leftovers(self.outcome, &self.leftovers, present)
+        with_leftovers(self.outcome.clone(), &self.leftovers, present)
     }
 
     /// Returns the table to publish, except for the index files that count.

@@ -118,12 +118,8 @@ fn a_push_takes_few_round_trips() {
     push(
         second,
         &[
-            &[
-                ("read", "refs/heads/main"),
-                ("list", "index/"),
-                ("read", "config.toml"),
-                ("write", "objects/"),
-            ],
+            &[("read", "refs/heads/main"), ("list", "index/"), ("read", "config.toml")],
+            &[("write", "objects/")],
             &[("write", "index/")],
             &[("write", "refs/heads/main")],
         ],
@@ -207,6 +203,7 @@ fn an_emptied_remote_is_refilled_only_by_force() {
     let second = here.change("a", "second");
     let gone = here.push(&mut remote, second).unwrap_err();
     assert!(matches!(gone, RemoteError::Emptied { .. }), "{gone}");
+    assert_eq!(server.keys(), Vec::<String>::new());
     here.push_all(&mut remote, vec![force(second)]).unwrap().all_moved().unwrap();
     assert_eq!(complete(service(), "main"), Some(second));
     // A client without a mirror of the store creates a new one.
@@ -260,20 +257,23 @@ fn a_failed_upload_leaves_no_unfinished_upload() {
 
 #[test]
 fn a_rejected_push_writes_no_object() {
-    let memory = || Arc::new(MemoryService::named("refused", Arc::default()));
-    let (here, there) = (Place::new(), Place::new());
-    let theirs = there.change("x", "theirs");
-    there.push(&mut there.remote(memory(), "remote"), theirs).unwrap();
-    let ours = here.change("large", Draw(4).bytes(9 << 20));
-    let service = Wrapped::new(memory(), |_, _, _| Box::pin(async { false }));
-    let mut remote = here.remote(service.clone(), "remote");
-    // The second time the store is known, and packs could be uploaded at once.
-    for _ in 0..2 {
-        let error = here.push(&mut remote, ours).unwrap_err();
-        assert!(matches!(error, RemoteError::Behind { .. }), "{error}");
+    for bytes in [500, 9 << 20] {
+        let name = format!("refused{bytes}");
+        let memory = || Arc::new(MemoryService::named(&name, Arc::default()));
+        let (here, there) = (Place::new(), Place::new());
+        let theirs = there.change("x", "theirs");
+        there.push(&mut there.remote(memory(), "remote"), theirs).unwrap();
+        let ours = here.change("large", Draw(4).bytes(bytes));
+        let service = Wrapped::new(memory(), |_, _, _| Box::pin(async { false }));
+        let mut remote = here.remote(service.clone(), "remote");
+        // The second time, the store is known, and the packs are selected before the answers.
+        for _ in 0..2 {
+            let error = here.push(&mut remote, ours).unwrap_err();
+            assert!(matches!(error, RemoteError::Behind { .. }), "{error}");
+        }
+        let seen = service.seen.lock();
+        assert!(seen.iter().all(|(operation, _)| *operation != "write"), "{seen:?}");
     }
-    let seen = service.seen.lock();
-    assert!(seen.iter().all(|(operation, _)| *operation != "write"), "{seen:?}");
 }
 
 #[test]

@@ -92,6 +92,7 @@ impl Publication<'_> {
                 if let Some(branch) = commit_base.branch() {
                     repo.refs().sync(branch)?;
                 }
+                purged::allow(repo, root.tree, &options.allow)?;
                 outcome.id = commit_base.tip();
                 outcome.id.iter().for_each(|id| commit_base.follow(repo, *id, observer));
                 return Ok(true);
@@ -118,14 +119,11 @@ impl Publication<'_> {
                 self.check_complete()?;
             }
             let (store, table) = (repo.store(), repo.store().rewrites()?);
-            let allowed = purged::check(store, &table, commit.tree, commit_base.tree(), options)?;
+            purged::check(store, &table, commit.tree, commit_base.tree(), options)?;
             match commit_base.advance(repo, id, &commit, source.is_stream(), options) {
                 Ok(()) => {
                     (outcome.id, outcome.created) = (Some(id), true);
-                    if !allowed.is_empty() {
-                        let _refs = repo.refs().hold()?;
-                        purged::allow(store, &allowed)?;
-                    }
+                    purged::allow(repo, commit.tree, &options.allow)?;
                     commit_base.follow(repo, id, observer);
                     return Ok(true);
                 }

@@ -1,16 +1,20 @@
 //! Refuses contents that a rewrite has purged.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::{
-    base::id::{ObjectId, TreeId},
+    base::id::TreeId,
     format::{rewrites::RewriteTable, tree::EntryKind},
     ops::commit::{CommitError, CommitOptions},
-    store::{Entries, Store, StoreError},
+    repo::{
+        Repo,
+        path::{PathInTreeError, ResolvedPath, resolve_path},
+    },
+    store::{Entries, Store},
 };
 
 /// Checks that a new tree has no purged content, except those in `previous` and at the paths that the
-/// user allows. Returns the contents at these paths. Reads only folders that changed.
+/// user allows. Reads only folders that changed.
 ///
 /// # Errors
 /// [`CommitError::Purged`] names the first path; [`CommitError::Store`].
@@ -20,8 +24,7 @@ pub(super) fn check(
     tree: TreeId,
     previous: Option<TreeId>,
     options: &CommitOptions,
-) -> Result<Vec<ObjectId>, CommitError> {
-    let mut allowed = Vec::new();
+) -> Result<(), CommitError> {
     let mut open = vec![(tree, previous, Vec::new())];
     while let Some((tree, previous, path)) = open.pop() {
         if table.is_empty() || previous == Some(tree) {
@@ -48,7 +51,6 @@ pub(super) fn check(
                         let path = String::from_utf8_lossy(&below).into_owned();
                         return Err(CommitError::Purged { path });
                     }
-                    allowed.push(id.object());
                 }
                 (EntryKind::Folder { id }, known) => {
                     let known = match known {
@@ -61,13 +63,43 @@ pub(super) fn check(
             }
         }
     }
-    Ok(allowed)
+    Ok(())
 }
 
-/// Lets commands store these objects again.
+/// Lets commands store the removed contents at these paths of a committed tree again, and lets
+/// `gc` no longer report them.
 ///
 /// # Errors
-/// [`StoreError`] when the table cannot be written. The caller holds the lock on the refs.
-pub(super) fn allow(store: &Store, allowed: &[ObjectId]) -> Result<(), StoreError> {
-    store.change_rewrites(|table| allowed.iter().for_each(|id| table.allow(id)))
+/// [`CommitError`] when the tree or the table cannot be read, or the table cannot be written.
+pub(super) fn allow(
+    repo: &Repo,
+    tree: TreeId,
+    paths: &BTreeSet<Vec<u8>>,
+) -> Result<(), CommitError> {
+    let store = repo.store();
+    if paths.is_empty() || store.rewrites()?.is_empty() {
+        return Ok(());
+    }
+    let (mut allowed, mut open) = (Vec::new(), Vec::new());
+    let mut add = |kind: EntryKind, open: &mut Vec<TreeId>| match kind {
+        EntryKind::Folder { id } => open.push(id),
+        EntryKind::File { id, .. } => allowed.push(id.object()),
+        _ => {}
+    };
+    for path in paths {
+        match resolve_path(store, tree, path) {
+            Ok(ResolvedPath::Root(id)) => open.push(id),
+            Ok(ResolvedPath::Entry(entry)) => add(entry.kind, &mut open),
+            Err(PathInTreeError::Store(error)) => return Err(error.into()),
+            Err(_) => {}
+        }
+    }
+    while let Some(tree) = open.pop() {
+        for entry in Entries::of(store, tree) {
+            add(entry?.kind, &mut open);
+        }
+    }
+    let _refs = repo.refs().hold()?;
+    store.change_rewrites(|table| allowed.iter().for_each(|id| table.allow(id)))?;
+    Ok(())
 }

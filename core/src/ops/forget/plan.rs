@@ -20,10 +20,10 @@ use crate::{
         gc::Live,
     },
     repo::{
-        Repo,
+        Pointer, Repo,
         history::{self, History, HistoryStep, Parents},
         ref_name::{RefKind, RefName},
-        refs::Head,
+        roots::{Root, RootChoice, RootOrigin, Roots},
     },
     store::DiskUsageSum,
 };
@@ -180,29 +180,21 @@ impl Protected {
     /// [`ForgetError::Ref`] if a ref cannot be read.
     pub(super) fn read(repo: &Repo) -> Result<Self, ForgetError> {
         let mut protected = Self::default();
-        for (name, id) in repo.refs().list(RefKind::Branch)? {
-            protected.add(id, KeepReason::Tip(name));
-        }
-        for (name, id) in repo.refs().list(RefKind::Tag)? {
-            protected.add(id, KeepReason::Tag(name));
-        }
-        if let Head::Detached(id) = repo.refs().head()? {
-            protected.add(id, KeepReason::Head);
-        }
-        for (name, id) in repo.lost_refs()? {
-            protected.add(id, KeepReason::Tip(name));
-        }
-        let base: BTreeSet<CommitId> = repo.base()?.unwrap_or_default().named().collect();
-        for id in base {
-            if protected.reasons(&id).is_empty() {
-                protected.add(id, KeepReason::Base);
-            }
+        for Root { id, origin } in Roots::read(repo, RootChoice::Needed)?.complete()?.iter() {
+            let reasons = protected.reasons.entry(*id).or_default();
+            reasons.push(match origin {
+                RootOrigin::Pointer(Pointer::Head) => KeepReason::Head,
+                RootOrigin::Pointer(Pointer::Ref(name)) if name.kind() == RefKind::Tag => {
+                    KeepReason::Tag(name.clone())
+                }
+                RootOrigin::Pointer(Pointer::Ref(name)) | RootOrigin::Lost(name) => {
+                    KeepReason::Tip(name.clone())
+                }
+                RootOrigin::Base if reasons.is_empty() => KeepReason::Base,
+                RootOrigin::Base | RootOrigin::Tracking(_) | RootOrigin::Former => continue,
+            });
         }
         Ok(protected)
-    }
-
-    fn add(&mut self, id: CommitId, reason: KeepReason) {
-        self.reasons.entry(id).or_default().push(reason);
     }
 
     /// Returns the reasons for which a commit never goes.

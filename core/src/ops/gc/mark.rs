@@ -20,6 +20,7 @@ use crate::{
     base::{
         id::{CommitId, ObjectId, PackId, TreeId},
         observe::Observer,
+        time::Time,
     },
     format::{pack::ObjectKind, rewrites::RewriteTable, tree::EntryKind},
     ops::gc::GcError,
@@ -45,8 +46,11 @@ pub struct Live<'a> {
     forgotten: RefCell<ForgottenCommits>,
     /// True if the caller writes the links that forgotten commits lack.
     writes_links: Cell<bool>,
-    /// The objects that only refs keep.
+    /// The purged objects: only refs keep them.
     rewrites: RefCell<RewriteTable>,
+    /// The last time at which a branch, a tag or `HEAD` moved to the commit where the walk begins.
+    /// What an earlier rewrite purged is not purged for this walk.
+    reached: Cell<Option<Time>>,
     /// Contents of files that the walk has met and not marked yet.
     contents: RefCell<Vec<ObjectId>>,
     /// Number of lookups since the pages of the index were unmapped.
@@ -79,6 +83,7 @@ impl<'a> Live<'a> {
             forgotten: RefCell::default(),
             writes_links: Cell::new(false),
             rewrites: RefCell::default(),
+            reached: Cell::new(None),
             contents: RefCell::default(),
             lookups: Cell::new(0),
             broken_lists: RefCell::default(),
@@ -296,7 +301,7 @@ impl<'a> Live<'a> {
     /// Returns true if the link of a commit takes its place.
     fn needs_only_link(&self, id: &CommitId) -> Result<bool, GcError> {
         let is_final = self.forgotten.borrow().get(id).copied().unwrap_or(false);
-        let is_purged = self.rewrites.borrow().has_purged(&id.object());
+        let is_purged = self.rewrites.borrow().has_purged_since(&id.object(), self.reached.get());
         if !is_final && !is_purged && !self.places(&id.object())?.is_empty() {
             return Ok(false);
         }
@@ -374,16 +379,26 @@ impl<'a> Live<'a> {
     }
 
     /// Marks everything that a commit reaches, unless that includes a purged object. Then marks
-    /// nothing and returns false.
+    /// nothing and returns false. What was purged before `reached`, the last time at which a
+    /// branch, a tag or `HEAD` moved to the commit, does not count.
     ///
     /// # Errors
     /// As [`Live::add_commits`].
-    pub(super) fn add_unless_purged(&self, id: CommitId) -> Result<bool, GcError> {
+    pub(super) fn add_unless_purged(
+        &self,
+        id: CommitId,
+        reached: Option<Time>,
+    ) -> Result<bool, GcError> {
         if self.rewrites.borrow().is_empty() {
             self.add_commits([id])?;
             return Ok(true);
         }
-        match self.all_or_nothing(|| self.visit_commits([id])) {
+        // No ref moves to a replaced commit, but a log may have the line of an undo that was killed.
+        let reached = reached.filter(|_| !self.rewrites.borrow().has_replaced(&id));
+        self.reached.set(reached);
+        let added = self.all_or_nothing(|| self.visit_commits([id]));
+        self.reached.set(None);
+        match added {
             Err(GcError::Store(StoreError::Purged { .. })) => Ok(false),
             added => added.map(|()| true),
         }
@@ -444,7 +459,8 @@ impl<'a> Live<'a> {
     }
 
     fn check_not_purged(&self, id: &ObjectId) -> Result<(), GcError> {
-        match !self.is_at_ref.get() && self.is_purged(id)? {
+        let is_purged = self.rewrites.borrow().has_purged_since(id, self.reached.get());
+        match is_purged && !self.is_at_ref.get() && !self.contains(id)? {
             true => Err(StoreError::Purged { id: *id }.into()),
             false => Ok(()),
         }

@@ -2,7 +2,7 @@
 //!
 //! A collection runs beside commits and all other commands, and can be killed at any step:
 //!
-//! 1. Mark everything that the roots reach (`mark`, `roots`).
+//! 1. Mark everything that the [roots](crate::repo::roots) reach (`mark`).
 //! 2. Plan: delete packs without live objects, and rewrite packs with much garbage (`plan`).
 //! 3. Copy the live objects of those packs into new packs.
 //! 4. Under the lock of the refs, mark what was added meanwhile, shadow the dead objects, and begin
@@ -15,7 +15,6 @@
 mod mark;
 mod pack_use;
 mod plan;
-mod roots;
 mod sweep;
 
 use std::{collections::BTreeSet, mem, os::unix::fs::MetadataExt, time::Duration};
@@ -32,9 +31,20 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::rewrites::{Rewrite, RewriteState},
-    ops::gc::{mark::ForgottenCommits, plan::Plan, roots::Roots},
-    repo::{Repo, ref_name::RefName, refs::RefError},
+    format::{
+        pack::ObjectKind,
+        rewrites::{Rewrite, RewriteState, RewriteTable},
+    },
+    ops::{
+        gc::{mark::ForgottenCommits, plan::Plan},
+        remaining::{self, Remaining},
+    },
+    repo::{
+        Pointer, Repo,
+        ref_name::{RefKind, RefName},
+        refs::RefError,
+        roots::{RootChoice, RootOrigin, Roots},
+    },
     store::{Store, StoreError},
 };
 
@@ -56,7 +66,7 @@ pub struct GcOptions {
 }
 
 /// The result of a collection. A dry run reports what would be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcOutcome {
     /// Packs before the collection.
     pub packs: u64,
@@ -78,6 +88,8 @@ pub struct GcOutcome {
     pub purged_objects: u64,
     /// Purged objects that stay, because packs could not be rewritten.
     pub left_purged_objects: u64,
+    /// The branches and tags that still reach a content which a rewrite removed, and its paths.
+    pub remaining: Remaining<Pointer>,
     /// Remote-tracking refs that were removed, because they reach purged objects.
     pub dropped_refs: u64,
     /// True if packs stay that another process uses.
@@ -184,6 +196,48 @@ fn attempt(
     copies: Copies,
     observer: &dyn Observer,
 ) -> Result<Option<GcOutcome>, GcError> {
+    let live = Live::new(repo.store(), observer);
+    let Some(outcome) = collect(repo, options, copies, &live, observer)? else { return Ok(None) };
+    let remaining = find_remaining(repo, &live, observer)?;
+    let mut outcome = GcOutcome { remaining, ..outcome };
+    let (store, table) = (repo.store(), repo.store().rewrites()?);
+    if !table.is_empty() {
+        let level = repo.config().compression_level;
+        let is_purged = |id: &ObjectId| table.has_purged(id);
+        outcome.purged_objects += store.purge_quarantine(&is_purged, level, options.dry_run)?;
+    }
+    Ok(Some(outcome))
+}
+
+/// Finds the branches and tags that reach a content which a rewrite removed.
+fn find_remaining(
+    repo: &Repo,
+    live: &Live<'_>,
+    observer: &dyn Observer,
+) -> Result<Remaining<Pointer>, GcError> {
+    let (store, table) = (repo.store(), repo.store().rewrites()?);
+    let mut contents = BTreeSet::new();
+    for id in table.removed() {
+        if live.contains(id)? {
+            contents.insert(*id);
+        }
+    }
+    if contents.is_empty() {
+        return Ok(Remaining::default());
+    }
+    let roots = Roots::read(repo, RootChoice::Movable)?.complete()?;
+    let refs = roots.pointers().map(|(pointer, id)| (pointer.clone(), id)).collect();
+    remaining::find(store, refs, &contents, &|| observer.check(GcError::Interrupted))
+}
+
+/// Collects with one view of the refs. Returns `None` as [`attempt`] does.
+fn collect(
+    repo: &Repo,
+    options: &GcOptions,
+    copies: Copies,
+    live: &Live<'_>,
+    observer: &dyn Observer,
+) -> Result<Option<GcOutcome>, GcError> {
     let max_rewritten_bytes = match copies {
         Copies::Wanted => options.max_rewritten_bytes,
         Copies::None => Some(0),
@@ -193,32 +247,33 @@ fn attempt(
     let epoch = store.enter_epoch()?;
     store.refresh()?;
     observer.phase(Phase::Mark, None);
-    let live = Live::new(store, observer);
-    let dropped_refs = add_roots(repo, options, &live, None)?.len() as u64;
-    let mut plan = Plan::make(store, &live, options, copies, observer)?;
-    while copies == Copies::Wanted && plan.keep_complete(store, &live)? {
-        plan = Plan::make(store, &live, options, copies, observer)?;
+    let dropped_refs = add_roots(repo, options, live, None)?.len() as u64;
+    let mut plan = Plan::make(store, live, options, copies, observer)?;
+    while copies == Copies::Wanted && plan.keep_complete(store, live)? {
+        plan = Plan::make(store, live, options, copies, observer)?;
     }
     if options.dry_run {
         return Ok(Some(GcOutcome { dropped_refs, ..plan.outcome() }));
     }
     if plan.frees_nothing() && !store.has_any_dead() {
         let outcome = plan.outcome();
-        finish_rewrites(repo, &live)?;
+        finish_rewrites(repo, live)?;
         return Ok(Some(outcome));
     }
-    match plan.copy(repo, &live, observer) {
+    match plan.copy(repo, live, observer) {
         Err(GcError::Store(StoreError::Collected)) => return Ok(None),
         copied => copied?,
     }
-    sweep::run(repo, plan, &live, epoch, options, observer)
+    sweep::run(repo, plan, live, epoch, options, observer)
 }
 
-/// Records that rewrites cannot be undone any more, if a purged object is gone. Objects that a ref
-/// reaches again, such as a tree that other commands made anew, do not count as purged from then on.
+/// Records that rewrites cannot be undone any more, if a purged object is gone. What a ref reaches
+/// again does not count as purged from then on: a content remains, and other objects, such as a tree
+/// that other commands made anew, are not recorded any more.
 fn finish_rewrites(repo: &Repo, live: &Live<'_>) -> Result<(), GcError> {
     let store = repo.store();
-    let mut table = store.rewrites()?;
+    let before = store.rewrites()?;
+    let mut table = with_purged_remains(before.clone(), live)?;
     for rewrite in &mut table.rewrites {
         if rewrite.state == RewriteState::Open && lacks_any(store, &rewrite.purged)? {
             rewrite.state = RewriteState::Final;
@@ -227,23 +282,54 @@ fn finish_rewrites(repo: &Repo, live: &Live<'_>) -> Result<(), GcError> {
             for id in mem::take(&mut rewrite.purged) {
                 if !live.contains(&id)? {
                     rewrite.purged.insert(id);
+                } else if is_content(store, &id)? {
+                    rewrite.remaining.insert(id);
                 }
             }
         }
     }
-    if table != store.rewrites()? {
+    if table != before {
         let _refs = repo.refs().hold()?;
         store.change_rewrites(|now| {
             for rewrite in &mut now.rewrites {
-                let finished = table.rewrites.iter().find(|known| known.time == rewrite.time);
-                if let Some(Rewrite { state: RewriteState::Final, purged, .. }) = finished {
+                let is_same = |known: &&Rewrite| known.time == rewrite.time;
+                let finished = table.rewrites.iter().find(is_same);
+                if let Some(finished) = finished.filter(|known| known.state == RewriteState::Final)
+                {
+                    // Another command may have allowed some of the objects meanwhile.
+                    let (purged, remaining) = (&rewrite.purged, &rewrite.remaining);
+                    let is_known = |id: &&ObjectId| purged.contains(*id) || remaining.contains(*id);
+                    let known =
+                        |ids: &BTreeSet<ObjectId>| ids.iter().filter(is_known).copied().collect();
+                    let (purged, remaining) = (known(&finished.purged), known(&finished.remaining));
                     rewrite.state = RewriteState::Final;
-                    rewrite.purged.retain(|id| purged.contains(id));
+                    (rewrite.purged, rewrite.remaining) = (purged, remaining);
                 }
             }
         })?;
     }
     Ok(())
+}
+
+/// Returns the table with those remaining contents as purged that are not live any more.
+fn with_purged_remains(
+    mut table: RewriteTable,
+    live: &Live<'_>,
+) -> Result<RewriteTable, StoreError> {
+    for rewrite in &mut table.rewrites {
+        for id in mem::take(&mut rewrite.remaining) {
+            let remains = live.contains(&id)?;
+            let list = if remains { &mut rewrite.remaining } else { &mut rewrite.purged };
+            list.insert(id);
+        }
+    }
+    Ok(table)
+}
+
+/// Returns true if an object can be the content of a file.
+pub(super) fn is_content(store: &Store, id: &ObjectId) -> Result<bool, StoreError> {
+    let kind = store.locate(id)?.map(|place| place.kind);
+    Ok(matches!(kind, Some(ObjectKind::Blob | ObjectKind::ChunkList)))
 }
 
 /// Returns true if one of these objects is not stored.
@@ -265,20 +351,28 @@ fn add_roots(
     plan: Option<&Plan>,
 ) -> Result<Vec<(RefName, CommitId)>, GcError> {
     let store = repo.store();
-    let roots = Roots::read(repo, options)?;
+    let roots = read_roots(repo, options)?;
     live.set_forgotten(forgotten(repo, options))?;
-    live.purge(store.rewrites()?);
-    live.add_refs(roots.refs)?;
+    live.add_refs(roots.pointers().map(|(_, id)| id))?;
+    // The walks below find no content that only other roots still reach.
+    live.purge(with_purged_remains(store.rewrites()?, live)?);
     let mut purged = Vec::new();
-    for (name, id) in roots.tracking {
-        if !live.add_unless_purged(id)? {
-            purged.push((name, id));
-        }
-    }
-    for id in roots.former {
-        // An earlier collection may have deleted it: a changed clock makes old values new again.
-        if store.is_alive(&id.object())? || store.has_link(&id)? {
-            live.add_unless_purged(id)?;
+    for root in roots.iter() {
+        let (id, reached) = (root.id, roots.reached(&root.id));
+        match &root.origin {
+            RootOrigin::Pointer(_) => {}
+            RootOrigin::Tracking(name) => {
+                if !live.add_unless_purged(id, reached)? {
+                    purged.push((name.clone(), id));
+                }
+            }
+            // An earlier collection may have deleted the commit: after the clock was set back, old
+            // log lines count as recent again.
+            RootOrigin::Lost(_) | RootOrigin::Base | RootOrigin::Former => {
+                if store.is_alive(&id.object())? || store.has_link(&id)? {
+                    live.add_unless_purged(id, reached)?;
+                }
+            }
         }
     }
     let new = store.packs().into_iter().filter(|id| !plan.is_some_and(|plan| plan.knows(id)));
@@ -288,6 +382,21 @@ fn add_roots(
         }
     }
     Ok(purged)
+}
+
+/// Reads the roots of a collection.
+///
+/// # Errors
+/// [`GcError::Ref`] if a ref is damaged: it may point at any commit.
+fn read_roots(repo: &Repo, options: &GcOptions) -> Result<Roots, GcError> {
+    for kind in [RefKind::Branch, RefKind::Tag, RefKind::Remote] {
+        if let Some(error) = repo.refs().misnamed(kind)?.pop() {
+            return Err(error.into());
+        }
+    }
+    let undo_secs = i64::try_from(options.undo.as_secs()).unwrap_or(i64::MAX);
+    let since = Time { secs: options.present.secs.saturating_sub(undo_secs), ..options.present };
+    Ok(Roots::read(repo, RootChoice::Kept { since })?.complete()?)
 }
 
 /// Returns the forgotten commits.

@@ -286,7 +286,7 @@ impl Plan {
 
     /// Returns what the collection does, or did.
     pub(super) fn outcome(&self) -> GcOutcome {
-        let mut outcome = self.outcome;
+        let mut outcome = self.outcome.clone();
         for pack in &self.packs {
             match pack.fate {
                 Fate::Stays(_) => {

@@ -35,9 +35,10 @@ use crate::{
     },
     format::{commit::Commit, pack::ObjectKind},
     ops::{
+        affected::{AffectedPath, REPAIRED_PATHS},
         diff::ComparedFiles,
         reach::ReachError,
-        verify::{self, AffectedPath, Data, REPAIRED_PATHS, VerifyError},
+        verify::{self, Data, VerifyError},
     },
     repo::Repo,
     store::{BundleError, ReceivedPacks, Store, StoreError},

@@ -27,12 +27,14 @@ use crate::{
     },
     format::{
         commit::Commit,
+        pack::ObjectKind,
         rewrites::{Rewrite, RewriteState},
     },
     local::ignore::{IgnoreRules, IgnoreScope, Options, PatternError},
     ops::{
-        gc::{GcError, Live},
-        rewrite::tree::TreeFilter,
+        gc::{GcError, Live, is_content},
+        remaining::{self, Remaining},
+        rewrite::tree::{Removed, TreeFilter},
     },
     repo::{
         Repo,
@@ -41,6 +43,7 @@ use crate::{
         ref_log::RefLogEntry,
         ref_name::{Pointer, RefKind, RefName},
         refs::{Head, HeldRefs, RefError, RefLogMessage},
+        roots::{RootChoice, Roots},
     },
     store::{Ancestor, ObjectWriter, Store, StoreError},
 };
@@ -85,6 +88,8 @@ pub struct RewriteOutcome {
     pub purged_bytes: u64,
     /// Other branches and tags whose history has the paths, too.
     pub remaining: Vec<RefName>,
+    /// Other paths of the moved refs that have a removed content. A dry run does not look for them.
+    pub elsewhere: Remaining<Pointer>,
     /// Remote-tracking refs whose history has a replaced commit: their remotes have the paths.
     pub tracking: Vec<RefName>,
     /// Commits of undone changes and deleted refs whose history has a replaced commit. The next
@@ -238,8 +243,8 @@ fn attempt(
         remaining: names.collect(),
         tracking: tracking_refs(repo, &commits)?,
         discarded: discarded_commits(repo, &commits, &roots)?,
-        unmatched: unmatched(options, &removed)?,
-        removed,
+        unmatched: unmatched(options, &removed.paths)?,
+        removed: removed.paths.clone(),
         ..RewriteOutcome::default()
     };
     if options.dry_run {
@@ -248,14 +253,22 @@ fn attempt(
     writer.finish()?;
     store.refresh()?;
     observer.phase(Phase::Mark, None);
-    let new_base = base.iter().map(|id| commits.get(id).copied().unwrap_or(*id)).collect();
-    let purged = match purged_objects(store, &refs, (&old, new_base), &outcome.refs, observer) {
+    let new_base = base.iter().map(|id| commits.get(id).copied().unwrap_or(*id));
+    let new_tip = |(pointer, id): &(Pointer, CommitId)| {
+        let moved = outcome.refs.iter().find(|moved| moved.pointer == *pointer);
+        moved.map_or(*id, |moved| moved.new)
+    };
+    let new = refs.iter().map(new_tip).chain(new_base).collect();
+    let purged = match purged_objects(store, &old, new, removed, observer) {
         // A collection has deleted new commits, which no ref reaches yet.
         Err(RewriteError::Store(_)) if store.epoch()? != epoch => return Ok(None),
         purged => purged?,
     };
-    outcome.purged_objects = purged.len() as u64;
-    outcome.purged_bytes = purged.values().sum();
+    outcome.purged_objects = purged.objects.len() as u64;
+    outcome.purged_bytes = purged.objects.values().sum();
+    let new = outcome.refs.iter().map(|moved| (moved.pointer.clone(), moved.new)).collect();
+    let check = || observer.check(RewriteError::Interrupted);
+    outcome.elsewhere = remaining::find(store, new, &purged.remaining, &check)?;
     let mut held = repo.refs().hold()?;
     store.enter_epoch()?;
     if refs_of(repo)? != refs {
@@ -264,30 +277,30 @@ fn attempt(
     if !held.upgrade_for_gc()? {
         return Err(RewriteError::OtherOwner);
     }
-    let purged = purged.into_keys().collect();
+    let forgotten = store.forgotten();
+    for (_, new) in commits.iter().filter(|(old, _)| forgotten.contains(old)) {
+        if !store.has_link(new)? {
+            return Ok(None);
+        }
+    }
+    let (purged, remaining) = (purged.objects.into_keys().collect(), purged.remaining);
     held.change_rewrites(store, message, |table, time| {
         // On a full disk, the lock file may lack the time of the last change.
         let last = table.rewrites.last().map(|last| last.time.successor());
         let time = last.map_or(time, |last| time.max(last));
         let (state, commits) = (RewriteState::Open, commits.clone());
-        table.rewrites.push(Rewrite { time, state, commits, purged });
+        table.rewrites.push(Rewrite { time, state, commits, purged, remaining });
     })?;
-    repo.replace_in_base(&commits)?;
+    store.change_forgotten(&|table| table.replace(&commits))?;
+    repo.replace_in_base(&held, &commits)?;
     move_refs(&mut held, &outcome.refs, message)?;
     Ok(Some(outcome))
 }
 
 /// Returns all branches and tags, and `HEAD` if it is detached, each with its commit.
 fn refs_of(repo: &Repo) -> Result<Vec<(Pointer, CommitId)>, RefError> {
-    let mut found = Vec::new();
-    for kind in [RefKind::Branch, RefKind::Tag] {
-        let listed = repo.refs().list(kind)?;
-        found.extend(listed.into_iter().map(|(name, id)| (Pointer::Ref(name), id)));
-    }
-    if let Head::Detached(id) = repo.refs().head()? {
-        found.push((Pointer::Head, id));
-    }
-    Ok(found)
+    let roots = Roots::read(repo, RootChoice::Movable)?.complete()?;
+    Ok(roots.pointers().map(|(pointer, id)| (pointer.clone(), id)).collect())
 }
 
 /// Returns the stored commits from which the project's files come, except those that `others` reach:
@@ -332,14 +345,14 @@ fn choose(refs: &[(Pointer, CommitId)], names: &[RefName]) -> Result<(RefList, R
     Ok(refs.iter().cloned().partition(is_chosen))
 }
 
-/// Makes new commits for the history of `roots`. Returns each replaced commit with the new one, and the
-/// removed paths.
+/// Makes new commits for the history of `roots`. Returns each replaced commit with the new one, and what
+/// was removed.
 fn new_commits(
     writer: &ObjectWriter<'_>,
     roots: Vec<CommitId>,
     options: &RewriteOptions,
     observer: &dyn Observer,
-) -> Result<(ReplacedCommits, BTreeSet<Vec<u8>>), RewriteError> {
+) -> Result<(ReplacedCommits, Removed), RewriteError> {
     let patterns = options.patterns.clone();
     let rules = IgnoreRules::new(Options { patterns, ..Options::default() })?;
     let (store, mut filter) = (writer.store(), TreeFilter::new(writer, rules, observer));
@@ -348,24 +361,23 @@ fn new_commits(
         let Ancestor { commit, is_forgotten } = store.ancestor(&id)?;
         let new_parent = |id: &CommitId| replaced.get(id).copied().unwrap_or(*id);
         let mut new = Commit { parents: commit.parents.iter().map(new_parent).collect(), ..commit };
-        if is_forgotten {
-            // Its tree may be deleted, and is not needed. Only its link leads to older commits.
-            let bytes = new.encode();
-            let new_id = CommitId::of(&bytes);
-            if new_id != id {
-                writer.add_link(new_id, &bytes)?;
-                replaced.insert(id, new_id);
+        // The tree of a forgotten commit may be deleted. Then only its link leads to older commits.
+        let has_tree = !is_forgotten || store.is_alive(&id.object())?;
+        if has_tree {
+            let tree = filter.filter(new.tree, id)?;
+            if tree.id != new.tree {
+                (new.tree, new.totals) = (tree.id, tree.totals);
             }
-            continue;
-        }
-        let tree = filter.filter(new.tree, id)?;
-        if tree.id != new.tree {
-            (new.tree, new.totals) = (tree.id, tree.totals);
         }
         let bytes = new.encode();
         let new_id = CommitId::of(&bytes);
         if new_id != id {
-            writer.add_commit(new_id, &bytes)?;
+            if has_tree {
+                writer.add_commit(new_id, &bytes)?;
+            }
+            if is_forgotten {
+                writer.add_link(new_id, &bytes)?;
+            }
             replaced.insert(id, new_id);
         }
         observer.advance(1, 0);
@@ -452,16 +464,11 @@ fn discarded_commits(
 ) -> Result<BTreeSet<CommitId>, RewriteError> {
     let store = repo.store();
     let reached = history_of(store, roots)?;
-    let mut logged = BTreeSet::new();
-    for pointer in repo.refs().logged()? {
-        for line in repo.refs().log_of(&pointer)? {
-            logged.extend(line.old.commit());
-            logged.extend(line.new.commit());
-        }
-    }
+    let since = Time { secs: i64::MIN, nanos: 0 };
+    let former = Roots::read(repo, RootChoice::Kept { since })?.complete()?.commits();
     let table = store.rewrites()?;
     let is_unreached = |id: &CommitId| !reached.contains(id) && !table.has_replaced(id);
-    let unreached = logged.into_iter().filter(is_unreached).collect();
+    let unreached = former.into_iter().filter(is_unreached).collect();
     let has_replaced = |id: &CommitId| {
         let parents = |at: CommitId| match commits.contains_key(&at) {
             true => Err(()),
@@ -496,15 +503,23 @@ fn unmatched(
     Ok(unmatched)
 }
 
-/// Returns the objects that the old commits reach and that no ref will reach, with their bytes
-/// before compression.
+/// What a rewrite removes from the history of the refs that it moves.
+#[derive(Debug)]
+struct Purged {
+    /// The objects that no ref will reach, with their bytes before compression.
+    objects: BTreeMap<ObjectId, u64>,
+    /// The contents at removed paths that a ref will still reach.
+    remaining: BTreeSet<ObjectId>,
+}
+
+/// Finds what the old commits reach and the new ones do not, and what of `removed` stays.
 fn purged_objects(
     store: &Store,
-    refs: &[(Pointer, CommitId)],
-    (old_commits, new_base): (&[CommitId], Vec<CommitId>),
-    moves: &[MovedRef],
+    old_commits: &[CommitId],
+    new_commits: Vec<CommitId>,
+    removed: Removed,
     observer: &dyn Observer,
-) -> Result<BTreeMap<ObjectId, u64>, RewriteError> {
+) -> Result<Purged, RewriteError> {
     let (old, new) = (Live::new(store, observer), Live::new(store, observer));
     let forgotten = store.forgotten();
     let mut dead = Vec::new();
@@ -513,23 +528,29 @@ fn purged_objects(
             dead.push(*id);
         }
     }
-    old.keep_only_links(dead)?;
+    old.keep_only_links(dead.iter().copied())?;
     old.add_refs(old_commits.iter().copied())?;
-    new.keep_only_links(forgotten.commits().map(|(id, _)| *id))?;
-    let new_tip = |(pointer, id): &(Pointer, CommitId)| {
-        let moved = moves.iter().find(|moved| moved.pointer == *pointer);
-        moved.map_or(*id, |moved| moved.new)
-    };
-    new.add_refs(refs.iter().map(new_tip).chain(new_base))?;
+    new.keep_only_links(dead)?;
+    new.add_refs(new_commits)?;
     // Any later commit may have an empty file.
     let empty = BlobId::of(b"").object();
-    let mut purged = BTreeMap::new();
+    let mut purged = Purged { objects: BTreeMap::new(), remaining: BTreeSet::new() };
     for pack in store.packs() {
         observer.check(RewriteError::Interrupted)?;
         for object in store.open_pack(&pack)?.objects()? {
             if object.id != empty && old.contains(&object.id)? && !new.contains(&object.id)? {
-                purged.insert(object.id, u64::from(object.bytes));
+                purged.objects.insert(object.id, u64::from(object.bytes));
             }
+        }
+    }
+    let below = Live::new(store, observer);
+    below.start_journal();
+    for folder in &removed.folders {
+        below.attempt(&folder.object(), ObjectKind::Tree)?;
+    }
+    for id in removed.contents.into_iter().chain(below.end_journal()) {
+        if id != empty && new.contains(&id)? && is_content(store, &id)? {
+            purged.remaining.insert(id);
         }
     }
     Ok(purged)
@@ -606,7 +627,8 @@ impl LastRewrite {
             let own = table.rewrites.iter_mut().filter(|rewrite| rewrite.time == self.time);
             own.for_each(|rewrite| rewrite.state = RewriteState::Undoing);
         })?;
-        repo.replace_in_base(&self.commits)?;
+        repo.replace_in_base(&held, &self.commits)?;
+        store.change_forgotten(&|table| table.replace(&self.commits))?;
         move_refs(&mut held, &self.refs, message)?;
         held.change_rewrites(store, message, |table, _| {
             table.rewrites.retain(|rewrite| rewrite.time != self.time);

@@ -1,10 +1,10 @@
 //! Removes entries from trees.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::{
     base::{
-        id::{CommitId, TreeId},
+        id::{CommitId, ObjectId, TreeId},
         observe::Observer,
     },
     format::tree::{
@@ -24,8 +24,29 @@ pub(super) struct TreeFilter<'a> {
     observer: &'a dyn Observer,
     /// The folders so far, by path and tree. Most folders of a commit are those of its parent.
     known: HashMap<(Vec<u8>, TreeId), EncodedFolder>,
-    /// The paths that were removed.
-    removed: BTreeSet<Vec<u8>>,
+    removed: Removed,
+}
+
+/// What a filter has removed.
+#[derive(Debug, Default)]
+pub(super) struct Removed {
+    /// The paths. A folder stands for everything below it.
+    pub(super) paths: BTreeSet<Vec<u8>>,
+    /// The folders at these paths.
+    pub(super) folders: HashSet<TreeId>,
+    /// The contents of files at these paths.
+    pub(super) contents: HashSet<ObjectId>,
+}
+
+impl Removed {
+    fn add(&mut self, path: &[u8], kind: &EntryKind) {
+        self.paths.insert(path.to_owned());
+        match kind {
+            EntryKind::Folder { id } => drop(self.folders.insert(*id)),
+            EntryKind::File { id, .. } => drop(self.contents.insert(id.object())),
+            _ => {}
+        }
+    }
 }
 
 /// A folder of which some entries are read.
@@ -54,11 +75,11 @@ impl<'a> TreeFilter<'a> {
         rules: IgnoreRules,
         observer: &'a dyn Observer,
     ) -> Self {
-        Self { writer, rules, observer, known: HashMap::new(), removed: BTreeSet::new() }
+        Self { writer, rules, observer, known: HashMap::new(), removed: Removed::default() }
     }
 
-    /// Returns the paths that were removed from any tree.
-    pub(super) fn into_removed(self) -> BTreeSet<Vec<u8>> {
+    /// Returns what was removed from any tree.
+    pub(super) fn into_removed(self) -> Removed {
         self.removed
     }
 
@@ -104,7 +125,7 @@ impl<'a> TreeFilter<'a> {
             let EntryKind::Folder { id } = entry.kind else {
                 match self.rules.excludes_path(&IgnoreScope::default(), &path, false) {
                     true => {
-                        self.removed.insert(path.clone());
+                        self.removed.add(&path, &entry.kind);
                         folder.is_changed = true;
                     }
                     false => {
@@ -115,7 +136,7 @@ impl<'a> TreeFilter<'a> {
                 continue;
             };
             if self.rules.excludes_path(&IgnoreScope::default(), &path, true) {
-                self.removed.insert(path.clone());
+                self.removed.add(&path, &entry.kind);
                 folder.is_changed = true;
                 path.truncate(parent_bytes);
             } else if let Some(known) = self.known.get(&(path.clone(), id)) {

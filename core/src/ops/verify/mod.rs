@@ -2,14 +2,13 @@
 //!
 //! A verification has three parts. It checks the packs themselves (`packs`) and that
 //! every ref leads to a complete snapshot (`structure`). If there are problems, it lists
-//! the commits and paths that they affect (`affected`). Damage is not an error of the
+//! the commits and paths that they [affect](crate::ops::affected). Damage is not an error of the
 //! operation; it is its result.
 //!
 //! A verification does not fetch objects of partial packs that are stored elsewhere. It counts them
 //! as absent, not as damaged, and omits the checks that need them. [`run_elsewhere`] verifies a
 //! remote store from the stubs of its packs.
 
-mod affected;
 mod packs;
 mod remote;
 mod rolling;
@@ -22,20 +21,19 @@ use parking_lot::Mutex;
 
 use crate::{
     base::{
-        id::{CommitId, ObjectId, PackId},
+        id::{BlobId, CommitId, ObjectId, PackId},
         kind::ErrorKind,
         observe::Observer,
         time::Time,
     },
     local::stat_cache::StatCache,
+    ops::affected::{self, Affected, Sought},
     repo::{Repo, ref_name::RefName, refs::RefError},
-    store::{ListProofs, Store, StoreError},
+    store::{ContentPlace, ListProofs, Store, StoreError},
 };
 
-use structure::Roots;
+use structure::StartCommits;
 
-pub(crate) use affected::REPAIRED_PATHS;
-pub use affected::{Affected, AffectedPath};
 pub use remote::{RemoteInventory, run_elsewhere};
 pub use rolling::{DataChecks, Rolling};
 pub use shadows::Shadowed;
@@ -274,6 +272,49 @@ impl<'a> Verification<'a> {
     }
 }
 
+impl Verification<'_> {
+    /// Walks all commits again, and lists the affected commits and paths in the outcome.
+    fn find_affected(&self, commits: &[Dated], most_paths: usize) -> Result<(), VerifyError> {
+        let commits = commits.iter().map(|(_, id)| *id);
+        let check = || self.observer.check(VerifyError::Interrupted);
+        let touched = affected::find(self, commits, most_paths, &check)?;
+        self.count(|outcome| outcome.touched = touched);
+        Ok(())
+    }
+}
+
+/// Looks for missing and damaged objects.
+impl Sought for Verification<'_> {
+    const COUNTS_UNREADABLE: bool = true;
+
+    fn store(&self) -> &Store {
+        self.store
+    }
+
+    fn has(&self, id: &ObjectId) -> bool {
+        self.is_bad(id)
+    }
+
+    fn in_content(&self, id: BlobId) -> Option<ObjectId> {
+        if self.is_bad(&id.object()) {
+            return Some(id.object());
+        }
+        let mut bad = None;
+        let found = self.store.locate_content(&id).and_then(|place| match place {
+            ContentPlace::Whole(_) => Ok(0),
+            ContentPlace::Cut(_) => self.store.for_each_chunk(&id, &mut |chunk| {
+                let chunk = chunk.id.object();
+                bad = bad.or_else(|| self.is_bad(&chunk).then_some(chunk));
+                Ok(())
+            }),
+        });
+        match found {
+            Ok(_) | Err(StoreError::Absent { .. }) => bad,
+            Err(_) => Some(id.object()),
+        }
+    }
+}
+
 /// Returns true if every copy of an object is shadowed.
 fn is_unreliable(store: &Store, id: &ObjectId) -> bool {
     store.has_shadows()
@@ -309,7 +350,7 @@ pub(crate) fn run_listing(
     // shadows first.
     run.apply_shadows()?;
     run.drop_found_elsewhere()?;
-    let roots = Roots { tips: run.tips(repo)?, earlier: &|| structure::earlier_tips(repo) };
+    let roots = StartCommits { tips: run.tips(repo)?, earlier: &|| structure::earlier_tips(repo) };
     let commits = run.check_structure(&roots)?;
     if options.data == Data::All {
         run.check_lists()?;

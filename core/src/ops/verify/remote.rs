@@ -19,12 +19,14 @@ use crate::{
         kind::ErrorKind,
         observe::{Observer, Phase},
     },
-    ops::verify::{
-        Data, Verification, VerifyError, VerifyOptions, VerifyOutcome, VerifyProblem,
+    ops::{
         affected::LISTED_PATHS,
-        packs::{PackTask, is_chosen},
-        rolling::Schedule,
-        structure::Roots,
+        verify::{
+            Data, Verification, VerifyError, VerifyOptions, VerifyOutcome, VerifyProblem,
+            packs::{PackTask, is_chosen},
+            rolling::Schedule,
+            structure::StartCommits,
+        },
     },
     store::{FrameObjects, PackFile, RemoteFrames, Store, StoreError},
 };
@@ -72,7 +74,7 @@ pub fn run_elsewhere(
     run.check_remote_packs(remote, options.data)?;
     run.apply_shadows()?;
     run.drop_found_elsewhere()?;
-    let roots = Roots { tips: remote.tips.to_vec(), earlier: &|| Ok(remote.seen.to_vec()) };
+    let roots = StartCommits { tips: remote.tips.to_vec(), earlier: &|| Ok(remote.seen.to_vec()) };
     let commits = run.check_structure(&roots)?;
     for id in remote.at_origin {
         let is_absent = stubs.locate(id)?.is_none();

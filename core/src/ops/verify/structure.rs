@@ -16,7 +16,12 @@ use crate::{
     },
     format::{chunk_list::BlobRef, pack::ObjectKind, tree::EntryKind},
     ops::verify::{Dated, Verification, VerifyError, VerifyProblem},
-    repo::{Repo, history, ref_log::RefValue, ref_name::RefKind, refs::Head},
+    repo::{
+        Repo, history,
+        ref_log::RefValue,
+        ref_name::RefKind,
+        roots::{Root, RootChoice, RootOrigin, Roots},
+    },
     store::{
         Ancestor, ContentError, ContentPlace, Marks, Prefetch, StoreError, TreeCursor, TreeWalk,
         WalkStep, decode_list, read_chunks,
@@ -24,7 +29,7 @@ use crate::{
 };
 
 /// The commits at which the walk begins.
-pub(super) struct Roots<'a> {
+pub(super) struct StartCommits<'a> {
     /// The commits that refs point at.
     pub(super) tips: Vec<CommitId>,
     /// Returns the commits that refs pointed at before. Called once, and only if a commit
@@ -57,34 +62,29 @@ impl Verification<'_> {
                 let name = source.misnamed_file().unwrap_or_default();
                 self.add(VerifyProblem::Ref { name, source }, []);
             }
-            for name in repo.refs().names(kind)? {
-                match repo.refs().read(&name) {
-                    Ok(id) => tips.extend(id),
-                    Err(source) => {
-                        self.add(VerifyProblem::Ref { name: name.to_string(), source }, [])
-                    }
-                }
-            }
-        }
-        for (name, id) in repo.lost_refs()? {
-            self.add(VerifyProblem::RefLost { name, id }, []);
-            tips.push(id);
         }
         if let Err(source) = repo.scope() {
             self.add(VerifyProblem::Scope { source }, []);
         }
-        match repo.refs().head() {
-            Ok(Head::Detached(id)) => tips.push(id),
-            Ok(Head::Branch(_)) => {}
-            Err(source) => self.add(VerifyProblem::Ref { name: "HEAD".to_owned(), source }, []),
+        let roots = Roots::read(repo, RootChoice::Needed)?;
+        for Root { id, origin } in roots.iter() {
+            if let RootOrigin::Lost(name) = origin {
+                self.add(VerifyProblem::RefLost { name: name.clone(), id: *id }, []);
+            }
+            tips.push(*id);
         }
-        tips.extend(repo.base()?.unwrap_or_default().named());
+        for (name, source) in roots.unreadable() {
+            self.add(VerifyProblem::Ref { name, source }, []);
+        }
         Ok(tips)
     }
 
     /// Walks everything that is reachable from the tips of `roots`. Returns all commits,
     /// newest first.
-    pub(super) fn check_structure(&self, roots: &Roots<'_>) -> Result<Vec<Dated>, VerifyError> {
+    pub(super) fn check_structure(
+        &self,
+        roots: &StartCommits<'_>,
+    ) -> Result<Vec<Dated>, VerifyError> {
         self.observer.phase(Phase::Structure, None);
         let marks = Marks::new(self.store);
         let at_refs: BTreeSet<CommitId> = roots.tips.iter().copied().collect();

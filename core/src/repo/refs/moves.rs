@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::{
+    base::id::CommitId,
     disk::folder_times::FolderTimes,
     repo::{
         ref_log::{self, RefValue},
@@ -13,6 +14,9 @@ use crate::{
 
 /// Suffix of the name of a log.
 const LOG: &str = ".log";
+
+/// The log of commits that `unpack` received and gave no ref.
+const UNPACKED_LOG: &str = "logs/unpacked.log";
 
 impl Refs {
     /// Returns the value of `pointer`.
@@ -35,6 +39,40 @@ impl Refs {
             Pointer::Head => self.head_log(),
             Pointer::Ref(name) => self.log(name),
         }
+    }
+
+    /// Returns the lines of the logs that no undo reads: those of remote-tracking branches, and the
+    /// commits that `unpack` received and gave no ref. Unsorted.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub(in crate::repo) fn other_logs(&self) -> Result<Vec<ref_log::RefLogEntry>, RefError> {
+        let top = self.store.join("logs/refs").join(RefKind::Remote.folder());
+        let mut lines = ref_log::read(&self.store.join(UNPACKED_LOG))?;
+        for file in files_below(&top, &mut FolderTimes::default())? {
+            lines.extend(ref_log::read(&file)?);
+        }
+        Ok(lines)
+    }
+
+    /// Records durably that `unpack` received a commit and gave it no ref. Garbage collection keeps
+    /// the commit as long as a former value of a ref.
+    ///
+    /// # Errors
+    /// [`RefError::Collected`] and [`RefError::Replaced`] if no ref could move to the commit,
+    /// [`RefError::Locked`], [`RefError::Io`].
+    pub fn record_unpacked(
+        &self,
+        id: CommitId,
+        change: &RefLogMessage<'_>,
+    ) -> Result<(), RefError> {
+        let mut lock = self.lock()?;
+        self.check_commit(&id, None)?;
+        let change = self.timed(&mut lock, change)?;
+        let log = self.store.join(UNPACKED_LOG);
+        ref_log::append(&self.disk, &log, &RefValue::Nothing, &id.into(), &change)?;
+        lock.set_done();
+        Ok(())
     }
 
     /// Lists all pointers that have a log, including deleted refs; sorted.

@@ -1,8 +1,7 @@
 //! Push: uploads what the remote store lacks, then moves refs.
 //!
 //! ```text
-//! 1  the refs, a listing of the index      meanwhile the packs are selected
-//!                                          here, and uploaded if they are small
+//! 1  the refs, a listing of the index      meanwhile the packs are selected here
 //! 2  packs                                 many concurrently; a new store gets
 //!                                          its settings and first branch
 //! 3  their outlines                        one object, which publishes the packs
@@ -10,8 +9,8 @@
 //!                                          the index are removed
 //! ```
 //!
-//! Each step is one round trip if nothing unexpected happens; steps 1 and 2 are one if the packs
-//! are small. On first contact with a location, the push looks for a store instead of listing the
+//! Each step is one round trip if nothing unexpected happens. Nothing is sent before step 1 has shown
+//! that a ref may move, and that this is the remote store that it was. On first contact with a location, the push looks for a store instead of listing the
 //! index, and lists the index of an existing store in another round trip. If a snap server has
 //! everything already, the push reads only the refs, and lists the index only if a ref moves.
 //!
@@ -69,9 +68,6 @@ use crate::{
 
 pub use outcome::{PushOutcome, PushedRef};
 pub use plan::{PushPlan, plan};
-
-/// Maximum total bytes of packs that a push uploads before it knows whether the refs may move.
-const EAGER_BYTES: u64 = 8 << 20;
 
 /// Maximum number of attempts to move a ref that other clients move at the same time.
 const RACES: usize = 8;
@@ -318,14 +314,7 @@ enum CompletenessProof {
     None,
 }
 
-/// The permission to upload packs before all responses have arrived.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum EagerUpload {
-    Yes,
-    No,
-}
-
-/// The state of a push before its first write, except for eager uploads.
+/// The state of a push before its first write.
 struct PreparedPush<'s> {
     slots: Vec<RefSlot>,
     found: StoreLookup,
@@ -333,15 +322,10 @@ struct PreparedPush<'s> {
     has_settings: bool,
     /// `None` if no ref moves and the remote store counts as complete.
     selection: Option<SelectedPacks<'s>>,
-    /// The running eager uploads, if any.
-    uploads: Option<PackUploads>,
     /// Lengths of packs that the remote store already has, if the push has requested them.
     uploaded: HashMap<String, u64>,
     decisions: Vec<RefDecision>,
 }
-
-/// The selection of packs during the first requests, with their eager uploads.
-type EarlySelection<'s> = Option<(SelectedPacks<'s>, Option<PackUploads>)>;
 
 #[derive(Clone, Copy)]
 struct PushRun<'a> {
@@ -368,10 +352,9 @@ impl<'a> PushRun<'a> {
             mut found,
             has_settings,
             selection,
-            uploads: sending,
             uploaded: arrived,
             decisions: mut fates,
-        } = self.prepare(remote, EagerUpload::Yes)?;
+        } = self.prepare(remote)?;
         if found == StoreLookup::Missing && remote.client().must_create_store_first() {
             runtime.block_on(remote.create(&repo.config().to_text(), &self.head()?))?;
             found = StoreLookup::Store;
@@ -391,10 +374,8 @@ impl<'a> PushRun<'a> {
             outcome.objects += selection.objects;
             outcome.raw_bytes += selection.raw_bytes;
             outcome.sent_again += selection.lost;
-            let sending = match sending {
-                Some(sending) => sending,
-                None => PackUploads::begin(remote, upload::packs(selection)?, &arrived, runtime),
-            };
+            let packs = upload::packs(selection)?;
+            let sending = PackUploads::begin(remote, packs, &arrived, runtime);
             self.send(remote, found, sending, outcome)?;
             let sent: Vec<PackId> = selection.packs().into_iter().map(|(_, id)| id).collect();
             verify_replaced(remote, &sent, runtime, observer)?;
@@ -425,17 +406,13 @@ impl<'a> PushRun<'a> {
         Ok(decided.map(|((update, slot), fate)| fate.into_pushed_ref(update, &slot)).collect())
     }
 
-    fn prepare(
-        &self,
-        remote: &mut RemoteStore,
-        eager: EagerUpload,
-    ) -> Result<PreparedPush<'a>, RemoteError> {
+    fn prepare(&self, remote: &mut RemoteStore) -> Result<PreparedPush<'a>, RemoteError> {
         let question = self.first_requests(remote)?;
         let was_damaged = remote.mirror().is_damaged();
         remote.pass_over_damaged_index();
         let known = remote.mirror().store().packs();
         let known_gc = remote.mirror().gc();
-        let (answers, early) = self.ask(remote, question, eager);
+        let (answers, early) = self.ask(remote, question);
         let FirstAnswers { slots, found, listed, settings, uploaded: mut arrived } = answers?;
         let (mut found, mut has_settings) = match found {
             Err(error) if self.is_forced() && error.is_of_settings() => (StoreLookup::Store, false),
@@ -487,7 +464,6 @@ impl<'a> PushRun<'a> {
             found,
             has_settings: has_settings || found == StoreLookup::Missing,
             selection: None,
-            uploads: None,
             uploaded: arrived,
             decisions: Vec::new(),
         };
@@ -508,12 +484,10 @@ impl<'a> PushRun<'a> {
                 && is_same_epoch
                 && is_damaged == was_damaged
                 && known == remote.mirror().store().packs();
-            match early?.filter(|_| same) {
-                Some((selection, sending)) => {
-                    (prepared.selection, prepared.uploads) = (Some(selection), sending);
-                }
-                None => prepared.selection = Some(self.select(remote, &commits, proof)?),
-            }
+            prepared.selection = match early?.filter(|_| same) {
+                None => Some(self.select(remote, &commits, proof)?),
+                early => early,
+            };
         }
         prepared.decisions.append(&mut fates);
         Ok(prepared)
@@ -621,16 +595,9 @@ impl<'a> PushRun<'a> {
         &self,
         remote: &RemoteStore,
         question: FirstRequests,
-        eager: EagerUpload,
-    ) -> (Result<FirstAnswers, RemoteError>, Result<EarlySelection<'a>, RemoteError>) {
+    ) -> (Result<FirstAnswers, RemoteError>, Result<Option<SelectedPacks<'a>>, RemoteError>) {
         let names: Vec<&RefName> = self.options.refs.iter().map(|update| &update.name).collect();
-        // Read this before an upload changes it.
         let leftovers = UnpublishedPacks::of(remote.mirror());
-        let goes = eager == EagerUpload::Yes
-            && question == FirstRequests::All
-            && leftovers == UnpublishedPacks::None
-            && !remote.mirror().store().packs().is_empty();
-        let eager = if goes { EagerUpload::Yes } else { EagerUpload::No };
         thread::scope(|scope| {
             let ask = || {
                 self.runtime.block_on(first_requests::send_first_requests(
@@ -640,31 +607,22 @@ impl<'a> PushRun<'a> {
             let asking = scope.spawn(ask);
             let early = match question {
                 FirstRequests::Refs | FirstRequests::RefsAndIndex => Ok(None),
-                FirstRequests::All | FirstRequests::RefsAndStore => self.begin(remote, eager),
+                FirstRequests::All | FirstRequests::RefsAndStore => {
+                    self.select_early(remote).map(Some)
+                }
             };
             (asking.join().expect("sending the requests does not panic"), early)
         })
     }
 
-    fn begin(
-        &self,
-        remote: &RemoteStore,
-        eager: EagerUpload,
-    ) -> Result<EarlySelection<'a>, RemoteError> {
+    /// Selects packs for all refs, as if all of them moved.
+    fn select_early(&self, remote: &RemoteStore) -> Result<SelectedPacks<'a>, RemoteError> {
         let commits: Vec<CommitId> = self.options.refs.iter().map(|update| update.commit).collect();
         let proof = match remote.mirror().is_damaged() {
             true => CompletenessProof::None,
             false => CompletenessProof::Index,
         };
-        let selection = self.select(remote, &commits, proof)?;
-        let packs = upload::packs(&selection)?;
-        let bytes: u64 = packs.iter().map(|pack| pack.bytes).sum();
-        let goes = eager == EagerUpload::Yes && bytes <= EAGER_BYTES;
-        if !goes {
-            return Ok(Some((selection, None)));
-        }
-        let sending = PackUploads::begin(remote, packs, &HashMap::new(), self.runtime);
-        Ok(Some((selection, Some(sending))))
+        self.select(remote, &commits, proof)
     }
 
     fn select(

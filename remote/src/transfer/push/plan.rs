@@ -6,7 +6,7 @@ use snap_core::{base::observe::Observer, repo::Repo};
 use tokio::runtime::Handle;
 
 use super::{
-    EagerUpload, PreparedPush, PushOptions, PushRun, PushedRef, RefDecision,
+    PreparedPush, PushOptions, PushRun, PushedRef, RefDecision,
     first_requests::{FEW_REFS, FirstRequests},
     upload::{self, PackUpload},
 };
@@ -61,15 +61,8 @@ pub fn plan(
     remote.must_be_another(repo.dir())?;
     let _hold = repo.store().pin_packs()?;
     let push = PushRun { repo, options, runtime, observer };
-    let PreparedPush {
-        slots,
-        found,
-        has_settings,
-        selection,
-        uploads: _,
-        uploaded: arrived,
-        decisions: fates,
-    } = push.prepare(remote, EagerUpload::No)?;
+    let PreparedPush { slots, found, has_settings, selection, uploaded: arrived, decisions: fates } =
+        push.prepare(remote)?;
     let mut plan = PushPlan::default();
     let going = fates.iter().filter(|fate| matches!(fate, RefDecision::Move)).count();
     let refs_there = slots.iter().filter(|slot| slot.exists()).count();

@@ -1,42 +1,40 @@
-//! Finds the commits and paths that a missing or damaged object affects.
+//! Finds the commits and paths that have some objects: damaged ones, or contents that a rewrite
+//! removed.
 
 use std::collections::HashMap;
 
 use crate::{
     base::id::{BlobId, CommitId, ObjectId, TreeId},
     format::tree::EntryKind,
-    ops::verify::{Dated, Verification, VerifyError},
     repo::path::push_name,
-    store::{
-        ContentPlace, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, UnreadNode, WalkStep,
-    },
+    store::{Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, UnreadNode, WalkStep},
 };
 
 /// Maximum number of paths that are listed. Further paths are only counted.
-pub(super) const LISTED_PATHS: usize = 1000;
+pub(crate) const LISTED_PATHS: usize = 1000;
 
 /// Maximum number of paths that a repair collects. Each takes about 300 bytes of memory.
 pub(crate) const REPAIRED_PATHS: usize = 1 << 18;
 
-/// A path that a problem affects.
+/// A path that has a sought object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AffectedPath {
-    /// The newest commit in which the path is affected.
+    /// The newest commit that has the path with this object.
     pub commit: CommitId,
     /// Number of commits that have the path with this object.
     pub commits: u64,
     /// The path; empty for the whole snapshot.
     pub path: Vec<u8>,
-    /// The missing or damaged object.
+    /// The object: for damage, the missing or damaged one.
     pub object: ObjectId,
 }
 
-/// The commits and paths that problems affect.
+/// The commits and paths that have sought objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
     /// Affected commits, newest first.
     pub commits: Vec<CommitId>,
-    /// Affected paths, at most `LISTED_PATHS` unless a repair requested more.
+    /// Affected paths, at most as many as the caller wants.
     pub paths: Vec<AffectedPath>,
     /// Number of affected paths that are not listed.
     pub more_paths: u64,
@@ -56,45 +54,61 @@ impl Affected {
     }
 }
 
-impl Verification<'_> {
-    /// Walks all commits again, and lists the affected commits and paths in the outcome. Skips
-    /// subtrees that are known to be sound.
-    pub(super) fn find_affected(
-        &self,
-        commits: &[Dated],
-        most_paths: usize,
-    ) -> Result<(), VerifyError> {
-        let mut search = AffectedSearch {
-            run: self,
-            clean: Marks::new(self.store),
-            affected_folders: Marks::new(self.store),
-            places: HashMap::new(),
-            most_paths,
-            affected: Affected::default(),
-        };
-        for (_, id) in commits {
-            self.observer.check(VerifyError::Interrupted)?;
-            if self.is_bad(&id.object()) {
-                search.affected.commits.push(*id);
-                continue;
-            }
-            let Ok(commit) = self.store.commit(id) else { continue };
-            if search.tree(*id, commit.tree)? {
-                search.affected.commits.push(*id);
-            }
-        }
-        self.count(|outcome| outcome.touched = search.affected);
-        Ok(())
-    }
+/// The objects that a search looks for.
+pub(crate) trait Sought {
+    fn store(&self) -> &Store;
+
+    /// Returns true if a commit or a tree node is sought. The search does not read it.
+    fn has(&self, id: &ObjectId) -> bool;
+
+    /// Returns the sought object of a content: the content itself or a part of it.
+    fn in_content(&self, id: BlobId) -> Option<ObjectId>;
+
+    /// True if a folder that cannot be read counts as sought.
+    const COUNTS_UNREADABLE: bool;
 }
 
-struct AffectedSearch<'s> {
-    run: &'s Verification<'s>,
-    /// Trees without problems below them.
+/// Lists those of the commits, newest first, that have a sought object, and at most `most_paths` of
+/// the paths. Searches each tree without a sought object once. Calls `check` before each commit.
+///
+/// # Errors
+/// [`StoreError`] when the index cannot be read, and the errors of `check`.
+pub(crate) fn find<S: Sought, E: From<StoreError>>(
+    sought: &S,
+    commits: impl IntoIterator<Item = CommitId>,
+    most_paths: usize,
+    check: &dyn Fn() -> Result<(), E>,
+) -> Result<Affected, E> {
+    let store = sought.store();
+    let mut search = AffectedSearch {
+        sought,
+        clean: Marks::new(store),
+        affected_folders: Marks::new(store),
+        places: HashMap::new(),
+        most_paths,
+        affected: Affected::default(),
+    };
+    for id in commits {
+        check()?;
+        if sought.has(&id.object()) {
+            search.affected.commits.push(id);
+            continue;
+        }
+        let Ok(commit) = store.commit(&id) else { continue };
+        if search.tree(id, commit.tree)? {
+            search.affected.commits.push(id);
+        }
+    }
+    Ok(search.affected)
+}
+
+struct AffectedSearch<'s, S> {
+    sought: &'s S,
+    /// Trees without sought objects below them.
     clean: Marks,
-    /// Trees with problems below them.
+    /// Trees with sought objects below them.
     affected_folders: Marks,
-    /// Maps a path and its bad object to the position in `affected.paths`.
+    /// Maps a path and its sought object to the position in `affected.paths`.
     places: HashMap<(Vec<u8>, ObjectId), usize>,
     most_paths: usize,
     affected: Affected,
@@ -105,40 +119,40 @@ struct SearchedFolder {
     path_bytes: usize,
     /// The nodes of the folder around the present item, with the topmost first.
     nodes: Vec<SearchedNode>,
-    has_problem: bool,
+    is_affected: bool,
 }
 
 struct SearchedNode {
     id: TreeId,
-    has_problem: bool,
+    is_affected: bool,
 }
 
 impl SearchedFolder {
     fn new(path_bytes: usize) -> Self {
-        Self { path_bytes, nodes: Vec::new(), has_problem: false }
+        Self { path_bytes, nodes: Vec::new(), is_affected: false }
     }
 
-    /// Records a problem at or below the present item.
-    fn add_problem(&mut self) {
-        let node = self.nodes.last_mut().map(|node| &mut node.has_problem);
-        *node.unwrap_or(&mut self.has_problem) = true;
+    /// Records a sought object at or below the present item.
+    fn add_sought(&mut self) {
+        let node = self.nodes.last_mut().map(|node| &mut node.is_affected);
+        *node.unwrap_or(&mut self.is_affected) = true;
     }
 }
 
-impl AffectedSearch<'_> {
-    /// Searches a tree. Returns true if anything below it has a problem.
-    fn tree(&mut self, commit: CommitId, root: TreeId) -> Result<bool, VerifyError> {
+impl<S: Sought> AffectedSearch<'_, S> {
+    /// Searches a tree. Returns true if anything below it is sought.
+    fn tree(&mut self, commit: CommitId, root: TreeId) -> Result<bool, StoreError> {
         let mut path = Vec::new();
         let cursor = TreeCursor::new(root, Prefetch::Nothing);
         let mut walk = TreeWalk::new(cursor, SearchedFolder::new(0));
-        let mut has_problem = false;
+        let mut is_affected = false;
         while let Some(step) = walk.next() {
             let open_nodes = walk.cursor().map_or(0, |cursor| cursor.open_nodes());
             if let Some(folder) = walk.tag() {
                 self.close_nodes(folder, open_nodes)?;
                 path.truncate(folder.path_bytes);
             }
-            has_problem = match step {
+            is_affected = match step {
                 WalkStep::Enter => false,
                 WalkStep::Node(node) => self.node(commit, &path, node, &mut walk)?,
                 WalkStep::Entry(entry) => {
@@ -147,31 +161,31 @@ impl AffectedSearch<'_> {
                 }
                 WalkStep::Leave(mut folder) => {
                     self.close_nodes(&mut folder, 0)?;
-                    folder.has_problem
+                    folder.is_affected
                 }
             };
-            if let Some(folder) = walk.tag().filter(|_| has_problem) {
-                folder.add_problem();
+            if let Some(folder) = walk.tag().filter(|_| is_affected) {
+                folder.add_sought();
             }
         }
         // The last step left the root.
-        Ok(has_problem)
+        Ok(is_affected)
     }
 
-    /// Opens a tree node, if the search must go below it. Returns true if the node itself has a
-    /// problem, or if a problem below it is known.
+    /// Opens a tree node, if the search must go below it. Returns true if the node itself is sought,
+    /// or if a sought object below it is known.
     fn node(
         &mut self,
         commit: CommitId,
         path: &[u8],
         node: UnreadNode,
         walk: &mut TreeWalk<SearchedFolder>,
-    ) -> Result<bool, VerifyError> {
+    ) -> Result<bool, StoreError> {
         let id = node.id();
         if self.clean.is_marked(&id.object())? {
             return Ok(false);
         }
-        // A folder with problems that many folders share is searched again under each of
+        // An affected folder that many folders share is searched again under each of
         // its paths, but only until enough paths are listed. This bounds the time.
         if self.affected.paths.len() >= self.most_paths
             && self.affected_folders.is_marked(&id.object())?
@@ -180,24 +194,25 @@ impl AffectedSearch<'_> {
             return Ok(true);
         }
         // Check this before reading: a bad node may be referenced many times.
-        if !self.run.is_bad(&id.object()) {
-            match walk.open(self.run.store, node) {
+        if !self.sought.has(&id.object()) {
+            match walk.open(self.sought.store(), node) {
                 Ok(()) => {
                     if let Some(folder) = walk.tag() {
-                        folder.nodes.push(SearchedNode { id, has_problem: false });
+                        folder.nodes.push(SearchedNode { id, is_affected: false });
                     }
                     return Ok(false);
                 }
                 // The folder is stored elsewhere, so nothing is known about it.
                 Err(StoreError::Absent { .. }) => return Ok(false),
-                Err(_) => {}
+                Err(_) if S::COUNTS_UNREADABLE => {}
+                Err(_) => return Ok(false),
             }
         }
         self.add(commit, path, id.object());
         Ok(true)
     }
 
-    /// Searches a file, or schedules a folder. Returns true if it has a problem.
+    /// Searches a file, or schedules a folder. Returns true if it is affected.
     fn entry(
         &mut self,
         commit: CommitId,
@@ -208,46 +223,26 @@ impl AffectedSearch<'_> {
         let object = match kind {
             EntryKind::Folder { id } => {
                 let entered = walk.enter(*id, SearchedFolder::new(path.len()));
-                entered.is_err().then(|| id.object())
+                (entered.is_err() && S::COUNTS_UNREADABLE).then(|| id.object())
             }
-            EntryKind::File { id, .. } => self.bad_part(*id),
+            EntryKind::File { id, .. } => self.sought.in_content(*id),
             _ => None,
         };
         object.inspect(|object| self.add(commit, path, *object)).is_some()
     }
 
     /// Ends the search of all nodes of a folder but the first `open`.
-    fn close_nodes(&self, folder: &mut SearchedFolder, open: usize) -> Result<(), VerifyError> {
+    fn close_nodes(&self, folder: &mut SearchedFolder, open: usize) -> Result<(), StoreError> {
         while folder.nodes.len() > open
-            && let Some(SearchedNode { id, has_problem }) = folder.nodes.pop()
+            && let Some(SearchedNode { id, is_affected }) = folder.nodes.pop()
         {
-            let known = if has_problem { &self.affected_folders } else { &self.clean };
+            let known = if is_affected { &self.affected_folders } else { &self.clean };
             known.mark(&id.object())?;
-            if has_problem {
-                folder.add_problem();
+            if is_affected {
+                folder.add_sought();
             }
         }
         Ok(())
-    }
-
-    /// Returns the missing or damaged object of a content, if any.
-    fn bad_part(&self, id: BlobId) -> Option<ObjectId> {
-        if self.run.is_bad(&id.object()) {
-            return Some(id.object());
-        }
-        let mut bad = None;
-        let found = self.run.store.locate_content(&id).and_then(|place| match place {
-            ContentPlace::Whole(_) => Ok(0),
-            ContentPlace::Cut(_) => self.run.store.for_each_chunk(&id, &mut |chunk| {
-                let chunk = chunk.id.object();
-                bad = bad.or_else(|| self.run.is_bad(&chunk).then_some(chunk));
-                Ok(())
-            }),
-        });
-        match found {
-            Ok(_) | Err(StoreError::Absent { .. }) => bad,
-            Err(_) => Some(id.object()),
-        }
     }
 
     fn add(&mut self, commit: CommitId, path: &[u8], object: ObjectId) {
