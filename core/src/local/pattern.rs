@@ -225,7 +225,7 @@ impl PatternSet {
         }
         let (is_negated, line) = (line[0] == b'!', line.strip_prefix(b"!").unwrap_or(line));
         let (only_folders, line) = (line.ends_with(b"/"), line.strip_suffix(b"/").unwrap_or(line));
-        // No path has an empty name. A `/` in brackets is no separator.
+        // No path has an empty name. A `/` in brackets is not a separator.
         let before_brackets = line.split(|byte| *byte == b'[').next().unwrap_or_default();
         let has_empty_name =
             before_brackets.windows(2).any(|pair| pair == b"//") || line.ends_with(b"/");

@@ -118,8 +118,8 @@ fn asterisks(pattern: &[u8], at: usize) -> Option<Asterisks> {
     (count > 0).then_some(Asterisks { end: end + usize::from(is_folders), is_deep, is_folders })
 }
 
-/// Compares a byte with the start of a pattern that is no asterisk. Returns the length of that part
-/// of the pattern if they match.
+/// Compares a byte with the start of a pattern, which is not an asterisk. Returns the length of that
+/// part of the pattern if they match.
 fn one(pattern: &[u8], byte: u8, letters: Letters) -> Option<usize> {
     let (is_match, length) = match pattern {
         [b'?', ..] => (byte != b'/', 1),
