@@ -461,7 +461,8 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_patterns_of_each_form_are_found() {
-        let forms: [(fn(u32) -> String, &str); 9] = [
+        type Form = fn(u32) -> String;
+        let forms: [(Form, &str); 9] = [
             (|n| format!("*-{n:06}-*"), "a/b-077777-c"),
             (|n| format!("name-{n:06}.dat"), "x/name-077777.dat"),
             (|n| format!("/dir{}/name-{n:06}", n % 100), "dir77/name-077777"),
