@@ -453,7 +453,7 @@ impl Context {
         resolve(Revisions::new(repo, &date).on_ambiguous(&warn).on_date(&name))
     }
 
-    /// Names the commit of a revision with a date, because the date does not tell it.
+    /// Prints the commit of a revision with a date: the date alone does not identify it.
     fn name_dated(&self, DatedCommit { rev, id, time, forgotten }: &DatedCommit<'_>) {
         let rev = text::line(rev.as_bytes());
         let named = |id: &CommitId, at: &Time| format!("{id:.12} of {}", time::local(*at));

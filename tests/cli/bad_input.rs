@@ -106,7 +106,7 @@ fn a_full_disk_is_told_and_costs_nothing() {
     if output.status.code() == Some(99) || err.contains("unshare failed") {
         return skip("a full disk", "no mount namespace can be made");
     }
-    assert!(err.contains("hint: no commit is lost; free some space"), "{err}");
+    assert!(err.contains("hint: free some space, and run the command again"), "{err}");
     assert!(err.contains("code 1"), "{err}");
     assert!(out.starts_with("kept"), "{out}");
 }

@@ -316,14 +316,18 @@ fn large_and_odd_contents_are_said_to_differ() {
     -a
     \ No newline at end of file
     +a
+    --- stderr ---
+    hint: `snap diff --text-limit SIZE` also compares larger files by lines
     "#);
-    insta::assert_snapshot!(env.snap(["diff", "--stat"]), @r"
+    insta::assert_snapshot!(env.snap(["diff", "--stat"]), @"
     exit: 0
     --- stdout ---
      large  | Bin 10.0 MiB -> 10.0 MiB
      latin  |   2 +-
      no end |   2 +-
      3 files changed, 2 insertions(+), 2 deletions(-)
+    --- stderr ---
+    hint: `snap diff --text-limit SIZE` also compares larger files by lines
     ");
 }
 
@@ -466,4 +470,21 @@ fn a_range_as_in_git_is_two_commits() {
     --- stderr ---
     error: A...B is not supported; use A..B
     ");
+}
+
+#[test]
+fn a_higher_limit_compares_large_files_by_lines() {
+    let env = TestEnv::new();
+    let lines: String = (0..1_200_000).map(|number| format!("{number}\n")).collect();
+    env.write("table.csv", &lines);
+    env.snap(["commit"]).succeeds();
+    env.write("table.csv", lines.replacen("600000\n", "changed\n", 1));
+    let without = env.snap(["diff"]).succeeds();
+    assert!(without.stdout.contains("Large files a/table.csv and b/table.csv differ"), "{without}");
+    let hint = "hint: `snap diff --text-limit SIZE` also compares larger files by lines\n";
+    assert_eq!(without.stderr, hint);
+    let ran = env.snap(["diff", "--text-limit", "16MiB", "-U0"]).succeeds();
+    assert!(ran.stdout.ends_with("@@ -600001 +600001 @@\n-600000\n+changed\n"), "{ran}");
+    assert_eq!(ran.stderr, "");
+    assert_eq!(env.snap(["diff", "--text-limit", "much"]).code, Some(2));
 }

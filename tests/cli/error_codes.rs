@@ -97,7 +97,7 @@ fn a_restore_of_nothing_fails_and_a_restore_of_a_part_skips() {
 fn a_deleted_folder_is_named() {
     let env = TestEnv::new();
     let snap = env!("CARGO_BIN_EXE_snap");
-    for args in ["remote list", "config list", "log", "find x"] {
+    for args in ["remote list", "log", "find x"] {
         fs_err::create_dir(env.path("gone")).unwrap();
         let script = format!("rmdir ../gone; exec {snap} {args}");
         let ran = env.command_of("gone", "sh").args(["-c", &script]).output().unwrap();

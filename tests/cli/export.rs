@@ -389,7 +389,8 @@ fn what_is_there_is_replaced_only_when_told_to() {
     --- stderr ---
     error: cannot export to /dev/full
       caused by: No space left on device (os error 28)
-    hint: no commit is lost; free some space and run the command again
+    hint: free some space, and run the command again
+    hint: in a store, `snap forget` and then `snap gc --now` free space
     ");
     // A device is written to, not replaced.
     again(&["-o", "/dev/null", "--format", "tar", "--force"]).succeeds();

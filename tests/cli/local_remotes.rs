@@ -133,7 +133,7 @@ fn refs_of_a_project_are_forced_made_and_deleted_by_a_push() {
     assert!(!env.path("work/.snap/refs/heads/a/b").exists());
     // Same rule as for `snap branch --delete` in that project.
     let refused = env.snap_in("copy", ["push", "--delete", "main"]);
-    says(&refused, 2, &["it is the current branch of that project", "`snap branch --switch"]);
+    says(&refused, 1, &["it is the current branch of that project", "`snap branch --switch"]);
     says(&env.snap_in("copy", ["push", "."]), 2, &["is this store itself", "hint: "]);
     says(&env.snap_in("copy", ["push", "../copy", "-n"]), 2, &["is this store itself"]);
     let check = env.snap_in("copy", ["remote", "check"]).succeeds().stdout;

@@ -31,7 +31,7 @@ fn only(env: &TestEnv, name: &str, other: &str) {
 fn refused(env: &TestEnv, url: &str, (name, other): (&str, &str)) {
     only(env, name, other);
     let beside = format!("`heads/{name}` conflicts with `heads/{other}`");
-    says(&push(env, url, name), 2, &[&beside, "hint: choose another name"]);
+    says(&push(env, url, name), 1, &[&beside, "hint: choose another name"]);
 }
 
 fn keeps_names_apart(env: &TestEnv, url: &str, place: Place) {
@@ -45,7 +45,7 @@ fn keeps_names_apart(env: &TestEnv, url: &str, place: Place) {
         env.snap_in("work", ["push", url, "--delete", first]).succeeds();
         let ran = push(env, url, second);
         if place == Place::Kept {
-            says(&ran, 2, &["which was deleted there", "hint: ", "of another name"]);
+            says(&ran, 1, &["which was deleted there", "hint: ", "of another name"]);
             // The name itself can be used again.
             only(env, first, second);
             push(env, url, first).succeeds();

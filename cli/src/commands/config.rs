@@ -211,10 +211,7 @@ fn name(text: &str) -> Result<KeyPath, CliError> {
 fn settings(cx: &Context) -> Result<Settings, CliError> {
     let settings = match (cx.find_store(Path::new("."))?, cx.named()) {
         (Some(store), _) => cx.settings_of(&store)?,
-        (None, StoreChoice::Nowhere) => {
-            Context::check_here()?;
-            cx.settings().clone()
-        }
+        (None, StoreChoice::Nowhere) => cx.settings().clone(),
         (None, _) => return Err(CliError::NoStore),
     };
     settings.config()?;

@@ -322,7 +322,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
     }
     Ok(match outcome.is_complete() {
         true => CommandOutcome::Success,
-        // Skipped stores are no failure: a restore always leaves them out.
+        // A skipped store is not a failure: a restore always leaves stores out.
         false if has_done_nothing(&outcome) && own_folders + outcome.skipped == 0 => {
             CommandOutcome::Failed
         }

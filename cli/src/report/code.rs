@@ -50,7 +50,7 @@ const INVALID: ErrorCode = code("invalid", "an argument, a setting or a variable
 const IO: ErrorCode = code("io", "a file of this machine cannot be read or written");
 const LOCKED: ErrorCode = temporary("locked", "another process uses the store or the files");
 const NO_SPACE: ErrorCode = code("no-space", "a disk, a quota or the remote is full");
-const NO_STORE: ErrorCode = code("no-store", "there is no store here, or at the remote");
+const NO_STORE: ErrorCode = code("no-store", "no store exists here, or at the remote");
 const NOT_FOUND: ErrorCode =
     code("not-found", "a commit, a branch, a path or a file does not exist");
 const REFUSED: ErrorCode = code("refused", "a rule of the store or of the server forbids it");

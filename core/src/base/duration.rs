@@ -3,7 +3,7 @@
 //! | unit | duration              | age      |
 //! |------|-----------------------|----------|
 //! | `y`  |                       | years    |
-//! | `m`  | minutes, if asked for | months   |
+//! | `m`  | minutes, on request   | months   |
 //! | `w`  | 7 × 24 hours          | 7 days   |
 //! | `d`  | 24 hours              | days     |
 //! | `h`  | hours                 | hours    |

@@ -37,12 +37,12 @@ pub const TREE_NODE_TARGET_BYTES: usize = 2 << 20;
 /// 16,384³ entries, more than any file system allows.
 pub const TREE_NODE_LEVELS: u8 = 4;
 
-/// Length of an encoded commit, including its message and labels.
-pub const COMMIT_BYTES: usize = 1 << 20;
+/// Length of an encoded commit, including its message, its labels and [`PATTERNS`] with 30 bytes each.
+pub const COMMIT_BYTES: usize = 4 << 20;
 
 /// Total size of the root folder's extended attributes. The commit contains them and must have room
 /// for its message and labels.
-pub const ROOT_XATTR_BYTES: usize = COMMIT_BYTES / 4;
+pub const ROOT_XATTR_BYTES: usize = 256 << 10;
 
 /// Number of parents of a commit.
 pub const PARENTS: usize = 256;
@@ -54,8 +54,9 @@ pub const LABELS: usize = 1024;
 /// last complete commit.
 pub const RULE_SETS: usize = 64;
 
-/// Number of patterns of one rule set. The rest of the commit must also fit in [`COMMIT_BYTES`].
-pub const PATTERNS: usize = 16_384;
+/// Number of patterns of one rule set: those of the largest lists of files that users exclude. The
+/// rest of the commit must also fit in [`COMMIT_BYTES`].
+pub const PATTERNS: usize = 1 << 17;
 
 /// Number of source paths that a commit records.
 pub const SOURCES: usize = 4096;
@@ -67,9 +68,9 @@ pub const FIND_BYTES: usize = 96 << 20;
 /// Number of unread paths that a commit records: more than a user would read through.
 pub const UNREAD_PATHS: usize = 1024;
 
-/// Total length of the unread paths of a commit: an eighth of [`COMMIT_BYTES`], so that they never
+/// Total length of the unread paths of a commit: a small part of [`COMMIT_BYTES`], so that they never
 /// make a commit too large to store.
-pub const UNREAD_BYTES: usize = COMMIT_BYTES / 8;
+pub const UNREAD_BYTES: usize = 128 << 10;
 
 /// Length of a frame before compression. A reader allocates at most this much memory for one frame.
 pub const FRAME_RAW_BYTES: usize = 16 << 20;
@@ -240,8 +241,8 @@ pub const REPLY_BYTES: u64 = 64 << 20;
 /// their records in memory take 130 MiB. A longer listing is treated as endless.
 pub const LISTED_OBJECTS: usize = 1 << 20;
 
-/// Length of an ignore file. A larger file is not an ignore file. Building a matcher for a file of
-/// this length with plain names takes 0.6 s and 130 MiB.
+/// Length of an ignore file. A larger file is not an ignore file. Its
+/// patterns take 0.1 s and 40 MiB.
 pub const IGNORE_FILE_BYTES: u64 = 1 << 20;
 
 /// Length of a pattern of an ignore file, an option or a search: `PATH_MAX` on Linux. A
@@ -252,9 +253,9 @@ pub const PATTERN_BYTES: usize = 4096;
 /// takes time in proportion to its length times its number of brackets.
 pub const PATTERN_WILDCARDS: usize = 256;
 
-/// Number of wildcards of all patterns of one ignore file. The `globset` crate compiles a pattern
-/// such as `folder/*.x` on its own, which takes 0.12 ms and 12 KiB. At the limit, all patterns take
-/// 1 s and 100 MiB.
+/// Number of wildcards of all patterns of one ignore file, which another user may have written. A
+/// pattern with wildcards at both ends is compared with each path in its folder: at the limit, in
+/// 0.3 ms for each path.
 pub const IGNORE_FILE_WILDCARDS: usize = 1 << 13;
 
 /// Levels of nested braces in the pattern of a search. The `globset` crate recurses on
@@ -291,6 +292,11 @@ pub const DIFF_AHEAD: usize = 1 << 14;
 
 /// Maximum length of a file whose differences are shown: both versions are held in memory.
 pub const DIFF_FILE_BYTES: u64 = 8 << 20;
+
+/// Number of lines of each side that are compared at once, if both sides have more than four times as
+/// many lines that differ. The comparison of such a window takes up to 60 MiB. Longer insertions are
+/// then not always found.
+pub const DIFF_WINDOW_LINES: usize = 1 << 18;
 
 /// Time limit for a comparison of two files line by line. Contents of [`DIFF_FILE_BYTES`] with few
 /// changes take less than a second. Without this limit, two such files with few distinct lines

@@ -1,6 +1,6 @@
 //! Rules that exclude files and folders from a snapshot.
 //!
-//! Patterns have the full gitignore syntax and git's meaning; the `ignore` crate matches them.
+//! Patterns have the full gitignore syntax and git's meaning.
 //! There are two sources. Patterns from the caller act like an ignore file at the root, but take
 //! precedence over all files. If several ignore files apply, the nearest one decides. The walk
 //! does not enter an excluded folder, so a `!` pattern cannot include anything in it again, as in
@@ -8,26 +8,22 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    ffi::OsStr,
     io::{self, Read},
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::fd::AsFd,
     path::Path,
     sync::{Arc, OnceLock},
 };
 
-use ignore::{
-    Match,
-    gitignore::{Gitignore, GitignoreBuilder},
-};
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::{limits, name::EntryName},
     local::{
         kernel_files::kernel_devices,
-        pattern::{AddError, PatternCost, add_line, excerpt, wildcards},
+        pattern::{PatternCost, PatternProblem, PatternSet, Verdict, excerpt, wildcards},
         scan::{FileKind, FileStat, ScannedFolder},
         store_folder::{STORE_FOLDER, holds_store},
+        wildmatch::Letters,
     },
 };
 
@@ -51,8 +47,7 @@ const CACHEDIR_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55"
 pub struct PatternError {
     /// The start of the pattern.
     pub pattern: String,
-    /// The error of the parser.
-    pub source: ignore::Error,
+    pub source: PatternProblem,
 }
 
 /// Contents of ignore files by the path of their folder. Each folder's list has file names and
@@ -65,7 +60,7 @@ pub struct IgnoreRules {
     /// Ignore files outside the scope of a partial clone, which are not on disk but still apply.
     unfetched: IgnoreFiles,
     options: Options,
-    own: Gitignore,
+    own: PatternSet,
     markers: Vec<FolderMarker>,
     /// The store folder, which is never part of a snapshot, whatever its name is.
     store: Option<StoreFolderId>,
@@ -88,7 +83,7 @@ pub struct IgnoreScope(Option<Arc<IgnoreLevel>>);
 #[derive(Debug)]
 struct IgnoreLevel {
     above: IgnoreScope,
-    matcher: Gitignore,
+    patterns: PatternSet,
     /// Length in bytes of the folder's own path, including the slash after it.
     prefix_bytes: usize,
 }
@@ -99,18 +94,16 @@ impl IgnoreRules {
     /// # Errors
     /// [`PatternError`] names the first invalid pattern.
     pub fn new(options: Options) -> Result<Self, PatternError> {
-        let mut builder = GitignoreBuilder::new("");
-        let lists = [(&options.patterns, false), (&options.ignore_case_patterns, true)];
-        for (patterns, ignores_case) in lists {
+        let mut own = PatternSet::default();
+        for (patterns, letters) in [
+            (&options.patterns, Letters::Exact),
+            (&options.ignore_case_patterns, Letters::IgnoreCase),
+        ] {
             for pattern in patterns {
                 let named = |source| PatternError { pattern: excerpt(pattern), source };
-                builder.case_insensitive(ignores_case).map_err(named)?;
-                add_line(&mut builder, pattern).map_err(|error| named(error.into()))?;
+                own.add(pattern, letters).map_err(named)?;
             }
         }
-        let all = || lists.map(|(patterns, _)| patterns.join(" ")).join(" ");
-        let named = |source| PatternError { pattern: excerpt(&all()), source };
-        let own = builder.build().map_err(named)?;
         let (unfetched, kernel_devices) = (IgnoreFiles::new(), OnceLock::new());
         let mut markers = options.markers.clone();
         if options.cache_folders
@@ -252,10 +245,10 @@ impl IgnoreRules {
     /// Returns true if a pattern excludes the entry at `path`.
     pub fn excludes_path(&self, scope: &IgnoreScope, path: &[u8], is_folder: bool) -> bool {
         if !self.own.is_empty() {
-            match self.own.matched(as_path(path), is_folder) {
-                Match::Ignore(_) => return true,
-                Match::Whitelist(_) => return false,
-                Match::None => {}
+            match self.own.matched(path, is_folder) {
+                Some(Verdict::Excluded) => return true,
+                Some(Verdict::Included) => return false,
+                None => {}
             }
         }
         scope.excludes(path, is_folder)
@@ -280,7 +273,7 @@ impl IgnoreScope {
     /// scope. Also returns an error that names the lines that are too costly to apply.
     #[must_use]
     pub fn with_file(self, text: &[u8], path: &[u8]) -> (Self, Option<io::Error>) {
-        let mut builder = GitignoreBuilder::new("");
+        let mut patterns = PatternSet::default();
         let (mut costly, mut count) = (Vec::new(), 0);
         for (number, line) in numbered_lines(text) {
             let more = if line.starts_with('#') { 0 } else { wildcards(line.as_bytes()) };
@@ -291,10 +284,9 @@ impl IgnoreScope {
                 costly.push((number, PatternCost::File));
                 continue;
             }
-            match add_line(&mut builder, line) {
-                // Git takes an invalid pattern for one that matches nothing.
-                Ok(()) | Err(AddError::Invalid(_) | AddError::MatchesNothing) => {}
-                Err(AddError::Cost(cost)) => costly.push((number, cost)),
+            match patterns.add(line, Letters::Exact) {
+                Ok(()) | Err(PatternProblem::MatchesNothing) => {}
+                Err(PatternProblem::Cost(cost)) => costly.push((number, cost)),
             }
         }
         let error = costly.first().map(|(number, cost)| {
@@ -305,28 +297,22 @@ impl IgnoreScope {
             };
             io::Error::other(format!("line {number}{more} is not applied: {cost}"))
         });
-        match builder.build() {
-            Ok(matcher) if matcher.is_empty() => (self, error),
-            Ok(matcher) => {
-                let prefix_bytes = if path.is_empty() { 0 } else { path.len() + 1 };
-                let level = IgnoreLevel { above: self, matcher, prefix_bytes };
-                (Self(Some(Arc::new(level))), error)
-            }
-            Err(_) => {
-                let error = "none of its lines is applied: together they are too large to compile";
-                (self, Some(io::Error::other(error)))
-            }
+        if patterns.is_empty() {
+            return (self, error);
         }
+        let prefix_bytes = if path.is_empty() { 0 } else { path.len() + 1 };
+        let level = IgnoreLevel { above: self, patterns, prefix_bytes };
+        (Self(Some(Arc::new(level))), error)
     }
 
     fn excludes(&self, path: &[u8], is_folder: bool) -> bool {
         let mut scope = self;
         while let Some(level) = &scope.0 {
             let inside = path.get(level.prefix_bytes..).unwrap_or_default();
-            match level.matcher.matched(as_path(inside), is_folder) {
-                Match::Ignore(_) => return true,
-                Match::Whitelist(_) => return false,
-                Match::None => scope = &level.above,
+            match level.patterns.matched(inside, is_folder) {
+                Some(Verdict::Excluded) => return true,
+                Some(Verdict::Included) => return false,
+                None => scope = &level.above,
             }
         }
         false
@@ -334,7 +320,7 @@ impl IgnoreScope {
 }
 
 /// Splits an ignore file into lines as git does: it skips a byte order mark, and `\n` or `\r\n`
-/// ends a line. Leaves out lines that are not UTF-8, because the matcher cannot represent them.
+/// ends a line. Leaves out lines that are not UTF-8, because the patterns of a commit are texts.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &str> {
     numbered_lines(text).map(|(_, line)| line)
 }
@@ -346,10 +332,6 @@ fn numbered_lines(text: &[u8]) -> impl Iterator<Item = (usize, &str)> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         Some((number, std::str::from_utf8(line).ok()?))
     })
-}
-
-fn as_path(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// Fails if [`read_small`] has read only the start of an ignore file: a truncated pattern would
@@ -487,15 +469,6 @@ mod tests {
         let excluded = |path: &str| rules(&[]).excludes_path(&scope, path.as_bytes(), false);
         assert!(excluded("a.e1") && excluded("a.e8192") && excluded("plain"));
         assert!(!excluded("a.e8193"));
-    }
-
-    #[test]
-    fn an_ignore_file_too_large_to_compile_is_reported() {
-        let text = (0..270).map(|n| format!("*{n:0>3800}a*b?c*\n")).collect::<String>();
-        assert!(text.len() as u64 <= limits::IGNORE_FILE_BYTES);
-        let (_, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
-        let wanted = "none of its lines is applied: together they are too large to compile";
-        assert_eq!(error.unwrap().to_string(), wanted);
     }
 
     #[test]

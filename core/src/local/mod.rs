@@ -17,4 +17,5 @@ pub mod stat_cache;
 pub mod store_folder;
 pub mod unfinished;
 pub mod visible;
+pub(crate) mod wildmatch;
 pub mod write;

@@ -1,17 +1,18 @@
-//! Translates patterns of ignore files from git's syntax to that of `globset`.
+//! Patterns of ignore files, with git's meaning: <https://git-scm.com/docs/gitignore>.
 //!
-//! The two differ in braces and brackets. `globset` expands `{a,b}`, which git does not. In
-//! brackets, `globset` supports neither escapes nor named classes, and lets a class match `/`. Git
-//! reads brackets as `wildmatch` does: <https://git-scm.com/docs/gitignore>.
+//! A [`PatternSet`] finds the last pattern that matches a path. It groups the patterns by the bytes
+//! that each match has, so it compares a path with few of them: a set of 100,000 names costs as much
+//! as one of ten.
 //!
 //! Patterns come from outside, also from other users of a repository. [`check_cost`] refuses
-//! patterns that would take long to parse or to match.
+//! patterns that would take long to match.
 
-use std::borrow::Cow;
+use std::collections::HashMap;
 
-use ignore::gitignore::GitignoreBuilder;
-
-use crate::base::limits;
+use crate::{
+    base::limits,
+    local::wildmatch::{self, Letters, Literals},
+};
 
 /// Why a pattern is too costly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,50 +62,242 @@ pub(crate) fn excerpt(pattern: &str) -> String {
     }
 }
 
-/// Why a line was not added.
-#[derive(Debug)]
-pub(crate) enum AddError {
+/// Why a pattern is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternProblem {
     /// The pattern is too costly.
+    #[error(transparent)]
     Cost(PatternCost),
-    /// The pattern has a syntax error.
-    Invalid(ignore::Error),
     /// The pattern matches no path in git.
+    #[error("it can match no path")]
     MatchesNothing,
 }
 
-impl From<AddError> for ignore::Error {
-    fn from(error: AddError) -> Self {
-        match error {
-            AddError::Cost(cost) => Self::Glob { glob: None, err: cost.to_string() },
-            AddError::Invalid(error) => error,
-            AddError::MatchesNothing => {
-                Self::Glob { glob: None, err: "it can match no path".to_owned() }
-            }
+/// What the last pattern that matches a path says about the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The path is excluded.
+    Excluded,
+    /// A `!` includes the path again.
+    Included,
+}
+
+/// A pattern, without the marks for its other fields.
+#[derive(Debug)]
+struct Pattern {
+    text: Box<[u8]>,
+    letters: Letters,
+    /// Length of the start without wildcards.
+    start_bytes: usize,
+    /// True if the pattern is compared with the whole path, and not with the name.
+    is_path: bool,
+    is_negated: bool,
+    only_folders: bool,
+}
+
+/// Patterns in order. The last one that matches decides.
+#[derive(Debug, Default)]
+pub(crate) struct PatternSet {
+    patterns: Vec<Pattern>,
+    exact: PatternIndex,
+    /// Patterns that ignore the case of ASCII letters. The keys are in lower case.
+    folded: PatternIndex,
+    /// True if there is such a pattern.
+    ignores_case: bool,
+}
+
+/// Number of patterns with wildcards at both ends up to which it is faster to compare each of them
+/// than to look for their literals at each place of a path.
+const DIRECT: usize = 64;
+
+/// Numbers of patterns, by the bytes that a path must have.
+#[derive(Debug, Default)]
+struct PatternIndex {
+    names: LiteralIndex,
+    name_starts: LiteralIndex,
+    name_ends: LiteralIndex,
+    paths: LiteralIndex,
+    path_starts: LiteralIndex,
+    path_ends: LiteralIndex,
+    /// Patterns with wildcards at both ends, by a literal between them.
+    name_parts: LiteralIndex,
+    path_parts: LiteralIndex,
+    /// The first [`DIRECT`] patterns with wildcards at both ends, and those without a literal.
+    others: Vec<u32>,
+}
+
+/// Numbers of patterns by a literal.
+#[derive(Debug, Default)]
+struct LiteralIndex {
+    numbers: HashMap<Box<[u8]>, Vec<u32>>,
+    /// The lengths of the literals, sorted.
+    lengths: Vec<usize>,
+}
+
+impl LiteralIndex {
+    fn insert(&mut self, literal: Box<[u8]>, number: u32) {
+        if let Err(at) = self.lengths.binary_search(&literal.len()) {
+            self.lengths.insert(at, literal.len());
+        }
+        self.numbers.entry(literal).or_default().push(number);
+    }
+
+    fn get(&self, literal: &[u8]) -> &[u32] {
+        match self.numbers.is_empty() {
+            true => &[],
+            false => self.numbers.get(literal).map(Vec::as_slice).unwrap_or_default(),
         }
     }
-}
 
-/// Adds a line of an ignore file, or a pattern of an option, as git reads it. Comments may have any
-/// length.
-///
-/// # Errors
-/// [`AddError`] when the pattern is too costly or invalid, or matches no path.
-pub(crate) fn add_line(builder: &mut GitignoreBuilder, line: &str) -> Result<(), AddError> {
-    if line.starts_with('#') {
-        return Ok(());
+    /// Returns the lengths of literals that a text can have.
+    fn lengths(&self, text: &[u8]) -> impl Iterator<Item = usize> {
+        self.lengths.iter().copied().take_while(|length| *length <= text.len())
     }
-    check_cost(line.as_bytes()).map_err(AddError::Cost)?;
-    let line = as_git_reads(line).ok_or(AddError::MatchesNothing)?;
-    builder.add_line(None, &line).map(drop).map_err(AddError::Invalid)
 }
 
-/// Translates a pattern so that [`GitignoreBuilder`](ignore::gitignore) reads it as git does.
-/// Returns `None` if the pattern matches no path in git.
-///
-/// Git drops trailing spaces that are not escaped by a backslash. The builder drops all trailing
-/// white space, so the translation puts any other white space at the end into a group of one
-/// member. (A class does not work: it holds single bytes.)
-fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
+impl PatternIndex {
+    fn insert(
+        &mut self,
+        pattern: &Pattern,
+        Literals { start_bytes, end_bytes, inner }: Literals,
+        number: u32,
+    ) {
+        let text = match pattern.letters {
+            Letters::Exact => pattern.text.to_vec(),
+            Letters::IgnoreCase => pattern.text.to_ascii_lowercase(),
+        };
+        let (start, end) = (&text[..start_bytes], &text[text.len() - end_bytes..]);
+        let [whole, starts, ends, parts] = match pattern.is_path {
+            false => {
+                [&mut self.names, &mut self.name_starts, &mut self.name_ends, &mut self.name_parts]
+            }
+            true => {
+                [&mut self.paths, &mut self.path_starts, &mut self.path_ends, &mut self.path_parts]
+            }
+        };
+        if start_bytes == text.len() {
+            whole.insert(start.into(), number);
+        } else if start_bytes.max(end_bytes) == 0 {
+            match self.others.len() < DIRECT || inner.is_empty() {
+                true => self.others.push(number),
+                false => parts.insert(text[inner].into(), number),
+            }
+        } else if start_bytes >= end_bytes {
+            starts.insert(start.into(), number);
+        } else {
+            ends.insert(end.into(), number);
+        }
+    }
+
+    /// Calls `each` with all groups of patterns that may match. The numbers of a group ascend.
+    fn visit(&self, path: &[u8], name: &[u8], mut each: impl FnMut(&[u32])) {
+        each(self.names.get(name));
+        each(self.paths.get(path));
+        for (index, text) in [(&self.name_starts, name), (&self.path_starts, path)] {
+            index.lengths(text).for_each(|length| each(index.get(&text[..length])));
+        }
+        for (index, text) in [(&self.name_ends, name), (&self.path_ends, path)] {
+            index.lengths(text).for_each(|length| each(index.get(&text[text.len() - length..])));
+        }
+        for (index, text) in [(&self.name_parts, name), (&self.path_parts, path)] {
+            for length in index.lengths(text) {
+                text.windows(length).for_each(|part| each(index.get(part)));
+            }
+        }
+        each(&self.others);
+    }
+}
+
+impl PatternSet {
+    /// Adds a line of an ignore file, or a pattern of an option, as git reads it. Skips empty lines
+    /// and comments, which may have any length.
+    ///
+    /// # Errors
+    /// [`PatternProblem`] when the pattern is too costly, or matches no path.
+    pub(crate) fn add(&mut self, line: &str, letters: Letters) -> Result<(), PatternProblem> {
+        if line.starts_with('#') {
+            return Ok(());
+        }
+        check_cost(line.as_bytes()).map_err(PatternProblem::Cost)?;
+        let line = without_trailing_spaces(line).as_bytes();
+        if line.is_empty() {
+            return Ok(());
+        }
+        let (is_negated, line) = (line[0] == b'!', line.strip_prefix(b"!").unwrap_or(line));
+        let (only_folders, line) = (line.ends_with(b"/"), line.strip_suffix(b"/").unwrap_or(line));
+        // No path has an empty name. A `/` in brackets is not a separator.
+        let before_brackets = line.split(|byte| *byte == b'[').next().unwrap_or_default();
+        let has_empty_name =
+            before_brackets.windows(2).any(|pair| pair == b"//") || line.ends_with(b"/");
+        if line.is_empty() || has_empty_name {
+            return Err(PatternProblem::MatchesNothing);
+        }
+        let is_path = line.contains(&b'/');
+        let line = line.strip_prefix(b"/").unwrap_or(line);
+        let literals = wildmatch::literals(line).ok_or(PatternProblem::MatchesNothing)?;
+        let Literals { start_bytes, .. } = literals;
+        let text = line.into();
+        self.ignores_case |= letters == Letters::IgnoreCase;
+        let pattern = Pattern { text, letters, start_bytes, is_path, is_negated, only_folders };
+        let index = match letters {
+            Letters::Exact => &mut self.exact,
+            Letters::IgnoreCase => &mut self.folded,
+        };
+        // A file or an option has fewer patterns than a `u32` counts.
+        index.insert(&pattern, literals, u32::try_from(self.patterns.len()).unwrap_or(u32::MAX));
+        self.patterns.push(pattern);
+        Ok(())
+    }
+
+    /// Returns true if the set has no pattern.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Returns what the last pattern that matches a path says; `None` if none matches. The path is
+    /// relative to the folder of the patterns.
+    pub(crate) fn matched(&self, path: &[u8], is_folder: bool) -> Option<Verdict> {
+        let name_at = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let name = &path[name_at..];
+        let mut best: Option<u32> = None;
+        let mut each = |numbers: &[u32]| {
+            let later =
+                numbers.iter().rev().take_while(|number| best.is_none_or(|best| **number > best));
+            let hit = later.copied().find(|number| {
+                let pattern = self.patterns.get(*number as usize);
+                pattern.is_some_and(|pattern| pattern.matches(path, name, is_folder))
+            });
+            best = hit.or(best);
+        };
+        self.exact.visit(path, name, &mut each);
+        if self.ignores_case {
+            let lower = path.to_ascii_lowercase();
+            self.folded.visit(&lower, &lower[name_at..], &mut each);
+        }
+        let pattern = self.patterns.get(best? as usize)?;
+        Some(if pattern.is_negated { Verdict::Included } else { Verdict::Excluded })
+    }
+}
+
+impl Pattern {
+    fn matches(&self, path: &[u8], name: &[u8], is_folder: bool) -> bool {
+        if self.only_folders && !is_folder {
+            return false;
+        }
+        if !self.is_path {
+            return wildmatch::matches(&self.text, name, self.letters);
+        }
+        // Git compares the start without wildcards on its own, and reads what follows as a new
+        // pattern, at whose start `**` also matches `/`: `foo**` in `a/foo**` matches `foo/bar`.
+        let (start, rest) = self.text.split_at(self.start_bytes);
+        let Some((own, path)) = path.split_at_checked(self.start_bytes) else { return false };
+        self.letters.agree(start, own) && wildmatch::matches(rest, path, self.letters)
+    }
+}
+
+/// Returns a line without the spaces at its end, as git does: not those that a backslash escapes,
+/// and no other white space.
+fn without_trailing_spaces(line: &str) -> &str {
     let mut end = 0;
     let mut chars = line.char_indices();
     while let Some((at, char)) = chars.next() {
@@ -114,252 +307,22 @@ fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
             _ => end = at + char.len_utf8(),
         }
     }
-    let line = &line[..end];
-    let inner = line.strip_suffix('/').unwrap_or(line);
-    // No path has an empty name.
-    let before_brackets = inner.split('[').next().unwrap_or_default();
-    let has_empty_name = before_brackets.contains("//") || inner.ends_with('/');
-    // For git, a pattern with an unescaped backslash at its end matches nothing. The builder would
-    // drop the backslash before a `/`.
-    let is_cut = (inner.len() - inner.trim_end_matches('\\').len()) % 2 == 1;
-    if matches!(inner, "" | "!") && !line.is_empty() || has_empty_name || is_cut {
-        return None;
-    }
-    match line.char_indices().next_back() {
-        Some((at, last)) if last != ' ' && last.is_whitespace() => {
-            let before = &line[..at];
-            let backslashes = at - before.trim_end_matches('\\').len();
-            // An unpaired backslash escapes the last character, which needs no escape inside the
-            // group.
-            let before = translate(&before[..at - backslashes % 2])?;
-            Some(Cow::Owned(format!("{before}{{{last}}}")))
-        }
-        _ => match double_asterisk_after_name(line) {
-            Some(SplitPattern { start, name, rest, end }) => {
-                let (name, rest) = (translate(name)?, translate(rest)?);
-                let shorter = rest.strip_prefix('/').unwrap_or("*");
-                Some(Cow::Owned(format!("{start}/{{{name}{shorter},{name}*/**{rest}}}{end}")))
-            }
-            None => translate(line),
-        },
-    }
-}
-
-/// A pattern that [`double_asterisk_after_name`] has split.
-struct SplitPattern<'p> {
-    /// `!` for a negated pattern, else empty.
-    start: &'p str,
-    /// The name before the asterisks.
-    name: &'p str,
-    /// The text after the asterisks.
-    rest: &'p str,
-    /// `/` for a pattern that matches only folders, else empty.
-    end: &'p str,
-}
-
-/// Splits a pattern at the first `**` if a name without wildcards stands right before it, and the
-/// end or a `/` after it.
-///
-/// The manual of git calls such asterisks regular ones. But git compares a name without wildcards
-/// on its own and reads what follows as a new pattern, at whose start a `**` also matches `/`.
-fn double_asterisk_after_name(line: &str) -> Option<SplitPattern<'_>> {
-    let (start, pattern) = line.split_at(usize::from(line.starts_with('!')));
-    let (pattern, end) = pattern.split_at(pattern.strip_suffix('/').unwrap_or(pattern).len());
-    let (name, asterisks) = pattern.split_at(pattern.find(['*', '?', '[', '\\'])?);
-    let rest = asterisks.trim_start_matches('*');
-    let is_split = asterisks.starts_with("**") && (rest.is_empty() || rest.starts_with('/'));
-    let is_name = !name.is_empty() && !name.ends_with('/') && !line.starts_with('#');
-    // Without a `/`, git compares names, which have none.
-    let has_slash = pattern.contains('/');
-    let name = name.strip_prefix('/').unwrap_or(name);
-    (is_split && is_name && has_slash).then_some(SplitPattern { start, name, rest, end })
-}
-
-/// Translates asterisks, braces and brackets. Returns `None` if a bracket expression matches nothing.
-fn translate(line: &str) -> Option<Cow<'_, str>> {
-    if line.starts_with('#') || !(line.contains(['{', '}', '[']) || line.contains("***")) {
-        return Some(Cow::Borrowed(line));
-    }
-    let (mut text, mut rest) = (String::new(), line);
-    while let Some(char) = rest.chars().next() {
-        let after = &rest[char.len_utf8()..];
-        rest = after;
-        match char {
-            '\\' => {
-                text.push(char);
-                text.extend(after.chars().next());
-                rest = &after[after.chars().next().map_or(0, char::len_utf8)..];
-            }
-            '{' | '}' => text.extend(['\\', char]),
-            '*' if after.starts_with('*') => {
-                text.push_str("**");
-                rest = after.trim_start_matches('*');
-            }
-            '[' => match BracketClass::read(after) {
-                ReadClass::Class(class, after) => {
-                    text.push_str(&class.text());
-                    rest = after;
-                }
-                ReadClass::NotAscii => text.push(char),
-                ReadClass::MatchesNothing => return None,
-            },
-            _ => text.push(char),
-        }
-    }
-    // A `/` anchors a pattern to the folder of its file, even a `/` in brackets. The translation of
-    // a class drops that `/`, and adds one to a negated class, so restore what the user wrote.
-    let mark = if line.starts_with('!') { "!" } else { "" };
-    let is_anchored = |pattern: &str| pattern.strip_suffix('/').unwrap_or(pattern).contains('/');
-    match (is_anchored(&line[mark.len()..]), is_anchored(&text[mark.len()..])) {
-        (true, false) => text.insert(mark.len(), '/'),
-        (false, true) => text.insert_str(mark.len(), "**/"),
-        _ => {}
-    }
-    Some(Cow::Owned(text))
-}
-
-/// The result of reading a bracket expression.
-enum ReadClass<'t> {
-    /// The class, and the text after its `]`.
-    Class(BracketClass, &'t str),
-    /// The expression has characters outside ASCII, which [`BracketClass`] cannot represent.
-    NotAscii,
-    /// The expression matches nothing in git: it has no end, no member, or an unknown named class.
-    MatchesNothing,
-}
-
-/// The ASCII characters in a bracket expression.
-struct BracketClass {
-    is_negated: bool,
-    members: u128,
-}
-
-/// A function that tests if a character is in a named class.
-type IsIn = fn(&u8) -> bool;
-
-/// Named classes and their members.
-const NAMED: [(&str, IsIn); 12] = [
-    ("alnum", u8::is_ascii_alphanumeric),
-    ("alpha", u8::is_ascii_alphabetic),
-    ("blank", |byte| matches!(byte, b' ' | b'\t')),
-    ("cntrl", u8::is_ascii_control),
-    ("digit", u8::is_ascii_digit),
-    ("graph", u8::is_ascii_graphic),
-    ("lower", u8::is_ascii_lowercase),
-    ("print", |byte| byte.is_ascii_graphic() || *byte == b' '),
-    ("punct", u8::is_ascii_punctuation),
-    ("space", |byte| byte.is_ascii_whitespace() || *byte == 0x0b),
-    ("upper", u8::is_ascii_uppercase),
-    ("xdigit", u8::is_ascii_hexdigit),
-];
-
-impl BracketClass {
-    /// Parses a class after its `[`.
-    fn read(text: &str) -> ReadClass<'_> {
-        Self::parse(text).unwrap_or(ReadClass::MatchesNothing)
-    }
-
-    /// Returns `None` if git matches nothing with the class.
-    fn parse(text: &str) -> Option<ReadClass<'_>> {
-        let is_negated = text.starts_with(['!', '^']);
-        let bytes = text.as_bytes();
-        let start = usize::from(is_negated);
-        let (mut at, mut members, mut is_ascii) = (start, 0_u128, true);
-        loop {
-            let byte = *bytes.get(at)?;
-            if byte == b']' && at > start {
-                break;
-            }
-            if let Some(named) = text.get(at..).and_then(|rest| rest.strip_prefix("[:")) {
-                let (name, _) = named.split_once(']')?;
-                // Without `:]`, the `[` is a member.
-                if let Some(name) = name.strip_suffix(':') {
-                    let (_, is_in) = NAMED.iter().find(|(known, _)| *known == name)?;
-                    (0..128_u8).filter(is_in).for_each(|byte| members |= 1 << byte);
-                    at += name.len() + 4;
-                    continue;
-                }
-            }
-            let (first, next) = Self::member(bytes, at)?;
-            let is_range = bytes.get(next) == Some(&b'-') && bytes.get(next + 1)? != &b']';
-            let (last, next) =
-                if is_range { Self::member(bytes, next + 1)? } else { (first, next) };
-            is_ascii &= first.is_ascii() && last.is_ascii();
-            // The first character of a range is a member even if the range is empty.
-            let range = first..=last.max(first);
-            range.filter(u8::is_ascii).for_each(|byte| members |= 1 << byte);
-            at = next;
-        }
-        if !is_ascii {
-            return Some(ReadClass::NotAscii);
-        }
-        let class = Self { is_negated, members: members & !(1 << b'/') };
-        let has_members = class.members != 0 || is_negated;
-        has_members.then(|| ReadClass::Class(class, &text[at + 1..]))
-    }
-
-    /// Returns the member at `at`, without its escape, and the position after it.
-    fn member(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
-        let escaped = usize::from(bytes.get(at) == Some(&b'\\'));
-        Some((*bytes.get(at + escaped)?, at + escaped + 1))
-    }
-
-    /// Formats the class for `globset`: without escapes, with `]` first and `-` last, and without a
-    /// negating character at the front.
-    fn text(&self) -> String {
-        let has = |byte: u8| self.members & 1 << byte != 0;
-        let mut text = String::new();
-        if has(b']') {
-            text.push(']');
-        }
-        let special = |byte: u8| matches!(byte, b']' | b'-' | b'!' | b'^');
-        let mut byte = 0;
-        while byte < 128 {
-            let first = byte;
-            while byte < 128 && has(byte) && !special(byte) {
-                byte += 1;
-            }
-            match byte - first {
-                0 => byte += 1,
-                1 => text.push(char::from(first)),
-                _ => text.extend([char::from(first), '-', char::from(byte - 1)]),
-            }
-        }
-        if self.is_negated {
-            text.push('/');
-        }
-        if text.is_empty() && has(b'-') {
-            text.push('-');
-        }
-        match (text.is_empty(), has(b'!'), has(b'^')) {
-            // As the first character, either of them would negate the class.
-            (true, true, false) => return "\\!".to_owned(),
-            (true, false, true) => return "\\^".to_owned(),
-            (true, true, true) => return "{\\!,\\^}".to_owned(),
-            (false, has_mark, has_caret) => {
-                text.extend(has_mark.then_some('!'));
-                text.extend(has_caret.then_some('^'));
-            }
-            (true, false, false) => {}
-        }
-        if has(b'-') && !text.starts_with('-') {
-            text.push('-');
-        }
-        format!("[{}{text}]", if self.is_negated { "!" } else { "" })
-    }
+    &line[..end]
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn matches(pattern: &str, path: &str) -> bool {
-        let mut builder = GitignoreBuilder::new("");
-        match add_line(&mut builder, pattern) {
-            Ok(()) | Err(AddError::MatchesNothing) => {}
+        let mut set = PatternSet::default();
+        match set.add(pattern, Letters::Exact) {
+            Ok(()) | Err(PatternProblem::MatchesNothing) => {}
             Err(error) => panic!("{pattern}: {error:?}"),
         }
-        builder.build().unwrap().matched(path, false).is_ignore()
+        set.matched(path.as_bytes(), false) == Some(Verdict::Excluded)
     }
 
     #[test]
@@ -443,8 +406,8 @@ mod tests {
     #[test]
     fn patterns_that_are_costly_to_match_are_refused() {
         let add = |line: &str| {
-            let added = add_line(&mut GitignoreBuilder::new(""), line);
-            added.map_err(|error| ignore::Error::from(error).to_string())
+            let added = PatternSet::default().add(line, Letters::Exact);
+            added.map_err(|error| error.to_string())
         };
         for line in ["a".repeat(4096), "*".repeat(4096), "[a]".repeat(256), "**/".repeat(256)] {
             assert_eq!(add(&line), Ok(()), "{}", excerpt(&line));
@@ -457,5 +420,74 @@ mod tests {
             assert_eq!(add(&wildcard.repeat(257)), too_many, "{wildcard}");
         }
         assert_eq!(add(&format!("#{}", "[".repeat(1_000_000))), Ok(()), "a comment");
+    }
+
+    fn set(patterns: &[String]) -> PatternSet {
+        let mut set = PatternSet::default();
+        for (at, pattern) in patterns.iter().enumerate() {
+            let letters = if at % 4 == 3 { Letters::IgnoreCase } else { Letters::Exact };
+            // Patterns that match nothing are left out.
+            let _ = set.add(pattern, letters);
+        }
+        set
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 2000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn a_set_finds_the_last_pattern_that_matches(
+            patterns in proptest::collection::vec(
+                r"!?/?(a|B|ab|\*|\*\*/|/\*\*|/|\?|\[ab\]|\.c){1,5}/?", 1..12,
+            ),
+            path in "(a|ab|B|b|x\\.c)(/(a|ab|B|a\\.c)){0,3}",
+            is_folder: bool,
+        ) {
+            let set = set(&patterns);
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let all = set.patterns.iter().rev();
+            let last = all.into_iter().find(|p| p.matches(path.as_bytes(), name.as_bytes(), is_folder));
+            let expected = last.map(|pattern| match pattern.is_negated {
+                true => Verdict::Included,
+                false => Verdict::Excluded,
+            });
+            prop_assert_eq!(set.matched(path.as_bytes(), is_folder), expected);
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_patterns_of_each_form_are_found() {
+        type Form = fn(u32) -> String;
+        let forms: [(Form, &str); 9] = [
+            (|n| format!("*-{n:06}-*"), "a/b-077777-c"),
+            (|n| format!("name-{n:06}.dat"), "x/name-077777.dat"),
+            (|n| format!("/dir{}/name-{n:06}", n % 100), "dir77/name-077777"),
+            (|n| format!("**/d/name-{n:06}"), "a/b/d/name-077777"),
+            (|n| format!("*.e{n:06}"), "a/b.e077777"),
+            (|n| format!("pre{n:06}*"), "a/pre077777x"),
+            (|n| format!("na?e{n:06}"), "naXe077777"),
+            (|n| format!("f{n:06}/*.x"), "f077777/a.x"),
+            (|n| format!("[ab]{n:06}/**"), "b077777/x/y"),
+        ];
+        for (form, path) in forms {
+            let mut set = PatternSet::default();
+            (0..100_000).for_each(|number| set.add(&form(number), Letters::Exact).unwrap());
+            assert_eq!(set.matched(path.as_bytes(), false), Some(Verdict::Excluded), "{path}");
+            assert_eq!(set.matched(path.replace('7', "x").as_bytes(), false), None, "{path}");
+            let (exact, groups) = (&set.exact, std::cell::Cell::new(0));
+            let name = path.rsplit('/').next().unwrap();
+            exact.visit(path.as_bytes(), name.as_bytes(), |numbers| {
+                groups.set(groups.get() + numbers.len())
+            });
+            assert!(
+                groups.get() <= 2 + DIRECT,
+                "{path} is compared with {} patterns",
+                groups.get()
+            );
+        }
     }
 }

@@ -42,7 +42,7 @@ use crate::{
     commands::commit::{LeaveOut, PathLists},
     context::Context,
     report::{CliError, CommandOutcome},
-    ui::size,
+    ui::{measure, size},
 };
 
 const EXAMPLES: &str = "\
@@ -60,8 +60,8 @@ Examples:
 
 Renamed files are detected by their content, unless more than 50,000 files were
 added or deleted. Each file of a moved folder is listed. A moved empty file is
-listed as deleted and added. Files above 8 MiB and binary files are not compared by
-lines. Owners, attributes, pipes, devices and folders are shown on lines that
+listed as deleted and added. Files above 8 MiB (`--text-limit`) and binary files are
+not compared by lines. Owners, attributes, pipes, devices and folders are shown on lines that
 `patch` ignores.";
 
 /// Default number of context lines.
@@ -106,6 +106,10 @@ pub(crate) struct DiffArgs {
     #[arg(short = 'U', long, value_name = "LINES", default_value_t = CONTEXT_LINES)]
     #[arg(conflicts_with_all = ["stat", "name_only", "name_status", "json"])]
     unified: usize,
+
+    /// Compare files up to this size by lines; both versions are held in memory; default: 8MiB
+    #[arg(long, value_name = "SIZE", value_parser = measure::size)]
+    text_limit: Option<u64>,
 
     /// Also show changes of times, hard links and holes
     #[arg(long)]
@@ -163,7 +167,9 @@ fn compare(
     let new = match &sides {
         Sides::Trees { new, .. } | Sides::Entries(_, new) => new,
     };
-    let reader = SideReader::new(repo.store(), new, limits::DIFF_FILE_BYTES)?;
+    // The positions of lines are 32-bit numbers.
+    let most = args.text_limit.unwrap_or(limits::DIFF_FILE_BYTES).min(u32::MAX.into());
+    let reader = SideReader::new(repo.store(), new, most)?;
     let differences: fn(&Change) -> Differences = match args.metadata {
         true => Change::differences,
         false => |change| change.differences().usual(),

@@ -229,6 +229,9 @@ impl<'a> Printer<'a> {
                 text::line(&path)
             ));
         }
+        if self.reader.has_left_out() {
+            self.cx.ui().hint("`snap diff --text-limit SIZE` also compares larger files by lines");
+        }
         let mut outcome = *outcome;
         outcome.skipped += self.skipped;
         match self.form {

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, Read},
     os::fd::AsFd,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -45,6 +46,8 @@ pub struct SideReader<'a> {
     limit_bytes: u64,
     /// Contents that were prefetched and not yet requested.
     ahead: Mutex<HashMap<BlobId, Vec<u8>>>,
+    /// True if a content was larger than the limit.
+    has_left_out: AtomicBool,
 }
 
 impl<'a> SideReader<'a> {
@@ -57,7 +60,8 @@ impl<'a> SideReader<'a> {
             New::Tree(_) => None,
             New::Folder(folder) => Some(DiskPaths::open(&folder.files)?),
         };
-        Ok(Self { store, disk_paths, limit_bytes, ahead: Mutex::default() })
+        let (ahead, has_left_out) = (Mutex::default(), AtomicBool::default());
+        Ok(Self { store, disk_paths, limit_bytes, ahead, has_left_out })
     }
 
     /// Prefetches the small contents of these changes in one batch, so that each frame is
@@ -126,13 +130,23 @@ impl<'a> SideReader<'a> {
     ) -> Result<SideContent, CatError> {
         match (&self.disk_paths, item.map(|item| &item.what)) {
             (Some(_), Some(ComparedKind::File { size, .. })) if *size > self.limit_bytes => {
-                Ok(SideContent::TooLarge)
+                Ok(self.left_out())
             }
             (Some(disk_paths), Some(ComparedKind::File { size, .. })) => {
                 Ok(self.file(disk_paths, path, *size)?)
             }
             _ => self.old(item, observer),
         }
+    }
+
+    /// Returns true if a content was larger than the limit.
+    pub fn has_left_out(&self) -> bool {
+        self.has_left_out.load(Ordering::Relaxed)
+    }
+
+    fn left_out(&self) -> SideContent {
+        self.has_left_out.store(true, Ordering::Relaxed);
+        SideContent::TooLarge
     }
 
     fn stored(
@@ -142,7 +156,7 @@ impl<'a> SideReader<'a> {
         observer: &dyn Observer,
     ) -> Result<SideContent, CatError> {
         if size > self.limit_bytes {
-            return Ok(SideContent::TooLarge);
+            return Ok(self.left_out());
         }
         let ahead = self.ahead.lock().remove(id);
         if let Some(bytes) = ahead {
@@ -170,7 +184,7 @@ impl<'a> SideReader<'a> {
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0).min(1 << 20));
         File::from(fd).take(most + 1).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > most {
-            true if most == self.limit_bytes => Ok(SideContent::TooLarge),
+            true if most == self.limit_bytes => Ok(self.left_out()),
             true => Err(io::Error::other("it grew while it was compared")),
             false => Ok(SideContent::Bytes(bytes)),
         }

@@ -1,8 +1,12 @@
 //! Compares two contents line by line.
 
-use std::{ops::Range, time::Instant};
+use std::{
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+    time::Instant,
+};
 
-use similar::{Algorithm, DiffOp, DiffTag, algorithms::IdentifyDistinct, capture_diff_deadline};
+use similar::{Algorithm, DiffOp, DiffTag, capture_diff_deadline};
 
 use crate::{base::limits, ops::diff::SideContent};
 
@@ -24,9 +28,26 @@ pub enum LineDiff<'c> {
 /// Two texts and the edit script from the old one to the new one.
 #[derive(Debug)]
 pub struct TextDiff<'c> {
-    old: Vec<&'c [u8]>,
-    new: Vec<&'c [u8]>,
-    ops: Vec<DiffOp>,
+    old: Lines<'c>,
+    new: Lines<'c>,
+    /// The changes, in order. The lines between two changes are equal.
+    changes: Vec<Change>,
+}
+
+/// The lines of a text. A line is found by where it ends, in 4 bytes: a text may have millions of
+/// lines.
+#[derive(Debug)]
+struct Lines<'c> {
+    text: &'c [u8],
+    /// The end of each line, with its line end.
+    ends: Vec<u32>,
+}
+
+/// Lines of the old text that are replaced by lines of the new one. One of the ranges may be empty.
+#[derive(Clone, Debug)]
+struct Change {
+    old: Range<u32>,
+    new: Range<u32>,
 }
 
 /// A group of changed lines with the lines around them.
@@ -36,7 +57,8 @@ pub struct Hunk {
     pub old: Range<usize>,
     /// Lines of the new text, counted from 0.
     pub new: Range<usize>,
-    ops: Vec<DiffOp>,
+    /// Positions of its changes.
+    changes: Range<usize>,
 }
 
 /// The side on which a line exists.
@@ -63,7 +85,8 @@ impl<'c> LineDiff<'c> {
         if is_binary(old) || is_binary(new) {
             return Self::Binary;
         }
-        Self::Text(TextDiff::compare(old, new, Instant::now() + limits::DIFF_FILE_TIME))
+        let deadline = Instant::now() + limits::DIFF_FILE_TIME;
+        Self::Text(TextDiff::compare((old, new), deadline, limits::DIFF_WINDOW_LINES))
     }
 }
 
@@ -74,86 +97,238 @@ pub fn is_binary(content: &[u8]) -> bool {
 
 impl<'c> TextDiff<'c> {
     /// Compares two texts. If the comparison passes `deadline`, the edit script is still correct,
-    /// but may not be the shortest.
-    fn compare(old: &'c [u8], new: &'c [u8], deadline: Instant) -> Self {
-        let split = |text: &'c [u8]| text.split_inclusive(|b| *b == b'\n').collect::<Vec<_>>();
-        let (old, new) = (split(old), split(new));
+    /// but may not be the shortest. `window` is [`limits::DIFF_WINDOW_LINES`].
+    fn compare((old, new): (&'c [u8], &'c [u8]), deadline: Instant, window: usize) -> Self {
+        let (old, new) = (Lines::of(old), Lines::of(new));
         // Common lines at both ends are split off first: only the middle needs the algorithm.
-        let alike = |(a, b): &(&&[u8], &&[u8])| a == b;
-        let start = old.iter().zip(&new).take_while(alike).count();
-        let (rest_old, rest_new) = (&old[start..], &new[start..]);
-        let end = rest_old.iter().rev().zip(rest_new.iter().rev()).take_while(alike).count();
-        let middle = |lines: &[&'c [u8]]| start..lines.len() - end;
-        // Each distinct line becomes a number, so that each line is hashed only once.
-        let lines = IdentifyDistinct::<u32>::new(&old[..], middle(&old), &new[..], middle(&new));
-        // The crate uses heuristics to bound the cost of each step of Myers' algorithm.
-        // Many steps still take minutes if long files have few distinct lines.
-        let ops = capture_diff_deadline(
-            Algorithm::Myers,
-            lines.old_lookup(),
-            lines.old_range(),
-            lines.new_lookup(),
-            lines.new_range(),
-            Some(deadline),
-        );
-        let whole = |at: usize, from: usize, len: usize| {
-            (len > 0).then_some(DiffOp::Equal { old_index: at, new_index: from, len })
-        };
-        let tail = whole(old.len() - end, new.len() - end, end);
-        let ops = whole(0, 0, start).into_iter().chain(ops).chain(tail).collect();
-        Self { old, new, ops }
+        let shorter = old.len().min(new.len());
+        let start = (0..shorter).take_while(|at| old.get(*at) == new.get(*at)).count();
+        let at_end = |back: &usize| old.get(old.len() - 1 - back) == new.get(new.len() - 1 - back);
+        let end = (0..shorter - start).take_while(at_end).count();
+        let (old_rest, new_rest) = (start..old.len() - end, start..new.len() - end);
+        let script = EditScript { old: &old, new: &new, deadline, window, changes: Vec::new() };
+        let changes = script.run(old_rest, new_rest);
+        Self { old, new, changes }
     }
 
     /// Returns the number of added lines and of removed lines.
     pub fn counts(&self) -> (u64, u64) {
-        let changed = self.ops.iter().filter(|op| op.tag() != DiffTag::Equal);
-        changed.fold((0, 0), |(new, old), op| {
-            (new + op.new_range().len() as u64, old + op.old_range().len() as u64)
+        self.changes.iter().fold((0, 0), |(new, old), change| {
+            (new + change.new.len() as u64, old + change.old.len() as u64)
         })
     }
 
     /// Groups the changes into hunks, each with `context` lines before and after it.
     /// Hunks that touch are merged.
     pub fn hunks(&self, context: usize) -> Vec<Hunk> {
-        if self.ops.iter().all(|op| op.tag() == DiffTag::Equal) {
-            return Vec::new();
+        let mut hunks: Vec<Hunk> = Vec::new();
+        let mut equal_from = 0;
+        for (at, change) in self.changes.iter().enumerate() {
+            let (old, new) = (indexes(&change.old), indexes(&change.new));
+            let gap = old.start - equal_from;
+            equal_from = old.end;
+            match hunks.last_mut() {
+                Some(last) if gap <= context.saturating_mul(2) => {
+                    (last.old.end, last.new.end, last.changes.end) = (old.end, new.end, at + 1);
+                }
+                last => {
+                    if let Some(last) = last {
+                        last.add_after(gap.min(context));
+                    }
+                    let before = gap.min(context);
+                    let (old, new) = (old.start - before..old.end, new.start - before..new.end);
+                    hunks.push(Hunk { old, new, changes: at..at + 1 });
+                }
+            }
         }
-        let groups = similar::group_diff_ops(joined(&self.ops), context);
-        let hunk = |ops: Vec<DiffOp>| {
-            let (first, last) = (ops.first()?, ops.last()?);
-            let old = first.old_range().start..last.old_range().end;
-            let new = first.new_range().start..last.new_range().end;
-            Some(Hunk { old, new, ops })
-        };
-        groups.into_iter().filter_map(hunk).collect()
+        if let Some(last) = hunks.last_mut() {
+            last.add_after((self.old.len() - equal_from).min(context));
+        }
+        hunks
     }
 
     /// Returns the lines of a hunk with their line ends. Removed lines come before added
     /// ones.
     pub fn lines<'t>(&'t self, hunk: &'t Hunk) -> impl Iterator<Item = (Sign, &'c [u8])> {
-        hunk.ops.iter().flat_map(move |op| {
-            let equal = op.tag() == DiffTag::Equal;
-            let (old, new) = if equal { (Sign::Both, 0..0) } else { (Sign::Old, op.new_range()) };
-            let of_old = self.old[op.old_range()].iter().map(move |line| (old, *line));
-            of_old.chain(self.new[new].iter().map(|line| (Sign::New, *line)))
+        let changes = &self.changes[hunk.changes.clone()];
+        let starts = changes.iter().map(|change| indexes(&change.old).start);
+        let froms = std::iter::once(hunk.old.start)
+            .chain(changes.iter().map(|change| indexes(&change.old).end));
+        let equal = froms.zip(starts.chain([hunk.old.end])).map(|(from, to)| from..to);
+        let none = [None];
+        let each = equal.zip(changes.iter().map(Some).chain(none));
+        each.flat_map(move |(equal, change)| {
+            let (old, new) = match change {
+                Some(change) => (indexes(&change.old), indexes(&change.new)),
+                None => (0..0, 0..0),
+            };
+            let both = equal.map(|at| (Sign::Both, self.old.get(at)));
+            let removed = old.map(|at| (Sign::Old, self.old.get(at)));
+            both.chain(removed).chain(new.map(|at| (Sign::New, self.new.get(at))))
         })
     }
 }
 
-/// Merges adjacent runs of equal lines, so that context is counted across them.
-fn joined(ops: &[DiffOp]) -> Vec<DiffOp> {
-    let mut all: Vec<DiffOp> = Vec::with_capacity(ops.len());
-    for op in ops {
-        match (all.last_mut(), op) {
-            (Some(DiffOp::Equal { len, .. }), DiffOp::Equal { len: more, .. }) => *len += more,
-            _ => all.push(*op),
+fn indexes(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
+}
+
+impl Hunk {
+    fn add_after(&mut self, lines: usize) {
+        self.old.end += lines;
+        self.new.end += lines;
+    }
+}
+
+impl<'c> Lines<'c> {
+    fn of(text: &'c [u8]) -> Self {
+        let mut ends = Vec::new();
+        let mut at = 0;
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            at += line.len();
+            // A longer text is not compared.
+            ends.push(u32::try_from(at).unwrap_or(u32::MAX));
+        }
+        ends.shrink_to_fit();
+        Self { text, ends }
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns a line with its line end.
+    fn get(&self, at: usize) -> &'c [u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        &self.text[start..self.ends[at] as usize]
+    }
+}
+
+/// Computes the changes between two texts, in windows of lines. The memory for a window does not
+/// depend on the length of the texts.
+struct EditScript<'l, 'c> {
+    old: &'l Lines<'c>,
+    new: &'l Lines<'c>,
+    deadline: Instant,
+    /// Number of lines that are compared at once.
+    window: usize,
+    changes: Vec<Change>,
+}
+
+impl EditScript<'_, '_> {
+    /// Compares these lines of the two texts.
+    fn run(mut self, old: Range<usize>, new: Range<usize>) -> Vec<Change> {
+        let most = match old.len() + new.len() > 4 * self.window {
+            true => self.window,
+            false => usize::MAX,
+        };
+        let (mut old_at, mut new_at) = (old.start, new.start);
+        while old_at < old.end && new_at < new.end {
+            let old_window = old_at..old.end.min(old_at.saturating_add(most));
+            let new_window = new_at..new.end.min(new_at.saturating_add(most));
+            let is_last = old_window.end == old.end && new_window.end == new.end;
+            let ops = self.compare_window(&old_window, &new_window);
+            // After the last equal lines, the next window may find equal ones further on.
+            let last_equal = ops.iter().rposition(|op| op.tag() == DiffTag::Equal);
+            let kept = match (is_last, last_equal) {
+                (false, Some(last)) => &ops[..=last],
+                _ => &ops[..],
+            };
+            for op in kept {
+                if op.tag() != DiffTag::Equal {
+                    self.add(shifted(op.old_range(), old_at), shifted(op.new_range(), new_at));
+                }
+            }
+            let Some(end) = kept.last() else { break };
+            let (of_old, of_new) = (end.old_range().end, end.new_range().end);
+            (old_at, new_at) = (old_at + of_old, new_at + of_new);
+        }
+        self.add(old_at..old.end, new_at..new.end);
+        self.changes
+    }
+
+    fn compare_window(&self, old: &Range<usize>, new: &Range<usize>) -> Vec<DiffOp> {
+        // Each distinct line becomes a number, so that each line is hashed only once.
+        let mut numbers = LineNumbers::default();
+        let old: Vec<u32> = old.clone().map(|at| numbers.of(self.old.get(at))).collect();
+        let new: Vec<u32> = new.clone().map(|at| numbers.of(self.new.get(at))).collect();
+        drop(numbers);
+        // The crate uses heuristics to bound the cost of each step of Myers' algorithm.
+        // Many steps still take minutes if long files have few distinct lines.
+        let (olds, news) = (0..old.len(), 0..new.len());
+        let deadline = Some(self.deadline);
+        capture_diff_deadline(Algorithm::Myers, &old[..], olds, &new[..], news, deadline)
+    }
+
+    /// Adds a change, or extends the last one if it ends there.
+    fn add(&mut self, old: Range<usize>, new: Range<usize>) {
+        if old.is_empty() && new.is_empty() {
+            return;
+        }
+        let line = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        let of = |range: &Range<usize>| line(range.start)..line(range.end);
+        let (old, new) = (of(&old), of(&new));
+        match self.changes.last_mut() {
+            Some(last) if last.old.end == old.start && last.new.end == new.start => {
+                (last.old.end, last.new.end) = (old.end, new.end);
+            }
+            _ => self.changes.push(Change { old, new }),
         }
     }
-    all
+}
+
+fn shifted(range: Range<usize>, by: usize) -> Range<usize> {
+    range.start + by..range.end + by
+}
+
+/// Numbers of distinct lines. A slot takes 4 bytes, where a map would take 32.
+#[derive(Default)]
+struct LineNumbers<'c> {
+    /// The distinct lines by their numbers.
+    lines: Vec<&'c [u8]>,
+    /// Numbers plus 1 at the places that the hashes of the lines choose; 0 for a free slot. The
+    /// length is a power of two, and at least twice the number of lines.
+    slots: Vec<u32>,
+    hashes: RandomState,
+}
+
+impl<'c> LineNumbers<'c> {
+    /// Returns the number of a line.
+    fn of(&mut self, line: &'c [u8]) -> u32 {
+        if self.lines.len() * 2 >= self.slots.len() {
+            self.grow();
+        }
+        let slot = self.slot(line);
+        if self.slots[slot] == 0 {
+            self.lines.push(line);
+            self.slots[slot] = self.lines.len() as u32;
+        }
+        self.slots[slot] - 1
+    }
+
+    /// Returns the slot of a line, or the free slot for it.
+    fn slot(&self, line: &[u8]) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut slot = self.hashes.hash_one(line) as usize & mask;
+        while self.slots[slot] != 0 && self.lines[self.slots[slot] as usize - 1] != line {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    fn grow(&mut self) {
+        self.slots = vec![0; (self.slots.len() * 4).max(1024)];
+        for (number, line) in (1..).zip(&self.lines) {
+            let slot = self.slot(line);
+            self.slots[slot] = number;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn text(bytes: &[u8]) -> SideContent {
@@ -229,7 +404,8 @@ mod tests {
         };
         let (old, new) = (lines(1), lines(2));
         let (old, new) = (format!("first\n{old}last\n"), format!("first\n{new}last\n"));
-        let text = TextDiff::compare(old.as_bytes(), new.as_bytes(), Instant::now());
+        let text =
+            TextDiff::compare((old.as_bytes(), new.as_bytes()), Instant::now(), usize::MAX / 4);
         let hunks = text.hunks(usize::MAX / 4);
         let side = |of: Sign| {
             let lines = hunks.iter().flat_map(|hunk| text.lines(hunk));
@@ -244,5 +420,55 @@ mod tests {
         assert!(side(Sign::Old) == old.as_bytes(), "the old text");
         assert!(side(Sign::New) == new.as_bytes(), "the new text");
         assert_eq!(text.counts(), (20_000, 20_000), "the time was over from the start");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn hunks_contain_both_texts_whatever_the_window_and_the_context(
+            old in "([abc]\n){0,40}d?",
+            new in "([abc]\n){0,40}d?",
+            window in 1_usize..30,
+            context in 0_usize..5,
+        ) {
+            let far = Instant::now() + limits::DIFF_FILE_TIME;
+            let text = TextDiff::compare((old.as_bytes(), new.as_bytes()), far, window);
+            let (old, new) = (Lines::of(old.as_bytes()), Lines::of(new.as_bytes()));
+            let (mut old_at, mut new_at) = (0, 0);
+            for hunk in text.hunks(context) {
+                // The lines before a hunk are equal.
+                prop_assert_eq!(hunk.old.start - old_at, hunk.new.start - new_at);
+                while old_at < hunk.old.start {
+                    prop_assert_eq!(old.get(old_at), new.get(new_at));
+                    (old_at, new_at) = (old_at + 1, new_at + 1);
+                }
+                for (sign, line) in text.lines(&hunk) {
+                    if sign != Sign::New {
+                        prop_assert_eq!(old.get(old_at), line);
+                        old_at += 1;
+                    }
+                    if sign != Sign::Old {
+                        prop_assert_eq!(new.get(new_at), line);
+                        new_at += 1;
+                    }
+                }
+                prop_assert_eq!((old_at, new_at), (hunk.old.end, hunk.new.end));
+            }
+            prop_assert_eq!(old.len() - old_at, new.len() - new_at);
+            let tails = (old_at..old.len()).zip(new_at..new.len());
+            prop_assert!(tails.into_iter().all(|(one, other)| old.get(one) == new.get(other)));
+        }
+    }
+
+    #[test]
+    fn a_text_of_millions_of_lines_takes_little_memory() {
+        let digits: Vec<u8> =
+            (0..100_000_u32).flat_map(|n| [b'0' + (n % 10) as u8, b'\n']).collect();
+        let lines = Lines::of(&digits);
+        assert_eq!((lines.len(), lines.ends.capacity()), (100_000, 100_000));
+        let mut numbers = LineNumbers::default();
+        (0..lines.len()).for_each(|at| assert_eq!(numbers.of(lines.get(at)) as usize, at % 10));
+        assert_eq!((numbers.lines.len(), numbers.slots.len()), (10, 1024));
     }
 }

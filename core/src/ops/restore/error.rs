@@ -9,7 +9,7 @@ use crate::{
         kind::ErrorKind,
         limits,
     },
-    local::ignore::PatternError,
+    local::{ignore::PatternError, pattern::PatternProblem},
     ops::restore::{Losses, RestoreOutcome},
     store::StoreError,
 };
@@ -65,7 +65,7 @@ pub enum RestoreError {
 
     /// An include or exclude pattern is invalid.
     #[error("invalid pattern `{pattern}`")]
-    Pattern { pattern: String, source: ignore::Error },
+    Pattern { pattern: String, source: PatternProblem },
 
     /// An exclude rule of the commits is invalid.
     #[error(transparent)]

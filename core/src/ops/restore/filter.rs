@@ -5,16 +5,16 @@
 //! excluded folder is not entered. Everything in an included folder is included. A folder that is
 //! not included may still contain included entries.
 
-use std::path::Path;
+use std::{os::unix::ffi::OsStrExt, path::Path};
 
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::Stat;
 
 use crate::{
     base::name::EntryName,
     local::{
         contain::FolderPath,
-        pattern::{add_line, excerpt},
+        pattern::{PatternSet, Verdict, excerpt},
+        wildmatch::Letters,
     },
     ops::restore::{ExactPaths, RestoreError, RestoreOptions},
 };
@@ -33,8 +33,8 @@ pub(super) enum Choice {
 /// The patterns and the exact paths of one restore.
 #[derive(Debug)]
 pub(super) struct Filter<'a> {
-    include: Option<Gitignore>,
-    exclude: Option<Gitignore>,
+    include: Option<PatternSet>,
+    exclude: Option<PatternSet>,
     only: Option<&'a ExactPaths>,
 }
 
@@ -78,7 +78,8 @@ impl<'a> Filter<'a> {
     /// Returns the decision on the entry at `path`. `folder_wanted` is true if its folder
     /// is restored.
     fn choose(&self, path: &Path, is_folder: bool, folder_wanted: bool) -> Choice {
-        let hits = |set: &Gitignore| set.matched(path, is_folder).is_ignore();
+        let bytes = path.as_os_str().as_bytes();
+        let hits = |set: &PatternSet| set.matched(bytes, is_folder) == Some(Verdict::Excluded);
         if self.exclude.as_ref().is_some_and(hits) {
             Choice::Excluded
         } else if let Some(only) = self.only {
@@ -91,17 +92,13 @@ impl<'a> Filter<'a> {
     }
 }
 
-fn build(patterns: &[String]) -> Result<Option<Gitignore>, RestoreError> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
-    let mut builder = GitignoreBuilder::new("");
+fn build(patterns: &[String]) -> Result<Option<PatternSet>, RestoreError> {
+    let mut set = PatternSet::default();
     for pattern in patterns {
         let broken = |source| RestoreError::Pattern { pattern: excerpt(pattern), source };
-        add_line(&mut builder, pattern).map_err(|error| broken(error.into()))?;
+        set.add(pattern, Letters::Exact).map_err(broken)?;
     }
-    let broken = |source| RestoreError::Pattern { pattern: excerpt(&patterns.join(", ")), source };
-    builder.build().map(Some).map_err(broken)
+    Ok(Some(set).filter(|_| !patterns.is_empty()))
 }
 
 #[cfg(test)]
