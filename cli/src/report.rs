@@ -288,6 +288,9 @@ pub(crate) enum CliError {
     /// A restore would delete files that no commit contains. `hint` names how to save them.
     #[error("{error}")]
     Unsaved { error: Box<RestoreError>, hint: String },
+    /// A path to restore in place belongs to git.
+    #[error("`{path}` belongs to git; a restore leaves it alone")]
+    GitAtTop { path: String },
     /// The patterns of a restore select nothing.
     #[error("nothing was restored: --include and --exclude select no entry")]
     NothingIncluded,
@@ -540,6 +543,7 @@ impl CliError {
             Self::Commit(error) => error.kind(),
             Self::Restore(error) => error.kind(),
             Self::Unsaved { error, .. } => error.kind(),
+            Self::GitAtTop { .. } => ErrorKind::Exists,
             Self::Update(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),

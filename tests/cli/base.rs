@@ -649,7 +649,7 @@ fn a_restore_of_what_the_files_came_from_counts_from_its_own_time() {
     // Simulates a commit that was killed before it wrote the base.
     env.write("p/.snap/base", &base);
     env.snap_in("p", ["undo"]).succeeds();
-    env.snap_in("p", ["restore", "-q", "HEAD~1", "--overwrite"]).succeeds();
+    env.snap_in("p", ["restore", "-q", "HEAD~1", "--overwrite", "--yes"]).succeeds();
     env.snap_in("p", ["undo", "--redo"]).succeeds();
     env.write("p/b", "new");
     let refused = env.snap_in("p", ["commit"]);

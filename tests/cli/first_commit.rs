@@ -131,8 +131,11 @@ fn the_first_commit_beside_git_says_that_gitignore_is_not_used() {
     .gitignore is not used: the snapshot also contains what git ignores
     hint: `snap commit --gitignore` uses it once
     hint: `snap config set commit.gitignore true` uses it always
-    Would commit 4 files, 41 B: 4 added, 0 modified, 0 unmodified
+    Would commit 3 files, 20 B: 3 added, 0 modified, 0 unmodified
     Read [SIZE], would add [SIZE]
+    `.git` is left out: git keeps its own history
+    hint: `snap commit --include-git` saves it once
+    hint: `snap config set commit.git true` saves it always
     ");
     let said = |args: &[&str], note: &str| in_code(args).stderr.contains(note);
     let note = |args: &[&str]| said(args, ".gitignore is not used");
@@ -151,24 +154,4 @@ fn the_first_commit_beside_git_says_that_gitignore_is_not_used() {
     restart();
     fs_err::remove_file(env.path("home/code/.gitignore")).unwrap();
     assert!(!note(&["commit"]), "there is no .gitignore");
-}
-
-#[test]
-fn the_first_commit_beside_git_says_that_it_contains_git() {
-    let env = env();
-    let commit =
-        |args: &[&str]| env.snap_in("home/code", [&["commit"], args].concat()).succeeds().stderr;
-    let restart = || fs_err::remove_dir_all(env.path("home/code/.snap")).unwrap();
-    let said = commit(&[]);
-    let end = "The snapshot also contains `.git`\n\
-               hint: `echo .git >> .snapignore` excludes it from the next snapshots\n";
-    assert!(said.ends_with(end), "{said}");
-    assert!(env.snap_in("home/code", ["ls", "HEAD:.git"]).succeeds().stdout.contains("HEAD"));
-    assert!(!commit(&["--allow-empty"]).contains(".git"), "only the first commit");
-    restart();
-    assert!(!commit(&["--exclude", ".git"]).contains(".git"), "it is excluded");
-    restart();
-    env.write("home/code/.snapignore", ".git\n");
-    assert!(!commit(&[]).contains(".git"), "it is excluded");
-    assert_eq!(env.snap_in("home/code", ["ls", "HEAD:.git"]).code, Some(1));
 }

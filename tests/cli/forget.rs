@@ -166,7 +166,7 @@ fn settings_are_the_policy_without_options() {
     insta::assert_snapshot!(env.snap(["forget", "-n"]), @"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:41: `keep.under` is much, but must be a size such as 500GB
+    error: [ROOT]/.snap/config.toml:43: `keep.under` is much, but must be a size such as 500GB
     hint: correct that line of the file
     hint: or remove the file; `snap repair` then recreates it with default settings
     ");

@@ -61,7 +61,7 @@ fn a_file_that_differs_stops_the_restore() {
     hint: `snap restore REV DIR` restores to another folder
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
-    insta::assert_snapshot!(env.snap_in("home/sub", ["restore", "latest", "--overwrite"]), @r"
+    insta::assert_snapshot!(env.snap_in("home/sub", ["restore", "latest", "--overwrite", "-y"]), @r"
     exit: 0
     --- stderr ---
     Restored 1 file, 5 B; 1 already there
@@ -92,7 +92,7 @@ fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
     hint: --overwrite replaces it
     hint: `snap restore REV DIR` restores to another folder
     ");
-    let args = ["restore", "latest", "--overwrite", "--checksum"];
+    let args = ["restore", "latest", "--overwrite", "--checksum", "--yes"];
     insta::assert_snapshot!(env.snap_in("home", args), @r"
     exit: 0
     --- stderr ---
@@ -130,7 +130,7 @@ fn a_dry_run_lists_and_changes_nothing() {
     warning: 1 file of these is in no commit and would be lost
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
-    env.snap_in("home", &args[..4]).succeeds();
+    env.snap_in("home", [&args[..4], &["--yes"]].concat()).succeeds();
     assert!(!env.path("home/extra").exists());
     assert!(env.path("home/.snap").exists());
 }
@@ -445,7 +445,8 @@ fn a_restore_in_place_follows_no_link_in_the_project() {
     assert_eq!(fs_err::read_to_string(env.path("outside/e/f")).unwrap(), "precious");
     assert!(env.path("outside/keep").exists());
     // The command in the hint works.
-    env.snap_in("home", ["restore", "latest", "--include", "/d", "--overwrite"]).succeeds();
+    env.snap_in("home", ["restore", "latest", "--include", "/d", "--overwrite", "--yes"])
+        .succeeds();
     assert_eq!(fs_err::read_to_string(env.path("home/d/e/f")).unwrap(), "saved");
     assert!(!env.path("home/d").symlink_metadata().unwrap().is_symlink());
 }

@@ -81,7 +81,7 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
     error: `new/work.txt`, `undone.txt` are in no commit and would be lost
     hint: --dry-run lists them
     hint: `snap commit -b NAME` saves them first, on a new branch
-    hint: --yes removes them permanently
+    hint: --yes deletes and overwrites them
     ");
     assert!(env.path("home/copy.txt").exists(), "nothing is removed before all is agreed to");
     let json = env.snap_in("home", [&args[..], &["-n", "--json"]].concat()).succeeds().stdout;

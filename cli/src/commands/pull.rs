@@ -72,6 +72,10 @@ pub(crate) struct PullArgs {
     #[arg(long)]
     update: bool,
 
+    /// Also update a `.git` at the top of the project
+    #[arg(long)]
+    include_git: bool,
+
     #[command(flatten)]
     part: PartArgs,
 
@@ -172,7 +176,8 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         Some(project) => {
             let new = if pulled.action == PullAction::Ahead { pulled.old } else { None };
             let (old, new) = (pulled.old, new.unwrap_or(pulled.new));
-            let target = update::Target { branch: name.short(), old, new };
+            let include_git = args.include_git;
+            let target = update::Target { branch: name.short(), old, new, include_git };
             update::run((&repo, project), target, advance, cx)
         }
         None => {

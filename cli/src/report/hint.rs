@@ -5,6 +5,7 @@ use std::{error::Error, io, path::Path};
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, suggestions::similar_names},
     disk::symlink_guard::LinkError,
+    local::ignore::GIT,
     ops::{
         bundle,
         commit::CommitError,
@@ -248,6 +249,9 @@ fn of_cli(error: &CliError) -> Option<String> {
              `snap ls -R REV` lists all entries"
         }
         CliError::Unsaved { hint, .. } => return Some(hint.clone()),
+        CliError::GitAtTop { .. } => {
+            "--include-git restores it\npass a folder to restore it elsewhere"
+        }
         CliError::NoRemote { .. } | CliError::NoRemotes | CliError::WhichRemote { .. } => {
             return remote::which(error);
         }
@@ -682,7 +686,7 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         }
         RestoreError::InStore { .. } => "pass a folder outside the store",
         RestoreError::Link(_) => {
-            "`snap restore REV --include /PATH --overwrite` replaces the link by the folder\n\
+            "`snap restore REV --include /PATH --overwrite --yes` replaces the link by the folder\n\
              `snap restore REV:PATH DIR` restores to another folder"
         }
         RestoreError::Blocked { .. } => {
@@ -732,6 +736,9 @@ fn of_commit(error: &CommitError) -> Option<String> {
         CommitError::StreamOverFolder { .. } => {
             "pass another name with `--stdin NAME`\n\
              `-b NAME` commits to a new branch"
+        }
+        CommitError::Excluded { path } if path.iter().any(|name| name == GIT) => {
+            "--include-git saves a `.git` at the top of the project"
         }
         CommitError::Excluded { .. } => {
             "change .snapignore or the exclude options; they also apply to `snap commit` without \

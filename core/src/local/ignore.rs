@@ -39,6 +39,9 @@ pub const SNAPIGNORE: &str = ".snapignore";
 /// Name of git's ignore files.
 pub const GITIGNORE: &str = ".gitignore";
 
+/// Name of a git repository, or of the file that names it, at the top of a git work tree.
+pub const GIT: &str = ".git";
+
 /// Name of the file that marks a cache folder.
 const CACHEDIR_TAG: &str = "CACHEDIR.TAG";
 
@@ -65,6 +68,9 @@ pub struct IgnoreRules {
     /// Ignore files outside the scope of a partial clone, which are not on disk but still apply.
     unfetched: IgnoreFiles,
     options: Options,
+    /// True if `.git` at the root is excluded. The patterns in `own` lack it, because matching a
+    /// pattern costs time for each entry of the snapshot.
+    excludes_git: bool,
     own: Gitignore,
     markers: Vec<FolderMarker>,
     /// The store folder, which is never part of a snapshot, whatever its name is.
@@ -100,7 +106,9 @@ impl IgnoreRules {
     /// [`PatternError`] names the first invalid pattern.
     pub fn new(options: Options) -> Result<Self, PatternError> {
         let mut builder = GitignoreBuilder::new("");
-        let lists = [(&options.patterns, false), (&options.ignore_case_patterns, true)];
+        let excludes_git = options.leaves_out_git();
+        let patterns = &options.patterns[..options.patterns.len() - usize::from(excludes_git)];
+        let lists = [(patterns, false), (&options.ignore_case_patterns[..], true)];
         for (patterns, ignores_case) in lists {
             for pattern in patterns {
                 let named = |source| PatternError { pattern: excerpt(pattern), source };
@@ -118,7 +126,7 @@ impl IgnoreRules {
         {
             markers.push(FolderMarker { name, header: CACHEDIR_SIGNATURE.into() });
         }
-        Ok(Self { unfetched, options, own, markers, store: None, kernel_devices })
+        Ok(Self { unfetched, options, excludes_git, own, markers, store: None, kernel_devices })
     }
 
     /// Makes rules from options, for snapshots in the store at `store`.
@@ -251,6 +259,9 @@ impl IgnoreRules {
 
     /// Returns true if a pattern excludes the entry at `path`.
     pub fn excludes_path(&self, scope: &IgnoreScope, path: &[u8], is_folder: bool) -> bool {
+        if self.excludes_git_at(path) {
+            return true;
+        }
         if !self.own.is_empty() {
             match self.own.matched(as_path(path), is_folder) {
                 Match::Ignore(_) => return true,
@@ -259,6 +270,11 @@ impl IgnoreRules {
             }
         }
         scope.excludes(path, is_folder)
+    }
+
+    /// Returns true if `path` is the `.git` at the root, and the rules exclude it as such.
+    pub fn excludes_git_at(&self, path: &[u8]) -> bool {
+        self.excludes_git && path == GIT.as_bytes()
     }
 
     /// Returns the options, for comparing two sets of rules. The options, the name and the stat of

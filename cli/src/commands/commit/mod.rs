@@ -1,6 +1,7 @@
 //! `snap commit`: makes a snapshot.
 
 mod describe;
+pub(crate) mod git;
 mod hooks;
 mod leave_out;
 mod new_store;
@@ -17,7 +18,7 @@ use snap_core::{
     base::observe::{Note, Observer},
     disk::Disk,
     ops::{
-        commit::{self, CommitError, CommitRun, CommitSource},
+        commit::{self, BehindPolicy, CommitError, CommitRun, CommitSource},
         tidy,
     },
     repo::Repo,
@@ -68,8 +69,8 @@ settings; see docs/configuration.md.";
 ///
 /// If there is no store, creates `.snap` in the committed folder. On a terminal, asks for
 /// confirmation in `/`, in your home folder, and inside another project. A git work tree counts as
-/// a project. Files named .gitignore have no effect, unless --gitignore or the setting
-/// `commit.gitignore` is given.
+/// a project: its `.git` is left out, unless --include-git or the setting `commit.git` is given. Files
+/// named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is given.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
@@ -135,6 +136,10 @@ pub(crate) struct CommitArgs {
 
     #[command(flatten)]
     leave_out: LeaveOut,
+
+    /// Save a `.git` at the top of the project
+    #[arg(long, help_heading = "Exclude options")]
+    include_git: bool,
 }
 
 impl CommitArgs {
@@ -209,6 +214,9 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     if options.unnamed == commit::OtherPaths::Remove {
         unmatched::warn(&source, &options.ignore, cx)?;
     }
+    if let Some(project) = repo.project().filter(|_| !is_stream && is_of_project(&options)) {
+        git::leave_out(&mut options.ignore, &repo, (project, args.include_git))?;
+    }
     let mut outcome = commit::run(&repo, source, &options, &progress).map_err(of_commit)?;
     outcome.skipped += missing;
     progress.clear();
@@ -218,6 +226,9 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     };
     if options.run == CommitRun::Dry {
         output::dry(&outcome, &repo, start.elapsed(), cx)?;
+        if is_first_beside_git && options.ignore.leaves_out_git() {
+            git::note(cx);
+        }
         return Ok(done);
     }
     let printed = output::id(&outcome, &repo, cx);
@@ -228,13 +239,18 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     }
     drop(progress);
     output::summary(&outcome, &repo, start.elapsed(), cx)?;
-    if is_first_beside_git {
-        output::contains_git(&outcome, &repo, cx)?;
+    if options.ignore.leaves_out_git() {
+        git::note_left_out(&outcome, &repo, cx)?;
     }
     hooks.after(&outcome, &repo, cx)?;
     // The snapshot exists, even if the reader of the id has gone.
     printed.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })?;
     Ok(done)
+}
+
+/// Returns true for a commit of the project's own files.
+fn is_of_project(options: &commit::CommitOptions) -> bool {
+    options.unseen != BehindPolicy::Ignore
 }
 
 /// Returns the error of a commit. The error of a command whose output was to be committed is the

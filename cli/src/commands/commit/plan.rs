@@ -21,7 +21,7 @@ use snap_core::{
 use crate::{
     command_stream::CommandStream,
     commands::commit::{
-        CommitArgs,
+        CommitArgs, git,
         project::{self, PathLocation},
     },
     config::{Profile, Settings},
@@ -182,7 +182,7 @@ impl CommitPlan {
     /// Returns true if the project is also a git work tree, and has no commit yet.
     pub(super) fn is_first_beside_git(&self, repo: &Repo) -> Result<bool, CliError> {
         let Some(project) = &self.project else { return Ok(false) };
-        let is_git = project.join(".git").symlink_metadata().is_ok();
+        let is_git = git::is_at(project);
         Ok(is_git && (repo.is_absent() || repo.refs().head_commit()?.is_none()))
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct SideArguments<'a> {
     pub(crate) paths: &'a [OsString],
     pub(crate) folder: Option<&'a Path>,
     pub(crate) leave_out: &'a LeaveOut,
+    /// True to compare a `.git` at the top of the project, too.
+    pub(crate) include_git: bool,
     /// The profile whose excludes are added.
     pub(crate) profile: Option<&'a str>,
 }
@@ -78,10 +80,14 @@ fn folder(
         Some(name) => cx.settings_here()?.0.profile(name)?,
         None => Profile::default(),
     };
+    let mut ignore = wanted.leave_out.join(&profile, repo.config(), cx)?;
+    if let ComparedFiles::Folder(folder) = &files {
+        commit::git::leave_out(&mut ignore, repo, (folder, wanted.include_git))?;
+    }
     Ok(ComparedFolder {
         files,
         scope: scope.unwrap_or_default(),
-        ignore: wanted.leave_out.join(&profile, repo.config(), cx)?,
+        ignore,
         reproducible: root.is_some_and(|root| root.owner.is_none()),
     })
 }
@@ -147,7 +153,9 @@ pub(crate) fn sides(
             Err(CliError::Usage("--folder cannot be used with two commits"))
         }
         (Some(_), Some(_))
-            if *wanted.leave_out != LeaveOut::default() || wanted.profile.is_some() =>
+            if *wanted.leave_out != LeaveOut::default()
+                || wanted.include_git
+                || wanted.profile.is_some() =>
         {
             Err(CliError::Usage("exclude options do not apply to two commits; pass paths instead"))
         }

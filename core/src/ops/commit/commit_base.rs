@@ -12,13 +12,15 @@ use crate::{
     },
     format::{
         commit::Commit,
-        selection::{Selection, UnreadPaths},
-        tree::Metadata,
+        selection::{IgnoreOptions, Selection, UnreadPaths},
+        tree::{EntryKind, Metadata, split::FolderEncoder},
     },
+    local::ignore::GIT,
     ops::{
         commit::{
             BehindPolicy, CommitError, CommitOptions, CommitRun, CommitSource, CommittedRoot,
             NamedPath, OtherPaths, OtherSources, error::shown_sources, paths::joined,
+            walk::NOTHING,
         },
         diff::{self, DiffError},
     },
@@ -26,11 +28,11 @@ use crate::{
         Repo,
         base_state::{self, Base},
         open::FIRST_BRANCH,
-        path::is_within,
+        path::{entry_named, is_within},
         ref_name::RefName,
         refs::{ExpectedRef, Head, RefError, RefLogMessage},
     },
-    store::StoreError,
+    store::{Entries, Store, StoreError},
 };
 
 /// Maximum number of commits, and of paths, that an error lists.
@@ -227,17 +229,22 @@ impl CommitBase {
         }
     }
 
-    /// Returns true if the branch's last commit has this root already.
-    pub(super) fn is_same(&self, root: &CommittedRoot) -> bool {
+    /// Returns true if the branch's last commit has this root already. A `.git` at the top that
+    /// only the last commit has does not count.
+    pub(super) fn is_same(&self, store: &Store, root: &CommittedRoot) -> bool {
         let Some((_, commit)) = self.parent.as_ref().filter(|_| self.tip.is_some()) else {
             return false;
         };
         let (before, now) = (&commit.selection, &root.selection);
-        commit.tree == root.tree
+        let leaves_out_git =
+            || now.sources.is_empty() && now.rules.iter().any(IgnoreOptions::leaves_out_git);
+        let is_same_tree = commit.tree == root.tree
+            || leaves_out_git() && without_git(store, commit.tree) == Some(root.tree);
+        is_same_tree
             && same_root(commit.root.as_ref(), root.metadata.as_ref())
             // Exclude rules and unreadable paths must be recorded, since a restore must
             // not delete what they cover.
-            && now.rules.iter().all(|rules| before.rules.contains(rules))
+            && before.has_rules_of(now)
             && now.unread.iter().all(|path| before.unread.covers(path))
             && (before.unread.has_more() || !now.unread.has_more())
     }
@@ -343,6 +350,26 @@ impl CommitBase {
             observer.note(Note::TidyFailed { error: &error });
         }
     }
+}
+
+/// Returns the tree without the entry `.git`. Returns `None` if it has no such entry, or cannot be
+/// read.
+fn without_git(store: &Store, tree: TreeId) -> Option<TreeId> {
+    entry_named(store, tree, GIT.as_bytes()).ok()??;
+    let mut encoder = FolderEncoder::new();
+    let mut drop_node = |_, _| Ok::<_, StoreError>(());
+    for entry in Entries::of(store, tree) {
+        let entry = entry.ok()?;
+        if entry.name.as_bytes() == GIT.as_bytes() {
+            continue;
+        }
+        let below = match &entry.kind {
+            EntryKind::Folder { id } => *store.tree(id).ok()?.totals(),
+            _ => NOTHING,
+        };
+        encoder.push(entry, &below, &mut drop_node).ok()?;
+    }
+    encoder.finish(&mut drop_node).ok().map(|folder| folder.id)
 }
 
 /// Refuses a commit that has none of the last commit's sources, or reports the sources

@@ -351,7 +351,7 @@ fn attempt(
 
     let mut outcome = CommitOutcome { totals: root.totals, ..job.into_outcome() };
     if options.run == CommitRun::Dry {
-        publish::preview(&commit_base, &root, &writer, options, &mut outcome);
+        publish::preview(repo, &commit_base, &root, &writer, options, &mut outcome);
         return Ok(Some(outcome));
     }
     let publication =

@@ -359,7 +359,8 @@ impl<'a> FolderComparison<'a> {
         let name = old.name.as_bytes();
         let path = self.join(name);
         let unknown = self.open.unknown.binary_search_by(|other| other[..].cmp(name)).is_ok();
-        if unknown || !self.side.job.limit.reaches(&path) {
+        let is_git = self.side.rules.excludes_git_at(&path);
+        if unknown || is_git || !self.side.job.limit.reaches(&path) {
             return;
         }
         let is_ignored = self.open.still_has(name);
