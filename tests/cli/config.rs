@@ -153,11 +153,11 @@ fn settings_of_the_user_count_in_every_store() {
     env.write("user.toml", "[commit]\nexclude = ['*.o']\nexclude_caches = true\n");
     env.write("p/a.o", "1");
     env.write("p/b", "2");
-    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
     assert_eq!(env.snap(["ls", "HEAD:p"]).succeeds().stdout, "b\n");
     // A list in a higher layer replaces the list of a lower one.
     env.snap_in("p", ["config", "set", "commit.exclude", "b"]).succeeds();
-    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
     assert_eq!(env.snap(["ls", "HEAD:p"]).succeeds().stdout, "a.o\n");
 }
 
