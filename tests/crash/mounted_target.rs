@@ -231,3 +231,27 @@ fn a_part_of_the_store_is_no_target_under_any_path() {
         well(bare().current_dir(&project).args(["verify", "--data"]));
     });
 }
+
+#[test]
+fn a_commit_of_one_file_system_stops_at_bind_mounts() {
+    in_own_mounts("mounted_target::a_commit_of_one_file_system_stops_at_bind_mounts", || {
+        let place = folder();
+        let (project, outside) = (place.path().join("project"), place.path().join("outside"));
+        write(&project.join("notes"), "saved");
+        write(&outside.join("elsewhere"), "x");
+        for point in ["bound", "deep/bound"] {
+            fs_err::create_dir_all(project.join(point)).unwrap();
+            bind(&outside, &project.join(point));
+        }
+        let run = |args: &[&str]| well(bare().current_dir(&project).args(args));
+        run(&["commit", "--one-file-system"]);
+        assert_eq!(run(&["ls", "-R", "HEAD"]), "bound/\ndeep/\ndeep/bound/\nnotes\n");
+        assert_eq!(run(&["status", "-s", "--one-file-system"]), "");
+        assert_eq!(run(&["status", "-s"]), "A bound/elsewhere\nA deep/bound/elsewhere\n");
+        run(&["commit"]);
+        let listed = run(&["ls", "-R", "HEAD"]);
+        assert!(listed.contains("bound/elsewhere\n"), "{listed}");
+        // Named folders are sources of their own.
+        run(&["commit", "--one-file-system", "-b", "named", "bound", "notes"]);
+    });
+}

@@ -25,6 +25,7 @@ use crate::{
     base::{limits, name::EntryName},
     local::{
         kernel_files::kernel_devices,
+        mount::is_mount_point,
         pattern::{AddError, PatternCost, add_line, excerpt, wildcards},
         scan::{FileKind, FileStat, ScannedFolder},
         store_folder::{STORE_FOLDER, holds_store},
@@ -225,6 +226,13 @@ impl IgnoreRules {
         stat.device == root_device
             || !self.options.one_file_system
                 && !self.kernel_devices.get_or_init(kernel_devices).contains(&stat.device)
+    }
+
+    /// As [`IgnoreRules::descends`], for an entry of the open folder `fd`. A walk that stays on one
+    /// file system does not enter a bind mount either, which has the same device.
+    pub fn enters(&self, fd: impl AsFd, name: &[u8], stat: &FileStat, root_device: u64) -> bool {
+        self.descends(stat, root_device)
+            && !(self.options.one_file_system && is_mount_point(fd, OsStr::from_bytes(name)))
     }
 
     /// Returns true if an entry of the open folder `fd` is excluded. `path` is relative to the

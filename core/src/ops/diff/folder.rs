@@ -144,8 +144,14 @@ impl<'a> FolderSide<'a> {
         };
         let stat = FileStat::of_fd(fd.as_fd())?;
         let device = queued.device.unwrap_or(stat.device);
+        let is_entered = match &queued.place {
+            FolderLocation::Below(above, name) => {
+                self.rules.enters(above.as_fd(), name, &stat, device)
+            }
+            _ => self.rules.descends(&stat, device),
+        };
         let place = OpenPlace::Folder { fd: Arc::clone(&fd), stat, device };
-        if !self.rules.descends(&stat, device) {
+        if !is_entered {
             // A commit stores such a folder (a mount point) as an empty one.
             let (listing, scope, unknown) =
                 (ScannedFolder::default(), queued.scope.clone(), Vec::new());
