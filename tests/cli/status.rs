@@ -314,3 +314,23 @@ fn what_the_ignore_rules_exclude_now_is_not_shown_as_deleted() {
     assert_eq!((&summary["ignored"], &summary["deleted"]), (&2.into(), &1.into()), "{summary}");
     assert_eq!(summary["folders_ignored"], 1, "{summary}");
 }
+
+#[test]
+fn comparisons_with_sources_use_the_excludes_of_the_commit() {
+    let env = TestEnv::new();
+    env.write("data/a", "1");
+    env.snap(["--store", "st", "init", "-q"]).succeeds();
+    env.write("data/cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
+    let commit = ["--store", "st", "commit", "data", "--exclude-caches", "-e", "*.tmp"];
+    env.snap(commit.iter().chain(&["--exclude-larger-than", "100"])).succeeds();
+    env.write("data/cache/junk", "x");
+    env.write("data/x.tmp", "x");
+    env.write("data/big", "x".repeat(101));
+    let out = |args: &[&str]| env.snap([&["--store", "st"], args].concat()).succeeds().stdout;
+    assert_eq!(out(&["status", "-s"]), "");
+    assert_eq!(out(&["diff", "--name-only"]), "");
+    assert_eq!(out(&["verify", "--against-files"]), "");
+    env.write("data/new", "x");
+    assert_eq!(out(&["status", "-s"]), "A new\n");
+    assert_eq!(out(&["status", "-s", "-e", "new"]), "");
+}

@@ -217,6 +217,28 @@ impl Selection {
 }
 
 impl IgnoreOptions {
+    /// Adds the rules of another set, so that this one excludes what either of them excludes. A `!`
+    /// pattern of `other` also applies to the patterns before it.
+    pub fn add(&mut self, other: &Self) {
+        let both = |own: &mut Vec<String>, other: &[String]| {
+            other.iter().for_each(|pattern| {
+                if !own.contains(pattern) {
+                    own.push(pattern.clone());
+                }
+            });
+        };
+        both(&mut self.patterns, &other.patterns);
+        both(&mut self.ignore_case_patterns, &other.ignore_case_patterns);
+        let new = other.markers.iter().filter(|marker| !self.markers.contains(marker));
+        let new: Vec<_> = new.cloned().collect();
+        self.markers.extend(new);
+        self.gitignore |= other.gitignore;
+        self.cache_folders |= other.cache_folders;
+        self.one_file_system |= other.one_file_system;
+        let limits = [self.larger_than_bytes, other.larger_than_bytes];
+        self.larger_than_bytes = limits.into_iter().flatten().min();
+    }
+
     /// Leaves out a `.git` at the top.
     pub fn leave_out_git(&mut self) {
         if !self.leaves_out_git() {

@@ -9,6 +9,7 @@ use std::{
 use snap_core::{
     base::{id::TreeId, name::EntryName},
     format::{commit::Commit, tree::Entry},
+    local::ignore,
     ops::{
         commit::NamedPath,
         diff::{Change, ComparedFiles, ComparedFolder, Limit, New},
@@ -66,10 +67,14 @@ fn folder(
     commit: Option<&Commit>,
     cx: &Context,
 ) -> Result<ComparedFolder, CliError> {
+    let mut recorded = &[][..];
     let files = match (wanted.folder, commit) {
         (Some(folder), _) => ComparedFiles::Folder(folder.to_owned()),
         (None, Some(commit)) => match sources(repo, commit)? {
-            Some(files) => files,
+            Some(files) => {
+                recorded = &commit.selection.rules;
+                files
+            }
             None => ComparedFiles::Folder(commit::whole_folder(repo)),
         },
         (None, None) => ComparedFiles::Folder(commit::whole_folder(repo)),
@@ -80,7 +85,12 @@ fn folder(
         Some(name) => cx.settings_here()?.0.profile(name)?,
         None => Profile::default(),
     };
-    let mut ignore = wanted.leave_out.join(&profile, repo.config(), cx)?;
+    // Commits of the same sources usually have the same exclude rules.
+    let mut ignore = recorded.iter().fold(ignore::Options::default(), |mut all, rules| {
+        all.add(rules);
+        all
+    });
+    ignore.add(&wanted.leave_out.join(&profile, repo.config(), cx)?);
     if let ComparedFiles::Folder(folder) = &files {
         commit::git::leave_out(&mut ignore, repo, (folder, wanted.include_git))?;
     }
