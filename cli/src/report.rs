@@ -288,6 +288,9 @@ pub(crate) enum CliError {
     /// A restore would delete files that no commit contains. `hint` names how to save them.
     #[error("{error}")]
     Unsaved { error: Box<RestoreError>, hint: String },
+    /// Only remotes have the branch. `remotes` are their names for it.
+    #[error("branch `{name}` does not exist here")]
+    BranchOfRemote { name: String, remotes: Vec<String> },
     /// A path to restore in place belongs to git.
     #[error("`{path}` belongs to git; a restore leaves it alone")]
     GitAtTop { path: String },
@@ -544,6 +547,7 @@ impl CliError {
             Self::Restore(error) => error.kind(),
             Self::Unsaved { error, .. } => error.kind(),
             Self::GitAtTop { .. } => ErrorKind::Exists,
+            Self::BranchOfRemote { .. } => ErrorKind::NotFound,
             Self::Update(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),

@@ -358,8 +358,15 @@ fn suggest_update(
             revision.extend_from_slice(name.as_bytes());
         }
     }
+    if repo.project().is_none() {
+        cx.ui().hint(&format!(
+            "`snap restore {} DIR` restores its files to a folder",
+            text::word(&revision)
+        ));
+        return;
+    }
     let mut hint = String::new();
-    if is_current && repo.project().is_some() {
+    if is_current {
         let words = args.remote.iter().chain(&args.name);
         let words: String = words.map(|word| format!(" {}", text::word(word.as_bytes()))).collect();
         hint = format!("`snap pull --update{words}` updates them and keeps local changes\n");

@@ -249,6 +249,14 @@ fn of_cli(error: &CliError) -> Option<String> {
              `snap ls -R REV` lists all entries"
         }
         CliError::Unsaved { hint, .. } => return Some(hint.clone()),
+        CliError::BranchOfRemote { name, remotes } => {
+            let name = text::word(name.as_bytes());
+            let creates = remotes.iter().map(|remote| {
+                let remote = text::word(remote.as_bytes());
+                format!("`snap branch {name} {remote}` creates it from that of the remote")
+            });
+            return Some(creates.collect::<Vec<_>>().join("\n"));
+        }
         CliError::GitAtTop { .. } => {
             "--include-git restores it\npass a folder to restore it elsewhere"
         }
