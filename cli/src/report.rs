@@ -171,6 +171,9 @@ pub(crate) enum CliError {
     /// The user did not want a store in the folder of a first commit.
     #[error("no store was created at {store}")]
     StoreDeclined { store: String },
+    /// Without a terminal, a first commit creates no store in `/` or in the home folder.
+    #[error("there is no store here or above, and snap creates none {place} without a question")]
+    NoStoreThere { place: String },
     /// The lists of paths are empty, and the command line names no path.
     #[error("the list {file} contains no path")]
     EmptyList { file: String },
@@ -454,7 +457,7 @@ impl CliError {
             Self::NoCommand { .. } | Self::NoPaths { .. } | Self::NothingIncluded => {
                 ErrorKind::NotFound
             }
-            Self::StoreDeclined { .. } => ErrorKind::NotFound,
+            Self::StoreDeclined { .. } | Self::NoStoreThere { .. } => ErrorKind::NotFound,
             Self::StoreIsRemote { .. }
             | Self::NoProfile { .. }
             | Self::NoHome { .. }

@@ -111,7 +111,7 @@ fn of_cli(error: &CliError) -> Option<String> {
             "change to the project folder first; `snap --store STORE commit /` commits the whole \
              machine"
         }
-        CliError::StoreDeclined { .. } => {
+        CliError::StoreDeclined { .. } | CliError::NoStoreThere { .. } => {
             "change to the project folder first\n\
              or create a store here: `snap init`"
         }

@@ -76,7 +76,10 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
         [one] if one.is_dir() => one,
         _ => here,
     };
-    let found = cx.find_store(top)?;
+    let mut found = cx.find_store(top)?;
+    if found.is_none() && top != here {
+        found = cx.find_store(here)?;
+    }
     if let Some(store) = found.as_ref().filter(|_| !args.dry_run) {
         cx.check_found(store)?;
     }
@@ -98,11 +101,7 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
     if paths.is_empty() && found.is_none() && is_root() && !cx.ui().is_interactive() {
         return Err(CliError::WholeMachine);
     }
-    let place = match top == here {
-        true => PathBuf::from(STORE_FOLDER),
-        false => top.join(STORE_FOLDER),
-    };
-    Ok(TargetStore::ToBeMade(found.unwrap_or(place)))
+    Ok(TargetStore::ToBeMade(found.unwrap_or_else(|| PathBuf::from(STORE_FOLDER))))
 }
 
 /// Returns true if the current folder is `/`.
