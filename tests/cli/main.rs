@@ -69,6 +69,7 @@ mod serve_records;
 mod serve_tls;
 mod serve_tokens;
 mod serve_upstream;
+mod sources;
 mod stats;
 mod status;
 mod store_access;

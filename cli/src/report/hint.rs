@@ -784,6 +784,10 @@ fn of_commit(error: &CommitError) -> Option<String> {
             "`-b NAME` commits to a new branch\n\
              --replace continues this branch with the new source"
         }
+        CommitError::OtherLayout { .. } => {
+            "`-b NAME` commits to a new branch\n\
+             --replace continues this branch with all files at their new places"
+        }
         CommitError::Parent { .. } => {
             "`snap commit -b NAME` saves the files on a new branch\n\
              `snap verify --data` lists what else is lost"

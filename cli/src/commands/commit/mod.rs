@@ -43,7 +43,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   snap commit                          the whole current project
-  snap commit ~/photos -m 'June'       the content of a folder
+  snap commit out -b build-1           a folder, on a new branch
   snap commit src docs/plan.txt        update these, keep everything else
   snap commit --stdin db.sql --stdin-from-command -- pg_dump db
   tar -c docs | snap commit --stdin docs.tar
@@ -62,13 +62,18 @@ settings; see docs/configuration.md.";
 /// Create a snapshot
 ///
 /// Without PATH, commits the whole project: the folder that contains the store. With PATH, updates
-/// only these files and folders, and keeps the rest of the last commit. With a store outside the
-/// folder, PATH is required, and each commit of a branch has the same PATHs. A PATH that is a
-/// symbolic link is followed; a link in the project is saved as a link. Prints the id of the
+/// only these files and folders, and keeps the rest of the last commit. A PATH that is a symbolic
+/// link is followed; a link in the project is saved as a link. Prints the id of the
 /// snapshot when it is safe on disk, unless --quiet is given; `snap show --id` prints it later.
 ///
-/// If there is no store, creates `.snap` in the committed folder. On a terminal, asks for
-/// confirmation in `/`, in your home folder, and inside another project. A git work tree counts as
+/// With a store outside the folder, PATH is required. One PATH stores its content at the top of the
+/// snapshot. Several PATHs, and a profile with paths, store absolute paths. A branch keeps this
+/// layout, and at least one of its PATHs; `-b` commits to another branch, and --replace continues
+/// this one.
+///
+/// If there is no store, creates `.snap` in the current folder. On a terminal, asks for confirmation
+/// in `/`, in your home folder, and inside another project; without one, it refuses `/` and your
+/// home folder. A git work tree counts as
 /// a project: its `.git` is left out, unless --include-git or the setting `commit.git` is given. Files
 /// named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is given.
 #[derive(Clone, Debug, clap::Args)]

@@ -28,7 +28,7 @@ use crate::{
         Repo,
         base_state::{self, Base},
         open::FIRST_BRANCH,
-        path::{entry_named, is_within},
+        path::{entry_named, is_within, resolve_path},
         ref_name::RefName,
         refs::{ExpectedRef, Head, RefError, RefLogMessage},
     },
@@ -151,7 +151,7 @@ impl CommitBase {
         }
         let (Some(tip), Some((_, commit))) = (self.tip, &self.parent) else { return Ok(()) };
         if let CommitTarget::Branch(branch) = &self.target {
-            check_sources(repo, branch, commit, options, observer)?;
+            check_sources(repo, (branch, commit), source, options, observer)?;
         }
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
         let unseen = repo.unseen(base, self.branch(), tip)?;
@@ -376,8 +376,8 @@ fn without_git(store: &Store, tree: TreeId) -> Option<TreeId> {
 /// that it lacks.
 fn check_sources(
     repo: &Repo,
-    branch: &RefName,
-    commit: &Commit,
+    (branch, commit): (&RefName, &Commit),
+    source: &CommitSource<'_>,
     options: &CommitOptions,
     observer: &dyn Observer,
 ) -> Result<(), CommitError> {
@@ -394,11 +394,67 @@ fn check_sources(
         let (before, now) = (before.clone(), now.iter().cloned().collect());
         return Err(CommitError::OtherSources { branch: branch.clone(), before, now });
     }
+    check_layout(repo.store(), (branch, commit), source, options)?;
     if differs || !gone.is_empty() {
         observer
             .note(Note::SourcesDiffer { branch: branch.short(), sources: &shown_sources(&gone) });
     }
     Ok(())
+}
+
+/// The place of sources in a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceLayout {
+    /// The content of one source is at the top.
+    Top,
+    /// Each source is at its absolute path.
+    Absolute,
+}
+
+impl SourceLayout {
+    /// Returns the layout of a commit with these sources. A source that could not be read has no
+    /// place, so one of them suffices.
+    fn new(
+        sources: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        has: impl Fn(&[u8]) -> bool,
+    ) -> Self {
+        let is_there = |source: &[u8]| source.strip_prefix(b"/").is_some_and(&has);
+        match sources.into_iter().any(|source| is_there(source.as_ref())) {
+            true => Self::Absolute,
+            false => Self::Top,
+        }
+    }
+}
+
+/// Refuses a commit of sources with another layout than the last commit's: all files would seem to
+/// be deleted and added elsewhere.
+fn check_layout(
+    store: &Store,
+    (branch, commit): (&RefName, &Commit),
+    source: &CommitSource<'_>,
+    options: &CommitOptions,
+) -> Result<(), CommitError> {
+    let sources = &commit.selection.sources;
+    if options.other_sources == OtherSources::Accept
+        || sources.is_empty()
+        || options.sources.is_empty()
+    {
+        return Ok(());
+    }
+    let before = match &commit.root {
+        Some(_) => SourceLayout::Top,
+        None => SourceLayout::new(sources, |path| resolve_path(store, commit.tree, path).is_ok()),
+    };
+    let now = match source {
+        CommitSource::Paths(paths) => SourceLayout::new(&options.sources, |path| {
+            paths.iter().any(|named| joined(&named.inside) == path)
+        }),
+        _ => SourceLayout::Top,
+    };
+    match before == now {
+        true => Ok(()),
+        false => Err(CommitError::OtherLayout { branch: branch.clone(), before }),
+    }
 }
 
 /// Returns true if the project's files equal those of `tip`, so that a commit reverts nothing but

@@ -58,7 +58,7 @@ use crate::{
     store::{ObjectWriter, WriteStats},
 };
 
-pub use commit_base::BehindBranch;
+pub use commit_base::{BehindBranch, SourceLayout};
 pub use error::CommitError;
 pub use previous::FileChanges;
 
