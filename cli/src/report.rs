@@ -184,6 +184,9 @@ pub(crate) enum CliError {
     /// The user did not want a store in the folder of a first commit.
     #[error("no store was created at {store}")]
     StoreDeclined { store: String },
+    /// Without a terminal, a first commit creates no store in `/` or in the home folder.
+    #[error("there is no store here or above, and snap creates none {place} without a question")]
+    NoStoreThere { place: String },
     /// The lists of paths are empty, and the command line names no path.
     #[error("the list {file} contains no path")]
     EmptyList { file: String },
@@ -304,6 +307,12 @@ pub(crate) enum CliError {
     /// A restore would delete files that no commit contains. `hint` names how to save them.
     #[error("{error}")]
     Unsaved { error: Box<RestoreError>, hint: String },
+    /// Only remotes have the branch. `remotes` are their names for it.
+    #[error("branch `{name}` does not exist here")]
+    BranchOfRemote { name: String, remotes: Vec<String> },
+    /// A path to restore in place belongs to git.
+    #[error("`{path}` belongs to git; a restore leaves it alone")]
+    GitAtTop { path: String },
     /// The patterns of a restore select nothing.
     #[error("nothing was restored: --include and --exclude select no entry")]
     NothingIncluded,
@@ -471,7 +480,7 @@ impl CliError {
             Self::NoCommand { .. } | Self::NoPaths { .. } | Self::NothingIncluded => {
                 ErrorKind::NotFound
             }
-            Self::StoreDeclined { .. } => ErrorKind::NotFound,
+            Self::StoreDeclined { .. } | Self::NoStoreThere { .. } => ErrorKind::NotFound,
             Self::StoreIsRemote { .. }
             | Self::NoProfile { .. }
             | Self::NoHome { .. }
@@ -565,6 +574,8 @@ impl CliError {
             Self::Commit(error) => error.kind(),
             Self::Restore(error) => error.kind(),
             Self::Unsaved { error, .. } => error.kind(),
+            Self::GitAtTop { .. } => ErrorKind::Exists,
+            Self::BranchOfRemote { .. } => ErrorKind::NotFound,
             Self::Update(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),

@@ -117,7 +117,7 @@ fn files_of_the_user_are_archived_and_temporary_files_of_snap_are_not() {
     let listed = env.snap(["ls", "p.snap"]).succeeds().stdout;
     let kept = ".snap-part-list.txt\n.snap-scratch-12-18f2a3b400000000-0\njune/\nnotes.txt\n";
     assert_eq!(listed, kept);
-    env.snap(["commit", "photos"]).succeeds();
+    env.snap_in("photos", ["commit"]).succeeds();
     assert_eq!(env.snap_in("photos", ["ls"]).succeeds().stdout, kept);
     // A restore does not take them for files that are not part of the snapshot.
     let args = ["restore", "HEAD", "--overwrite", "--delete", "--yes"];

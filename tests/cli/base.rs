@@ -12,7 +12,7 @@ pub(crate) fn two_clones() -> TestEnv {
     env.write("ann/a.txt", "one");
     env.write("ann/sub/b.txt", "two");
     let url = format!("file://{}", env.path("there").display());
-    env.snap(["commit", "ann", "-m", "start"]).succeeds();
+    env.snap_in("ann", ["commit", "-m", "start"]).succeeds();
     env.snap_in("ann", ["remote", "add", "origin", &url]).succeeds();
     env.snap_in("ann", ["push"]).succeeds();
     env.snap(["clone", "-q", &url, "bob"]).succeeds();
@@ -34,7 +34,7 @@ fn behind() -> TestEnv {
 fn a_folder_of_a_stores_name_that_is_none_does_not_hide_the_project() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.write("home/sub/.snap/notes", "mine");
     env.snap_in("home", ["commit", "sub"]).succeeds();
     assert_eq!(env.snap_in("home/sub", ["cat", "HEAD:sub/.snap/notes"]).succeeds().stdout, "mine");
@@ -327,7 +327,7 @@ fn a_clone_is_as_private_as_what_was_committed() {
     let env = TestEnv::new();
     env.write("diary/note", "private");
     env.mode("diary", 0o700);
-    env.snap(["commit", "diary"]).succeeds();
+    env.snap_in("diary", ["commit"]).succeeds();
     let url = format!("file://{}", env.path("there").display());
     env.snap_in("diary", ["push", &url, "main"]).succeeds();
     let mode = |path: &str| {
@@ -383,7 +383,7 @@ fn with_a_lost_base_named_paths_on_a_new_branch_update_the_tip() {
 fn when_the_last_commit_is_lost_the_hint_tells_how_to_store_the_files() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     fs_err::remove_dir_all(env.path("home/.snap/objects")).unwrap();
     fs_err::create_dir(env.path("home/.snap/objects")).unwrap();
     let refused = env.snap_in("home", ["commit"]);
@@ -428,7 +428,7 @@ fn a_lost_commit_that_the_files_come_from_is_found_and_repaired() {
 fn rules_that_the_last_commit_lacks_are_recorded_although_no_file_changed() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.write("home/x.key", "secret");
     let exclude = ["commit", "--exclude", "*.key"];
     env.snap_in("home", exclude).succeeds();
@@ -443,7 +443,7 @@ fn rules_that_the_last_commit_lacks_are_recorded_although_no_file_changed() {
 fn too_many_sets_of_rules_are_refused_and_a_whole_commit_starts_anew() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     let update = |number: usize| {
         env.write("home/a.txt", number.to_string());
         env.snap_in("home", ["commit", "a.txt", "--exclude", &format!("*.{number}")])
@@ -605,7 +605,7 @@ fn what_was_restored_counts_as_contained_after_commits_on_other_branches() {
 fn a_link_to_the_store_is_no_file_of_the_project() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    env.snap(["commit", "home", "-m", "first"]).succeeds();
+    env.snap_in("home", ["commit", "-m", "first"]).succeeds();
     fs_err::rename(env.path("home/.snap"), env.path("store")).unwrap();
     std::os::unix::fs::symlink("../store", env.path("home/.snap")).unwrap();
     env.write("home/sub/inner/b.txt", "two");
@@ -649,7 +649,7 @@ fn a_restore_of_what_the_files_came_from_counts_from_its_own_time() {
     // Simulates a commit that was killed before it wrote the base.
     env.write("p/.snap/base", &base);
     env.snap_in("p", ["undo"]).succeeds();
-    env.snap_in("p", ["restore", "-q", "HEAD~1", "--overwrite"]).succeeds();
+    env.snap_in("p", ["restore", "-q", "HEAD~1", "--overwrite", "--yes"]).succeeds();
     env.snap_in("p", ["undo", "--redo"]).succeeds();
     env.write("p/b", "new");
     let refused = env.snap_in("p", ["commit"]);

@@ -189,3 +189,45 @@ fn each_change_has_a_record() {
     {"version":1,"type":"ref-changed","action":"repaired","kind":"tag","name":"v2","id":"[ID]","old":null}
     "#);
 }
+
+#[test]
+fn a_pull_into_a_bare_store_names_a_restore_into_a_folder() {
+    let env = TestEnv::new();
+    env.write("work/a", "1");
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+    env.snap(["--store", "bare", "init", "-q"]).succeeds();
+    let url = env.path("work").to_str().unwrap().to_owned();
+    env.snap(["--store", "bare", "remote", "add", "origin", &url]).succeeds();
+    let pulled = env.snap(["--store", "bare", "pull"]).succeeds().stderr;
+    assert!(pulled.ends_with("hint: `snap restore main DIR` restores its files to a folder\n"));
+    assert!(!pulled.contains("unchanged"), "{pulled}");
+    env.snap(["--store", "bare", "restore", "-q", "main", "out"]).succeeds();
+}
+
+#[test]
+fn a_branch_of_a_remote_is_listed_and_made_here_as_the_hint_says() {
+    let env = TestEnv::new();
+    env.write("work/a", "1");
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+    env.snap_in("work", ["branch", "-q", "exp"]).succeeds();
+    env.snap(["clone", "-q", "work", "clone"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("clone", ["branch", "--switch", "exp"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `exp` does not exist here
+    hint: `snap branch exp origin/exp` creates it from that of the remote
+    ");
+    let listed = env.snap_in("clone", ["branch"]).succeeds();
+    assert!(listed.stdout.starts_with("* main"), "{listed}");
+    assert!(!listed.stdout.contains("exp"), "{listed}");
+    let hint = "hint: `snap branch exp origin/exp` creates a branch of a remote here\n";
+    assert_eq!(listed.stderr, hint);
+    let remotes = env.snap_in("clone", ["branch", "--remotes"]).succeeds().stdout;
+    let names: Vec<_> = remotes.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["origin/exp", "origin/main"]);
+    let shown = env.snap_in("clone", ["remote", "show"]).succeeds().stdout;
+    assert!(shown.contains("exp at ") && shown.contains("without a branch here"), "{shown}");
+    env.snap_in("clone", ["branch", "exp", "origin/exp"]).succeeds();
+    env.snap_in("clone", ["branch", "--switch", "exp"]).succeeds();
+    assert_eq!(env.snap_in("clone", ["branch"]).succeeds().stderr, "");
+}

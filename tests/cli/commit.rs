@@ -14,12 +14,12 @@ fn the_first_commit_makes_the_store_and_says_so() {
     let env = TestEnv::new();
     env.write("home/notes.txt", "first");
     env.write("home/sub/more.txt", "more");
-    insta::assert_snapshot!(env.snap(["commit", "home", "-m", "start"]), @"
+    insta::assert_snapshot!(env.snap_in("home", ["commit", "-m", "start"]), @"
     exit: 0
     --- stdout ---
     [ID]
     --- stderr ---
-    Created a store at home/.snap
+    Created a store at .snap
     Committed 2 files, 9 B: 2 added, 0 modified, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     ");
@@ -92,12 +92,9 @@ fn several_paths_stand_under_their_own_names() {
     hint: name each file and folder once
     ");
     env.snap(["--store", "s", "init"]).succeeds();
-    insta::assert_snapshot!(env.snap_in("a", ["--store", "../s", "commit", "x", "../b"]), @"
-    exit: 2
-    --- stderr ---
-    error: `../b` is not a valid path in a snapshot
-    hint: name the path from a parent folder, without `..`
-    ");
+    env.snap_in("a", ["--store", "../s", "commit", "x", "../b"]).succeeds();
+    let listed = env.snap(["--store", "s", "ls", "-R"]).succeeds().stdout;
+    assert!(listed.contains("/a/x\n") && listed.contains("/b/c/y\n"), "{listed}");
 }
 
 #[test]
@@ -162,7 +159,7 @@ fn a_reproducible_tree_depends_on_content_alone() {
         env.write(&format!("{folder}/b/c"), "same, too");
     }
     let tree = |folder: &str| {
-        let made = env.snap(["commit", folder, "--reproducible", "--json"]).succeeds();
+        let made = env.snap_in(folder, ["commit", "--reproducible", "--json"]).succeeds();
         made.json()[0]["tree"].as_str().unwrap().to_owned()
     };
     assert_eq!(tree("one"), tree("two"));
@@ -180,7 +177,7 @@ fn what_is_excluded_is_left_out() {
     let args = args.iter().chain(&["--exclude-larger-than", "4KiB"]);
     env.snap(["commit"].iter().chain(args)).succeeds();
     let listed = env.snap(["ls", "-R"]).succeeds().stdout;
-    assert_eq!(listed, ".git/\n.git/z\nb.c\ncache/\ncache/CACHEDIR.TAG\n");
+    assert_eq!(listed, "b.c\ncache/\ncache/CACHEDIR.TAG\n");
 }
 
 #[test]
@@ -292,19 +289,19 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     env.write("home/a", "1");
     env.write("home/b", "1");
     env.write("home/c.o", "object");
-    insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run", "--exclude", "*.o"]), @"
+    insta::assert_snapshot!(env.snap_in("home", ["commit", "--dry-run", "--exclude", "*.o"]), @"
     exit: 0
     --- stderr ---
     Would commit 2 files, 2 B: 2 added, 0 modified, 0 unmodified
     Read [SIZE], would add [SIZE]
     ");
     assert!(!env.path("home/.snap").exists());
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.write("home/a", "changed");
     env.write("home/d", "1");
     fs_err::remove_file(env.path("home/b")).unwrap();
     let before = listing(&env, "home/.snap");
-    let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
+    let ran = env.snap_in("home", ["commit", "--dry-run", "--json"]).succeeds();
     let record = &ran.json()[0];
     for (key, value) in [("added", 1), ("modified", 1), ("deleted", 1), ("unmodified", 1)] {
         assert_eq!(record[format!("files_{key}")], value, "{record}");
@@ -312,14 +309,14 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     assert_eq!((&record["dry_run"], &record["created"]), (&true.into(), &true.into()));
     assert_eq!(listing(&env, "home/.snap"), before);
     // The real commit adds what the dry run reported, plus the commit object.
-    let made = &env.snap(["commit", "home", "--json"]).succeeds().json()[0];
+    let made = &env.snap_in("home", ["commit", "--json"]).succeeds().json()[0];
     let bytes = |record: &serde_json::Value| record["bytes_added"].as_u64().unwrap();
     let commit = bytes(made) - bytes(record);
     assert!((1..400).contains(&commit), "{commit}");
     for key in ["files_modified", "files_deleted"] {
         assert_eq!(made[key], record[key]);
     }
-    insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run"]), @r"
+    insta::assert_snapshot!(env.snap_in("home", ["commit", "--dry-run"]), @r"
     exit: 0
     --- stderr ---
     Nothing changed since 2026-11-21 08:00:00 +00:00, checked in [TIME]
@@ -332,11 +329,11 @@ fn a_commit_names_deleted_and_ignored_files_only_if_there_are_any() {
     for name in ["home/a", "home/b", "home/c", "home/build/d"] {
         env.write(name, "1");
     }
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     fs_err::remove_file(env.path("home/a")).unwrap();
     fs_err::remove_file(env.path("home/b")).unwrap();
     env.write("home/.snapignore", "build/\n");
-    insta::assert_snapshot!(env.snap(["commit", "home"]), @"
+    insta::assert_snapshot!(env.snap_in("home", ["commit"]), @"
     exit: 0
     --- stdout ---
     [ID]
@@ -344,7 +341,7 @@ fn a_commit_names_deleted_and_ignored_files_only_if_there_are_any() {
     Committed 2 files, 8 B: 1 added, 0 modified, 2 deleted, 1 now ignored, 1 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     ");
-    let last = env.snap(["commit", "home", "--allow-empty", "--json"]).succeeds().json();
+    let last = env.snap_in("home", ["commit", "--allow-empty", "--json"]).succeeds().json();
     assert_eq!((&last[0]["files_deleted"], &last[0]["files_ignored"]), (&0.into(), &0.into()));
 }
 
@@ -371,12 +368,12 @@ fn a_dry_run_counts_a_content_once_and_needs_no_rights_on_the_store() {
     for name in ["a", "b", "c"] {
         env.write(&format!("home/{name}"), "x".repeat(100_000));
     }
-    let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
+    let ran = env.snap_in("home", ["commit", "--dry-run", "--json"]).succeeds();
     let added = ran.json()[0]["bytes_added"].as_u64().unwrap();
     assert!((100_000..102_000).contains(&added), "{added}");
     let large = env.path("home/large");
     fs_err::write(&large, vec![7; 20 << 20]).unwrap();
-    let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
+    let ran = env.snap_in("home", ["commit", "--dry-run", "--json"]).succeeds();
     let added = ran.json()[0]["bytes_added"].as_u64().unwrap();
     assert!(added < 6 << 20, "a repeated chunk counts once: {added}");
 }
@@ -440,7 +437,7 @@ fn one_file_system_leaves_out_mounts_that_the_user_may_not_read() {
 fn a_pattern_that_is_written_as_a_path_on_disk_and_excludes_nothing_is_named() {
     let env = TestEnv::new();
     env.write("home/u/cache/x", "one");
-    env.write("home/u/notes.txt", "two");
+    env.write("other.txt", "two");
     let at = env.path("home");
     let at = at.to_str().unwrap();
     env.snap(["--store", "s", "init"]).succeeds();
@@ -456,7 +453,7 @@ fn a_pattern_that_is_written_as_a_path_on_disk_and_excludes_nothing_is_named() {
     assert!(warned && has_cache, "{stderr}");
     let advice = "patterns are relative to the top of the snapshot; write `/u/cache`";
     assert!(stderr.contains(advice), "{stderr}");
-    let both = [&format!("{at}/u")[..], "home/u/notes.txt"];
+    let both = [&format!("{at}/u")[..], "other.txt"];
     // Here the place in the snapshot is the absolute path.
     assert!(!commit(&both, &absolute).0);
     assert!(!commit(&both, &absolute).2);

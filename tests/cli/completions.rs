@@ -121,7 +121,7 @@ fn names_of_any_bytes_are_kept_and_control_characters_left_out() {
         env.write("folder/x", "");
         fs_err::write(env.path("folder").join(std::ffi::OsStr::from_bytes(name)), "").unwrap();
     }
-    env.snap(["commit", "-q", "folder"]).succeeds();
+    env.snap_in("folder", ["commit", "-q"]).succeeds();
     let word = std::ffi::OsStr::from_bytes(b"latest:caf\xe9");
     for word in [word, std::ffi::OsStr::new("latest:")] {
         let mut command = env.command("");

@@ -41,6 +41,7 @@ fn settings_are_listed_set_and_read() {
     commit.exclude_if_present = []
     commit.exclude_caches = false
     commit.gitignore = false
+    commit.git = false
     pull.update = false
     ui.color = "auto"
     keep.label = []
@@ -95,6 +96,7 @@ fn the_origin_of_each_value_is_told() {
     commit.exclude_if_present = []  # built-in
     commit.exclude_caches = false  # built-in
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
+    commit.git = false  # built-in
     pull.update = false  # built-in
     ui.color = "always"  # --color
     keep.label = []  # built-in
@@ -106,7 +108,7 @@ fn the_origin_of_each_value_is_told() {
     price.sent = 0.0  # built-in
     price.received = 0.09  # built-in
     profile.home.labels.set = "home"  # [ROOT]/user.toml:10
-    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:38 (trusted)
+    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:40 (trusted)
     profile.home.paths = ["~/docs"]  # [ROOT]/user.toml:9
     "#);
     insta::assert_snapshot!(env.snap(["config", "get", "ui.color", "--origin"]), @r"
@@ -151,11 +153,11 @@ fn settings_of_the_user_count_in_every_store() {
     env.write("user.toml", "[commit]\nexclude = ['*.o']\nexclude_caches = true\n");
     env.write("p/a.o", "1");
     env.write("p/b", "2");
-    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
     assert_eq!(env.snap(["ls", "HEAD:p"]).succeeds().stdout, "b\n");
     // A list in a higher layer replaces the list of a lower one.
     env.snap_in("p", ["config", "set", "commit.exclude", "b"]).succeeds();
-    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
     assert_eq!(env.snap(["ls", "HEAD:p"]).succeeds().stdout, "a.o\n");
 }
 

@@ -410,7 +410,7 @@ fn an_outcome_is_told_in_json_and_what_was_lost_by_name() {
     )
     .unwrap();
     fs_err::hard_link(env.path("home/a"), env.path("home/b")).unwrap();
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     insta::assert_snapshot!(env.snap_in("home", ["export", "latest", "-o", "x.zip", "--json"]), @r#"
     exit: 0
     --- stdout ---
@@ -513,7 +513,7 @@ fn an_archive_without_owners_gives_no_rights_of_whoever_unpacks_it() {
     let env = TestEnv::new();
     env.write("project/s", "x");
     env.mode("project/s", 0o6755);
-    env.snap(["commit", "project", "--reproducible"]).succeeds();
+    env.snap_in("project", ["commit", "--reproducible"]).succeeds();
     env.snap_in("project", ["export", "HEAD", "-o", "../s.tar"]).succeeds();
     let header = fs_err::read(env.path("s.tar")).unwrap();
     let at = header.windows(2).position(|name| name == b"s\0").unwrap();

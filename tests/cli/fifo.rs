@@ -12,7 +12,7 @@ fn env() -> TestEnv {
     let env = TestEnv::new();
     env.write("home/a", "content");
     env.write("home/b.o", "object");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     let (fifo, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
     rustix::fs::mknodat(rustix::fs::CWD, env.path("pipe"), fifo, mode, 0).unwrap();
     env

@@ -24,12 +24,9 @@ fn a_commit_on_a_terminal_asks_before_it_creates_a_store_in_home_or_inside_a_pro
     for (folder, args, place) in [
         ("home", "", "in your home folder."),
         ("home/code/src", "", "/home/code, which has a `.git`."),
-        ("home/code", "src", "/home/code, which has a `.git`."),
+        ("home/code/src", "main.rs", "/home/code, which has a `.git`."),
     ] {
-        let store = match args {
-            "" => env.path(folder).join(".snap"),
-            args => env.path(folder).join(args).join(".snap"),
-        };
+        let store = env.path(folder).join(".snap");
         let line = format!("snap commit {args}");
         for typed in ["n\n", "\n"] {
             let Some((code, said)) = answered(&env, folder, &line, typed) else { return };
@@ -59,32 +56,28 @@ fn a_commit_asks_nothing_elsewhere_and_without_a_terminal() {
         fs_err::remove_dir_all(env.path(folder).join(".snap")).unwrap();
     }
     // One of stdin and stderr is not a terminal, or the folder has been chosen before.
-    for line in [
-        "snap commit 2>/dev/null",
-        "snap commit </dev/null",
-        "snap --json commit",
-        "snap commit --dry-run",
-        "snap init && snap commit",
+    for (line, code, makes_store) in [
+        ("snap commit 2>/dev/null", 1, false),
+        ("snap commit </dev/null", 1, false),
+        ("snap --json commit", 1, false),
+        ("snap commit docs </dev/null", 1, false),
+        ("snap commit --dry-run", 0, false),
+        ("snap init && snap commit", 0, true),
     ] {
-        let (code, said) = answered(&env, "home", line, "").unwrap();
-        assert_eq!(code, Some(0), "{line}: {said}");
+        let (ended, said) = answered(&env, "home", line, "").unwrap();
+        assert_eq!(ended, Some(code), "{line}: {said}");
         assert!(!said.contains("[y/N]"), "{line}: {said}");
         let store = env.path("home/.snap");
-        assert_eq!(store.exists(), !line.contains("--dry-run"), "{line}: {said}");
+        assert_eq!(store.exists(), makes_store, "{line}: {said}");
         if store.exists() {
             fs_err::remove_dir_all(store).unwrap();
         }
     }
-    for (folder, place) in
-        [("home", " in your home folder\n"), ("home/code/src", "/home/code, which has a `.git`\n")]
-    {
-        let said = env.snap_in(folder, ["commit"]).succeeds().stderr;
-        let store = env.path(folder).join(".snap");
-        assert!(said.starts_with(&format!("Creating the store {} in", store.display())), "{said}");
-        assert!(said.contains(place), "{said}");
-        assert!(env.path(folder).join(".snap/refs/heads/main").is_file());
-        fs_err::remove_dir_all(env.path(folder).join(".snap")).unwrap();
-    }
+    let said = env.snap_in("home/code/src", ["commit"]).succeeds().stderr;
+    let store = env.path("home/code/src/.snap");
+    assert!(said.starts_with(&format!("Creating the store {} in", store.display())), "{said}");
+    assert!(said.contains("/home/code, which has a `.git`\n"), "{said}");
+    assert!(store.join("refs/heads/main").is_file());
 }
 
 #[test]
@@ -131,8 +124,11 @@ fn the_first_commit_beside_git_says_that_gitignore_is_not_used() {
     .gitignore is not used: the snapshot also contains what git ignores
     hint: `snap commit --gitignore` uses it once
     hint: `snap config set commit.gitignore true` uses it always
-    Would commit 4 files, 41 B: 4 added, 0 modified, 0 unmodified
+    Would commit 3 files, 20 B: 3 added, 0 modified, 0 unmodified
     Read [SIZE], would add [SIZE]
+    `.git` is left out: git keeps its own history
+    hint: `snap commit --include-git` saves it once
+    hint: `snap config set commit.git true` saves it always
     ");
     let said = |args: &[&str], note: &str| in_code(args).stderr.contains(note);
     let note = |args: &[&str]| said(args, ".gitignore is not used");
@@ -151,24 +147,4 @@ fn the_first_commit_beside_git_says_that_gitignore_is_not_used() {
     restart();
     fs_err::remove_file(env.path("home/code/.gitignore")).unwrap();
     assert!(!note(&["commit"]), "there is no .gitignore");
-}
-
-#[test]
-fn the_first_commit_beside_git_says_that_it_contains_git() {
-    let env = env();
-    let commit =
-        |args: &[&str]| env.snap_in("home/code", [&["commit"], args].concat()).succeeds().stderr;
-    let restart = || fs_err::remove_dir_all(env.path("home/code/.snap")).unwrap();
-    let said = commit(&[]);
-    let end = "The snapshot also contains `.git`\n\
-               hint: `echo .git >> .snapignore` excludes it from the next snapshots\n";
-    assert!(said.ends_with(end), "{said}");
-    assert!(env.snap_in("home/code", ["ls", "HEAD:.git"]).succeeds().stdout.contains("HEAD"));
-    assert!(!commit(&["--allow-empty"]).contains(".git"), "only the first commit");
-    restart();
-    assert!(!commit(&["--exclude", ".git"]).contains(".git"), "it is excluded");
-    restart();
-    env.write("home/code/.snapignore", ".git\n");
-    assert!(!commit(&[]).contains(".git"), "it is excluded");
-    assert_eq!(env.snap_in("home/code", ["ls", "HEAD:.git"]).code, Some(1));
 }

@@ -26,18 +26,18 @@ fn attributes_that_cannot_be_read_are_named_with_exit_code_3() {
     if !add_unreadable_attributes(&env, "home/notes.txt") {
         return;
     }
-    insta::assert_snapshot!(env.snap(["commit", "home"]), @"
+    insta::assert_snapshot!(env.snap_in("home", ["commit"]), @"
     exit: 3
     --- stdout ---
     [ID]
     --- stderr ---
-    Created a store at home/.snap
-    warning: cannot read extended attributes of `home/notes.txt`: Argument list too long (os error 7)
+    Created a store at .snap
+    warning: cannot read extended attributes of `notes.txt`: Argument list too long (os error 7)
     Committed 2 files, 11 B: 2 added, 0 modified, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     warning: committed 1 entry without extended attributes
     ");
-    let again = env.snap(["commit", "home", "--json"]);
+    let again = env.snap_in("home", ["commit", "--json"]);
     assert_eq!(again.code, Some(3));
     assert_eq!(again.json()[0]["without_attributes"], 1);
     let status = env.snap_in("home", ["status"]);
@@ -50,9 +50,10 @@ fn with_checksum_a_commit_reads_every_file() {
     let env = TestEnv::new();
     env.write("home/notes.txt", "first");
     env.write("home/other.txt", "second");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     for _ in 0..3 {
-        let made = env.snap(["commit", "home", "--checksum", "--json"]).succeeds().json().remove(0);
+        let made =
+            env.snap_in("home", ["commit", "--checksum", "--json"]).succeeds().json().remove(0);
         assert_eq!((&made["bytes_read"], &made["created"]), (&11.into(), &false.into()));
     }
 }
@@ -65,7 +66,7 @@ fn verify_against_files_names_what_changed_although_its_times_did_not() {
     env.write("home/gone.txt", "gone");
     let none = env.snap(["verify", "--against-files"]);
     assert_eq!(none.code, Some(1), "{}", none.stderr);
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     insta::assert_snapshot!(env.snap_in("home", ["verify", "--against-files"]), @r"
     exit: 0
     --- stderr ---
@@ -90,7 +91,7 @@ fn verify_against_files_names_what_changed_although_its_times_did_not() {
     --- stderr ---
     Read 2 files, 9 B, and compared them with commit [ID]
     warning: 1 file changed without a new modification time
-    hint: `snap restore HEAD --overwrite --checksum` restores the content of the commit
+    hint: `snap restore HEAD --overwrite --checksum --yes` restores the content of the commit
     hint: `snap commit --checksum` commits the current content
     ");
     let json = env.snap_in("home", ["verify", "--against-files", "--json"]);
@@ -98,7 +99,7 @@ fn verify_against_files_names_what_changed_although_its_times_did_not() {
     let problem = json.json().into_iter().find(|record| record["type"] == "problem").unwrap();
     assert_eq!(problem["path"], "notes.txt");
 
-    env.snap_in("home", ["restore", "HEAD", "--overwrite", "--checksum"]).succeeds();
+    env.snap_in("home", ["restore", "HEAD", "--overwrite", "--checksum", "--yes"]).succeeds();
     assert_eq!(env.read("home/notes.txt"), "first");
     env.snap_in("home", ["verify", "--against-files"]).succeeds();
 }

@@ -372,7 +372,7 @@ fn a_bundle_has_the_mode_of_the_one_that_it_replaces() {
 fn an_output_inside_a_store_is_refused() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     let head = env.read("home/.snap/HEAD");
     for (command, output) in [("pack", ".snap/HEAD"), ("export", ".snap/objects/new.tar")] {
         let refused = env.snap_in("home", [command, "latest", "-o", output, "-f"]);

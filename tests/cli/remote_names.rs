@@ -211,7 +211,7 @@ fn a_branch_that_became_a_folder_of_branches_at_the_remote_is_pulled() {
     let env = TestEnv::new();
     let url = format!("file://{}", env.path("there").display());
     env.write("ann/a.txt", "one");
-    env.snap(["commit", "ann", "-b", "x"]).succeeds();
+    env.snap_in("ann", ["commit", "-b", "x"]).succeeds();
     env.snap_in("ann", ["push", &url, "x"]).succeeds();
     env.snap(["clone", &url, "bob", "--ref", "x"]).succeeds();
     env.snap_in("ann", ["push", &url, "--delete", "x"]).succeeds();

@@ -77,7 +77,7 @@ fn what_is_pushed_is_cloned_changed_pulled_and_restored() {
     Remote:   origin
     Location: file://[ROOT]/there
     Keys:     from the environment, if any are needed
-    Settings: [ROOT]/work/.snap/config.toml:38
+    Settings: [ROOT]/work/.snap/config.toml:40
     Branch:   main at [SHORT ID], as here
     ");
     // A change of a remote-tracking branch cannot be undone.
@@ -414,7 +414,7 @@ fn a_clone_that_fails_keeps_a_commit_that_was_made_in_its_store() {
 fn a_clone_that_fails_keeps_a_store_that_took_the_place_of_its_own() {
     let env = TestEnv::new();
     env.write("other/notes", "mine");
-    env.snap(["commit", "other"]).succeeds();
+    env.snap_in("other", ["commit"]).succeeds();
     let (clone, answer) = waiting_clone(&env);
     fs_err::rename(env.path("work/.snap"), env.path("old")).unwrap();
     fs_err::rename(env.path("other/.snap"), env.path("work/.snap")).unwrap();

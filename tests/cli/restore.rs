@@ -25,7 +25,7 @@ pub(crate) fn env() -> TestEnv {
     let env = TestEnv::new();
     env.write("home/notes.txt", "first");
     env.write("home/sub/more.txt", "more");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env
 }
 
@@ -61,7 +61,7 @@ fn a_file_that_differs_stops_the_restore() {
     hint: `snap restore REV DIR` restores to another folder
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
-    insta::assert_snapshot!(env.snap_in("home/sub", ["restore", "latest", "--overwrite"]), @r"
+    insta::assert_snapshot!(env.snap_in("home/sub", ["restore", "latest", "--overwrite", "-y"]), @r"
     exit: 0
     --- stderr ---
     Restored 1 file, 5 B; 1 already there
@@ -92,7 +92,7 @@ fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
     hint: --overwrite replaces it
     hint: `snap restore REV DIR` restores to another folder
     ");
-    let args = ["restore", "latest", "--overwrite", "--checksum"];
+    let args = ["restore", "latest", "--overwrite", "--checksum", "--yes"];
     insta::assert_snapshot!(env.snap_in("home", args), @r"
     exit: 0
     --- stderr ---
@@ -130,7 +130,7 @@ fn a_dry_run_lists_and_changes_nothing() {
     warning: 1 file of these is in no commit and would be lost
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
-    env.snap_in("home", &args[..4]).succeeds();
+    env.snap_in("home", [&args[..4], &["--yes"]].concat()).succeeds();
     assert!(!env.path("home/extra").exists());
     assert!(env.path("home/.snap").exists());
 }
@@ -176,7 +176,7 @@ fn links_are_counted_and_a_pattern_without_a_match_is_told() {
     let env = env();
     std::os::unix::fs::symlink("notes.txt", env.path("home/link")).unwrap();
     fs_err::hard_link(env.path("home/notes.txt"), env.path("home/second")).unwrap();
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../a", "-v"]), @r"
     exit: 0
     --- stderr ---
@@ -205,7 +205,7 @@ fn a_device_that_cannot_be_made_is_told_and_counted() {
     let (kind, mode) = (rustix::fs::FileType::CharacterDevice, 0o600.into());
     let null = rustix::fs::makedev(1, 3);
     rustix::fs::mknodat(rustix::fs::CWD, env.path("home/null"), kind, mode, null).unwrap();
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.mode("", 0o755);
     env.open_to_all("home");
     fs_err::create_dir(env.path("out")).unwrap();
@@ -268,7 +268,7 @@ fn a_folder_that_refuses_does_not_keep_others_from_being_restored() {
     for number in 0..30 {
         env.write(&format!("home/d{number:02}/f"), "saved");
     }
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     for number in 0..30 {
         env.write(&format!("home/d{number:02}/f"), "changed");
     }
@@ -339,7 +339,7 @@ fn files_that_are_one_on_disk_and_several_in_the_snapshot_are_separated() {
         env.write(path, "same");
         env.mode(path, mode);
     }
-    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
     fs_err::remove_file(env.path("p/b")).unwrap();
     fs_err::hard_link(env.path("p/a"), env.path("p/b")).unwrap();
     fs_err::hard_link(env.path("p/a"), env.path("outside")).unwrap();
@@ -377,7 +377,7 @@ fn a_store_that_lost_its_settings_is_known_by_its_packs() {
 fn folders_above_a_restored_file_are_as_private_as_they_were() {
     let env = env();
     env.mode("home/sub", 0o700);
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     fs_err::remove_dir_all(env.path("home/sub")).unwrap();
     env.snap_in("home", ["restore", "latest:sub/more.txt"]).succeeds();
     let mode = fs_err::metadata(env.path("home/sub")).unwrap().mode();
@@ -393,7 +393,7 @@ fn a_folder_that_is_restored_in_its_place_has_all_its_attributes() {
     let meta = |path: &str| fs_err::metadata(env.path(path)).unwrap();
     let of = |path: &str| (meta(path).mode() & 0o7777, meta(path).mtime(), meta(path).mtime_nsec());
     let before = of("home/sub/below");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     fs_err::remove_dir_all(env.path("home/sub")).unwrap();
     env.snap_in("home", ["restore", "latest:sub/below"]).succeeds();
     assert_eq!(of("home/sub/below"), before);
@@ -429,7 +429,7 @@ fn a_folder_in_the_way_is_told_before_anything_is_written() {
 fn a_restore_in_place_follows_no_link_in_the_project() {
     let env = TestEnv::new();
     env.write("home/d/e/f", "saved");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.write("outside/e/f", "precious");
     env.write("outside/keep", "precious");
     fs_err::remove_dir_all(env.path("home/d")).unwrap();
@@ -445,7 +445,8 @@ fn a_restore_in_place_follows_no_link_in_the_project() {
     assert_eq!(fs_err::read_to_string(env.path("outside/e/f")).unwrap(), "precious");
     assert!(env.path("outside/keep").exists());
     // The command in the hint works.
-    env.snap_in("home", ["restore", "latest", "--include", "/d", "--overwrite"]).succeeds();
+    env.snap_in("home", ["restore", "latest", "--include", "/d", "--overwrite", "--yes"])
+        .succeeds();
     assert_eq!(fs_err::read_to_string(env.path("home/d/e/f")).unwrap(), "saved");
     assert!(!env.path("home/d").symlink_metadata().unwrap().is_symlink());
 }
@@ -458,7 +459,7 @@ fn closed() -> TestEnv {
     for (path, mode) in [("p", 0o755), ("p/d", 0o755), ("p/key", 0o644)] {
         env.mode(path, mode);
     }
-    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
     env.write("p/d/secret", "secret");
     env.mode("p/key", 0o600);
     env.mode("p/d", 0o700);
@@ -539,7 +540,7 @@ fn attributes_that_were_kept_do_not_take_back_those_of_the_branch() {
 fn a_restore_from_elsewhere_waits_for_the_files_of_the_project() {
     let env = TestEnv::new();
     env.write("p/a/f", "old");
-    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
     env.snap_in("p", ["pack", "latest", "-o", "../b.snap"]).succeeds();
     env.snap(["clone", "p", "other"]).succeeds();
     let runs: [&[&str]; 4] = [

@@ -53,12 +53,12 @@ fn a_removal_that_fails_is_reported_and_the_others_go_on() {
 fn what_no_commit_holds_is_removed_only_with_yes() {
     let env = env();
     env.write("home/old.txt", "of an older commit");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     fs_err::remove_file(env.path("home/old.txt")).unwrap();
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     // This content is stored, but the branch no longer leads to it.
     env.write("home/undone.txt", "of a commit that was taken back");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.snap_in("home", ["undo"]).succeeds();
     env.write("home/copy.txt", "of an older commit");
     env.write("home/new/work.txt", "never saved");
@@ -81,7 +81,7 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
     error: `new/work.txt`, `undone.txt` are in no commit and would be lost
     hint: --dry-run lists them
     hint: `snap commit -b NAME` saves them first, on a new branch
-    hint: --yes removes them permanently
+    hint: --yes deletes and overwrites them
     ");
     assert!(env.path("home/copy.txt").exists(), "nothing is removed before all is agreed to");
     let json = env.snap_in("home", [&args[..], &["-n", "--json"]].concat()).succeeds().stdout;
@@ -101,7 +101,7 @@ fn the_hint_saves_what_would_be_removed() {
     let env = TestEnv::new();
     env.write("home/sub/a.txt", "a");
     env.write("home/top.txt", "top");
-    env.snap(["commit", "-q", "home"]).succeeds();
+    env.snap_in("home", ["commit", "-q"]).succeeds();
     env.snap_in("home", ["pack", "-q", "-o", "../home.snap"]).succeeds();
     env.snap_in("home", ["restore", "-q", "HEAD", "../out"]).succeeds();
     env.snap(["restore", "-q", "home.snap", "bundled"]).succeeds();
@@ -158,7 +158,7 @@ fn what_commits_leave_out_stays_unless_told() {
     let env = env();
     env.write("home/.snapignore", "*.log\n");
     env.write("home/early.log", "x");
-    env.snap(["commit", "home", "--exclude", "*.tmp"]).succeeds();
+    env.snap_in("home", ["commit", "--exclude", "*.tmp"]).succeeds();
     for path in ["home/late.log", "home/a.tmp", "home/extra"] {
         env.write(path, "");
     }
@@ -228,9 +228,9 @@ fn an_extra_file_is_saved_only_if_its_content_can_still_be_read() {
     };
     let noise: Vec<u8> = (0..300_000).map(|_| next()).collect();
     env.write("home/noise", &noise);
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     fs_err::remove_file(env.path("home/noise")).unwrap();
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.write("home/noise", &noise);
     let args = ["restore", "latest", "--overwrite", "--delete"];
     assert!(!env.snap_in("home", [&args[..], &["-n"]].concat()).stdout.contains("in no commit"));
@@ -273,7 +273,7 @@ fn extras_stay_and_the_restore_fails_if_the_snapshots_ignore_file_is_damaged() {
     // So long that the flipped bit lies in its frame.
     let comments: String = (0..300).map(|number| format!("# rule {}\n", number * 7919)).collect();
     env.write("ann/.snapignore", format!("*.o\n{comments}"));
-    env.snap(["commit", "-q", "ann"]).succeeds();
+    env.snap_in("ann", ["commit", "-q"]).succeeds();
     let first = fs_err::read_dir(env.path("ann/.snap/objects")).unwrap().next().unwrap().unwrap();
     env.write("ann/gone", "gone");
     env.write("ann/stays", "stays");

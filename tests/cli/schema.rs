@@ -148,6 +148,7 @@ fn every_record_is_as_its_schema_says() {
         (&["pull"], &["pulled"]),
         (&["remote", "show"], &["remote-known"]),
         (&["ls-remote"], &["ref"]),
+        (&["branch", "--remotes"], &["ref"]),
         (&["clone", &url, "cloned"], &["cloned"]),
         (&["commit", "--allow-empty", "-b", "gone"], &["made-commit"]),
         (&["push", "origin", "gone"], &["pushed"]),

@@ -107,7 +107,7 @@ pub(crate) fn commit(env: &TestEnv, dir: &str, text: &str) {
 
 /// Updates the files of `dir` after a pull, or after a push to its store.
 pub(crate) fn update(env: &TestEnv, dir: &str) {
-    env.snap_in(dir, ["restore", "-q", "HEAD", "--overwrite"]).succeeds();
+    env.snap_in(dir, ["restore", "-q", "HEAD", "--overwrite", "--yes"]).succeeds();
 }
 
 #[test]

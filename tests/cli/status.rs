@@ -235,6 +235,8 @@ fn a_store_without_a_project_is_compared_with_the_sources_of_its_commit() {
         ("home", &["photos", "notes.txt"], "notes.txt", "photos/new/b.jpg"),
         ("home", &["photos", absolute], "photos/a.jpg", "photos/new/b.jpg"),
     ];
+    // Several paths have their absolute paths in the snapshot.
+    let home = format!("{}/", env.path("home").to_str().unwrap().trim_start_matches('/'));
     for (folder, sources, changed, removed) in sets {
         let commit =
             ["--store", store, "commit", "--replace"].into_iter().chain(sources.iter().copied());
@@ -252,6 +254,8 @@ fn a_store_without_a_project_is_compared_with_the_sources_of_its_commit() {
             ["home/photos"] => env.path("home/photos").join(changed),
             _ => env.path("home").join(changed),
         };
+        let above = if sources.len() > 1 { &*home } else { "" };
+        let (changed, removed) = (&*format!("{above}{changed}"), &*format!("{above}{removed}"));
         let before = fs_err::read(&on_disk).unwrap();
         fs_err::write(&on_disk, "another").unwrap();
         fs_err::remove_dir_all(env.path("home/photos/new")).unwrap();
@@ -274,14 +278,14 @@ fn a_store_without_a_project_is_compared_with_the_sources_of_its_commit() {
     env.snap(["clone", store, "clone"]).succeeds();
     let status = env.snap_in("clone", ["status", "--short"]).succeeds();
     assert_eq!(status.stdout, "", "{}", status.stderr);
-    env.write("clone/photos/a.jpg", "another");
+    fs_err::write(env.path(format!("clone/{home}photos/a.jpg")), "another").unwrap();
     let status = env.snap_in("clone", ["status", "--short"]).succeeds();
-    assert_eq!(status.stdout, "M photos/a.jpg\n");
+    assert_eq!(status.stdout, format!("M {home}photos/a.jpg\n"));
     // A stream has no source on disk, and a source that is gone is named.
     fs_err::remove_dir_all(env.path("home")).unwrap();
     let args = ["--store", store, "status", "--short"];
     let gone = env.snap_in("elsewhere", args).succeeds();
-    assert!(gone.stdout.contains("D photos/"), "{}", gone.stdout);
+    assert!(gone.stdout.contains(&format!("D {home}")), "{}", gone.stdout);
     assert!(!gone.stdout.contains("app.conf"), "{}", gone.stdout);
 }
 
@@ -313,4 +317,24 @@ fn what_the_ignore_rules_exclude_now_is_not_shown_as_deleted() {
     let summary = env.snap(["--json", "diff"]).succeeds().json().pop().unwrap();
     assert_eq!((&summary["ignored"], &summary["deleted"]), (&2.into(), &1.into()), "{summary}");
     assert_eq!(summary["folders_ignored"], 1, "{summary}");
+}
+
+#[test]
+fn comparisons_with_sources_use_the_excludes_of_the_commit() {
+    let env = TestEnv::new();
+    env.write("data/a", "1");
+    env.snap(["--store", "st", "init", "-q"]).succeeds();
+    env.write("data/cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
+    let commit = ["--store", "st", "commit", "data", "--exclude-caches", "-e", "*.tmp"];
+    env.snap(commit.iter().chain(&["--exclude-larger-than", "100"])).succeeds();
+    env.write("data/cache/junk", "x");
+    env.write("data/x.tmp", "x");
+    env.write("data/big", "x".repeat(101));
+    let out = |args: &[&str]| env.snap([&["--store", "st"], args].concat()).succeeds().stdout;
+    assert_eq!(out(&["status", "-s"]), "");
+    assert_eq!(out(&["diff", "--name-only"]), "");
+    assert_eq!(out(&["verify", "--against-files"]), "");
+    env.write("data/new", "x");
+    assert_eq!(out(&["status", "-s"]), "A new\n");
+    assert_eq!(out(&["status", "-s", "-e", "new"]), "");
 }

@@ -153,21 +153,21 @@ fn where_the_cache_cannot_be_written_merged_packs_do_not_seem_lost() {
     mounts::in_own_mounts(test, || {
         let env = TestEnv::new();
         env.write("home/first", "1");
-        env.snap(["commit", "home"]).succeeds();
+        env.snap_in("home", ["commit"]).succeeds();
         let cache = env.path("home/.snap/cache");
         assert!(mounts::tool("mount", ["--bind".as_ref(), cache.as_os_str(), cache.as_os_str()]));
         let read_only = ["-o".as_ref(), "remount,bind,ro".as_ref(), cache.as_os_str()];
         assert!(mounts::tool("mount", read_only));
         for number in 0..12 {
             env.write(&format!("home/{number}"), "more");
-            env.snap(["commit", "home"]).succeeds();
+            env.snap_in("home", ["commit"]).succeeds();
         }
         assert!(mounts::tool("umount", [&cache]));
-        let told = env.snap(["commit", "home"]).succeeds().stderr;
+        let told = env.snap_in("home", ["commit"]).succeeds().stderr;
         assert!(!told.contains("lost"), "{told}");
         // The next commit merges all packs.
         env.write("home/last", "more");
-        let told = env.snap(["commit", "home"]).succeeds().stderr;
+        let told = env.snap_in("home", ["commit"]).succeeds().stderr;
         assert!(!told.contains("lost"), "{told}");
         let packs = fs_err::read_dir(env.path("home/.snap/objects")).unwrap().count();
         assert!(packs < 8, "{packs} packs");

@@ -17,7 +17,7 @@ use crate::env::{TestEnv, noise};
 fn env() -> TestEnv {
     let env = TestEnv::new();
     env.write("project/file", "1");
-    env.snap(["commit", "project"]).succeeds();
+    env.snap_in("project", ["commit"]).succeeds();
     env.write("own/thesis", "years of work");
     let old = SystemTime::now() - Duration::from_secs(7 * 3600);
     fs_err::File::open(env.path("own/thesis")).unwrap().file().set_modified(old).unwrap();

@@ -100,8 +100,8 @@ fn a_branch_of_a_store_without_a_project_keeps_to_its_sources() {
     assert!(refused.stderr.contains("branch `main` holds snapshots of "), "{}", refused.stderr);
     assert!(refused.stderr.contains("--replace"), "{}", refused.stderr);
     env.snap(["--store", "s", "commit", "two", "-b", "two"]).succeeds();
-    env.snap(["--store", "s", "commit", "one", "three"]).succeeds();
-    env.snap(["--store", "s", "commit", "three"]).succeeds();
+    env.snap(["--store", "s", "commit", "one", "three", "-b", "both"]).succeeds();
+    env.snap(["--store", "s", "commit", "three", "two", "-b", "both"]).succeeds();
     env.snap(["--store", "s", "commit", "two", "--replace"]).succeeds();
     let (code, said) = stream(&env, &["--store", "s", "commit", "--stdin", "b.sql"], "1");
     assert_eq!(code, Some(1), "{said}");
@@ -127,7 +127,7 @@ fn sources_are_compared_as_absolute_paths_and_what_is_left_out_is_told() {
     let told = commit("", &["third", "--replace"]).succeeds().stderr;
     assert!(told.contains("other, which this commit does not contain"), "{told}");
     commit("", &["other", "third", "-b", "two"]).succeeds();
-    let told = commit("", &["other", "-b", "two"]).succeeds().stderr;
+    let told = commit("", &["other", "data", "-b", "two"]).succeeds().stderr;
     assert!(told.contains("third, which this commit does not contain"), "{told}");
 }
 
@@ -167,7 +167,7 @@ fn a_store_without_a_project_needs_a_path() {
     ");
     // The store of a project determines the folder to commit, from any current folder.
     env.write("home/b", "2");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.snap(["--store", "home/.snap", "commit", "--allow-empty"]).succeeds();
     assert_eq!(env.snap(["--store", "home/.snap", "ls"]).succeeds().stdout, "b\n");
 }
@@ -495,7 +495,7 @@ fn the_attributes_of_folders_above_a_named_path_are_kept() {
     env.write("home/a/2", "2");
     let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
     fs_err::set_permissions(env.path("home/a"), mode(0o700)).unwrap();
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     fs_err::set_permissions(env.path("home/a"), mode(0o755)).unwrap();
     env.write("home/a/2", "changed");
     env.snap_in("home", ["commit", "a/2"]).succeeds();
@@ -508,7 +508,7 @@ fn a_commit_of_named_paths_keeps_nothing_that_is_lost() {
     let env = TestEnv::new();
     env.write("home/a/1", "one");
     env.write("home/b/2", "two");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     let packs = fs_err::read_dir(env.path("home/.snap/objects")).unwrap();
     let packs: Vec<_> = packs.map(|pack| pack.unwrap().path()).collect();
     env.write("home/a/3", "three");
@@ -535,7 +535,7 @@ fn a_named_path_that_is_left_out_is_refused_although_the_snapshot_has_it() {
     let env = TestEnv::new();
     env.write("home/f", "1");
     env.write("home/z", "z");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.write("home/.snapignore", "f\n");
     env.write("home/f", "2");
     for args in [&["commit", "f"][..], &["commit", "z", "--exclude", "z"]] {
@@ -554,7 +554,7 @@ fn a_named_path_that_is_left_out_is_refused_although_the_snapshot_has_it() {
 fn a_restored_dump_does_not_make_the_files_those_of_the_branch() {
     let env = TestEnv::new();
     env.write("home/a", "1");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     let hub = format!("file://{}", env.path("hub").display());
     env.snap_in("home", ["push", &hub]).succeeds();
     env.snap(["clone", &hub, "clone"]).succeeds();

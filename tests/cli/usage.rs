@@ -154,8 +154,8 @@ fn options_of_git_and_restic_with_the_same_meaning_work() {
     env.write("a/left.o", "2");
     env.write("patterns", "*.o\n");
     let date = "2026-11-01T00:00:00Z";
-    let commit = ["commit", "-q", "a", "--exclude-file", "patterns", "--date", date];
-    env.snap(commit).succeeds();
+    let commit = ["commit", "-q", "--exclude-file", "../patterns", "--date", date];
+    env.snap_in("a", commit).succeeds();
     assert_eq!(env.snap(["ls", "-r", "a/.snap"]).succeeds().stdout, "kept\n");
     let log = |args: &[&str]| {
         env.snap_in("a", [&["--json", "log"], args].concat()).succeeds().stdout.lines().count()

@@ -104,7 +104,7 @@ fn damage_is_listed_with_what_it_touches() {
 fn a_branch_that_is_lost_is_found_by_its_log() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    let id = env.snap(["commit", "home"]).succeeds().stdout;
+    let id = env.snap_in("home", ["commit"]).succeeds().stdout;
     fs_err::remove_file(env.path("home/.snap/refs/heads/main")).unwrap();
     for command in ["status", "log", "ls"] {
         let told = env.snap_in("home", [command]);
@@ -141,7 +141,7 @@ fn a_branch_that_is_lost_is_found_by_its_log() {
 fn lost_tags_and_branches_are_named_with_the_command_that_creates_them_again() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    let id = env.snap(["commit", "home"]).succeeds().stdout.trim().to_owned();
+    let id = env.snap_in("home", ["commit"]).succeeds().stdout.trim().to_owned();
     env.snap_in("home", ["tag", "v1"]).succeeds();
     env.snap_in("home", ["tag", "v2"]).succeeds();
     env.snap_in("home", ["branch", "side"]).succeeds();
@@ -178,7 +178,7 @@ fn lost_tags_and_branches_are_named_with_the_command_that_creates_them_again() {
 fn a_lost_branch_is_not_thought_to_have_followed_a_commit_of_another() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    let first = env.snap(["commit", "home"]).succeeds().stdout;
+    let first = env.snap_in("home", ["commit"]).succeeds().stdout;
     env.write("home/a.txt", "two");
     // `-b` leaves `HEAD` on main, but the files come from the new commit.
     env.snap_in("home", ["commit", "-b", "side"]).succeeds();
@@ -194,9 +194,9 @@ fn a_lost_branch_is_not_thought_to_have_followed_a_commit_of_another() {
 fn two_commits_and_a_tag() -> (TestEnv, String) {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
-    let first = env.snap(["commit", "home"]).succeeds().stdout;
+    let first = env.snap_in("home", ["commit"]).succeeds().stdout;
     env.write("home/a.txt", "two");
-    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["commit"]).succeeds();
     env.snap_in("home", ["tag", "v1", "HEAD~1"]).succeeds();
     (env, first)
 }

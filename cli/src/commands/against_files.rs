@@ -41,8 +41,14 @@ pub(crate) fn run(
     };
     let commit = repo.store().commit(&id)?;
     let leave_out = LeaveOut::default();
-    let wanted =
-        SideArguments { args: &[], paths: &[], folder: None, leave_out: &leave_out, profile };
+    let wanted = SideArguments {
+        args: &[],
+        paths: &[],
+        folder: None,
+        leave_out: &leave_out,
+        include_git: false,
+        profile,
+    };
     let (new, limit) = sides::since(repo, &wanted, Some(&commit), cx)?;
     let options = DiffOptions { limit, reading: ReadMode::All, ..DiffOptions::default() };
     let progress = cx.progress();
@@ -75,7 +81,7 @@ pub(crate) fn run(
     let files = size::count(unseen, "file");
     cx.ui().warning(format_args!("{files} changed without a new modification time"));
     cx.ui().hint(
-        "`snap restore HEAD --overwrite --checksum` restores the content of the commit\n\
+        "`snap restore HEAD --overwrite --checksum --yes` restores the content of the commit\n\
          `snap commit --checksum` commits the current content",
     );
     Ok(CommandOutcome::Damaged)

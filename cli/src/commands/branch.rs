@@ -6,6 +6,7 @@ use crate::{
     commands::refs,
     context::Context,
     report::{CliError, CommandOutcome},
+    ui::text,
 };
 
 const EXAMPLES: &str = "\
@@ -13,6 +14,7 @@ Examples:
   snap branch                     list branches; * marks the current one
   snap branch try latest~2        create one, two commits back
   snap branch --switch try        switch to it; files are unchanged
+  snap branch exp origin/exp      create one from that of a remote
   snap branch --log main          earlier commits of main, newest first
   snap branch --force main 4f2a   move it to a commit";
 
@@ -42,6 +44,10 @@ pub(crate) struct BranchArgs {
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["name", "log"])]
     switch: Option<String>,
 
+    /// List the branches of remotes, as of the last contact
+    #[arg(long, conflicts_with_all = ["name", "delete", "switch", "log"])]
+    remotes: bool,
+
     /// List the moves of a branch or of HEAD
     #[arg(
         long,
@@ -67,10 +73,36 @@ pub(crate) fn run(args: &BranchArgs, cx: &Context) -> Result<CommandOutcome, Cli
         refs::write_log(cx, name, &lines)?;
     } else if let Some(name) = &args.name {
         refs::make(cx, &repo, (&RefName::branch(name)?, &args.rev), args.force.into())?;
+    } else if args.remotes {
+        return refs::list(cx, &repo, RefKind::Remote);
     } else {
-        return refs::list(cx, &repo, RefKind::Branch);
+        let listed = refs::list(cx, &repo, RefKind::Branch)?;
+        hint_at_remote_branches(&repo, cx)?;
+        return Ok(listed);
     }
     Ok(CommandOutcome::Success)
+}
+
+/// Names the command that lists the branches of remotes, if there are any that are not here.
+fn hint_at_remote_branches(repo: &Repo, cx: &Context) -> Result<(), CliError> {
+    let local = refs::readable(cx, repo, RefKind::Branch)?;
+    let is_here = |branch: &str| local.iter().any(|(name, _)| name.short() == branch);
+    let remote = refs::readable(cx, repo, RefKind::Remote)?;
+    let others = remote.iter().filter(|(name, _)| {
+        name.short().split_once('/').is_some_and(|(_, branch)| !is_here(branch))
+    });
+    let mut others = others.map(|(name, _)| name);
+    if let Some(name) = others.next() {
+        let (name, more) = (name.short(), others.count());
+        let branch = name.split_once('/').map_or(name, |(_, branch)| branch);
+        let list = if more > 0 { "\n`snap branch --remotes` lists all of them" } else { "" };
+        cx.ui().hint(&format!(
+            "`snap branch {} {}` creates a branch of a remote here{list}",
+            text::word(branch.as_bytes()),
+            text::word(name.as_bytes()),
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the log of a branch that exists or existed.
@@ -83,10 +115,26 @@ fn log_of(repo: &Repo, name: &RefName) -> Result<Vec<RefLogEntry>, CliError> {
     Ok(lines)
 }
 
+/// Returns the error for a branch that does not exist here. It names the remotes that have it.
+fn not_here(repo: &Repo, name: &RefName, cx: &Context) -> Result<CliError, CliError> {
+    let of_remotes = refs::readable(cx, repo, RefKind::Remote)?;
+    let is_same = |other: &RefName| {
+        other.short().split_once('/').is_some_and(|(_, branch)| branch == name.short())
+    };
+    let of_remotes = of_remotes.iter().map(|(name, _)| name).filter(|name| is_same(name));
+    let remotes: Vec<String> = of_remotes.map(|name| name.short().to_owned()).collect();
+    Ok(match remotes.is_empty() {
+        true => RefError::Unknown { name: name.clone() }.into(),
+        false => CliError::BranchOfRemote { name: name.short().to_owned(), remotes },
+    })
+}
+
 /// Switches to an existing branch.
 fn switch(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), CliError> {
-    let unknown = || RefError::Unknown { name: name.clone() };
-    let id = repo.refs().read(name)?.ok_or_else(unknown)?;
+    let id = match repo.refs().read(name)? {
+        Some(id) => id,
+        None => return Err(not_here(repo, name, cx)?),
+    };
     // Switching away from a damaged branch must work too.
     let stood = repo.refs().head_commit().ok().flatten();
     let (old, new) = (repo.refs().head()?, Head::Branch(name.clone()));
@@ -96,6 +144,7 @@ fn switch(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), CliError> {
     }
     let reason = format!("switch: from {}", refs::shown_head(&old));
     cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&old, &new, change))?;
-    cx.ui().status(format_args!("Switched to branch {}; files are unchanged", name.short()));
+    let files = if repo.project().is_some() { "; files are unchanged" } else { "" };
+    cx.ui().status(format_args!("Switched to branch {}{files}", name.short()));
     refs::print_change(cx, "switched", name, (Some(id), stood))
 }

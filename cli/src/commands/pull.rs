@@ -72,6 +72,10 @@ pub(crate) struct PullArgs {
     #[arg(long)]
     update: bool,
 
+    /// Also update a `.git` at the top of the project
+    #[arg(long)]
+    include_git: bool,
+
     #[command(flatten)]
     part: PartArgs,
 
@@ -176,7 +180,8 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         Some(project) => {
             let new = if pulled.action == PullAction::Ahead { pulled.old } else { None };
             let (old, new) = (pulled.old, new.unwrap_or(pulled.new));
-            let target = update::Target { branch: name.short(), old, new };
+            let include_git = args.include_git;
+            let target = update::Target { branch: name.short(), old, new, include_git };
             update::run((&repo, project), target, advance, cx)
         }
         None => {
@@ -357,8 +362,15 @@ fn suggest_update(
             revision.extend_from_slice(name.as_bytes());
         }
     }
+    if repo.project().is_none() {
+        cx.ui().hint(&format!(
+            "`snap restore {} DIR` restores its files to a folder",
+            text::word(&revision)
+        ));
+        return;
+    }
     let mut hint = String::new();
-    if is_current && repo.project().is_some() {
+    if is_current {
         let words = args.remote.iter().chain(&args.name);
         let words: String = words.map(|word| format!(" {}", text::word(word.as_bytes()))).collect();
         hint = format!("`snap pull --update{words}` updates them and keeps local changes\n");

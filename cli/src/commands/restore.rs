@@ -26,8 +26,8 @@ use snap_core::{
         store_folder::STORE_FOLDER,
     },
     ops::restore::{
-        self, ContentLoss, Existing, Extras, Losses, Mode, Ownership, RestoreAction, RestoreError,
-        RestoreOutcome, RestoreSource,
+        self, AskedLosses, ContentLoss, Existing, Extras, Losses, Mode, Ownership, RestoreAction,
+        RestoreError, RestoreOutcome, RestoreSource,
     },
     repo::{
         RefError, Repo,
@@ -36,11 +36,11 @@ use snap_core::{
     },
 };
 
-pub(super) use self::protect::protection_of;
 use self::protect::{
-    behind_branch, check_target, is_in_place, protection, unsaved_hint, warn_leftovers,
-    warn_old_attributes,
+    behind_branch, check_git, check_target, git_at_top, is_in_place, protection, unsaved_hint,
+    warn_leftovers, warn_old_attributes,
 };
+pub(super) use self::protect::{include_git, protection_of};
 use crate::{
     commands::{cat, log::all_starts},
     context::Context,
@@ -79,9 +79,12 @@ Examples:
 /// stay, with a warning. The exit code is 1 if --include matches nothing.
 ///
 /// --delete keeps excluded paths. A path is excluded if exclude rules matched it at the time of the
-/// commit. So is a path that they match before or after the restore. Asks before it deletes a file
-/// whose content is in no commit; without a terminal, --yes is needed. --dry-run lists every path
-/// that would be deleted or replaced, and marks files that are in no commit.
+/// commit. So is a path that they match before or after the restore.
+///
+/// Asks before it deletes a file whose content is in no commit; without a terminal, --yes is needed.
+/// In the project, it also asks before it overwrites such a file, unless the file itself is named.
+/// --dry-run lists every path that would be deleted or replaced, and marks files that are in no
+/// commit. A `.git` at the top of the project stays as it is, unless --include-git is given.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_help = EXAMPLES,
@@ -111,9 +114,13 @@ pub(crate) struct RestoreArgs {
     #[arg(long, requires = "delete")]
     delete_excluded: bool,
 
-    /// Do not ask before deleting files that are in no commit
+    /// Do not ask before deleting or overwriting files that are in no commit
     #[arg(short, long)]
     yes: bool,
+
+    /// In the project, also restore and delete a `.git` at its top
+    #[arg(long)]
+    include_git: bool,
 
     /// Show what would be restored and deleted; write nothing
     #[arg(short = 'n', long)]
@@ -145,10 +152,11 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let mode = if args.dry_run { Mode::DryRun } else { Mode::Write };
     if args.paths.is_empty() {
         return match args.target.as_deref() {
             Some(target) if target == Path::new("-") => to_stdout(args, cx),
-            _ => restore(args, cx),
+            _ => restore(args, mode, cx),
         };
     }
     if args.target.is_some() {
@@ -158,11 +166,22 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
         return Err(CliError::Usage("paths after `--` need a revision of this store before it"));
     }
     let repo = cx.open_repo()?;
-    let mut outcomes = Vec::new();
-    for path in &args.paths {
+    let of_path = |path: &OsString| {
         let path = typed_path::from_top(&repo, path)?;
         let what = OsString::from_vec([args.what.as_bytes(), b":", &path].concat());
-        outcomes.push(restore(&RestoreArgs { what, ..args.clone() }, cx)?);
+        Ok(RestoreArgs { what, ..args.clone() })
+    };
+    let mut each = args.paths.iter().map(of_path).collect::<Result<Vec<_>, CliError>>()?;
+    // The user decides about all paths before the first one is written.
+    if mode == Mode::Write && each.len() > 1 && !args.yes {
+        for one in &each {
+            restore(one, Mode::Check, cx)?;
+        }
+        each.iter_mut().for_each(|one| one.yes = true);
+    }
+    let mut outcomes = Vec::new();
+    for one in &each {
+        outcomes.push(restore(one, mode, cx)?);
     }
     let all = |wanted| outcomes.iter().all(|outcome| *outcome == wanted);
     let same = [CommandOutcome::Success, CommandOutcome::Failed].into_iter().find(|one| all(*one));
@@ -178,7 +197,7 @@ fn to_stdout(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliErro
     cat::print(&args.what, cx)
 }
 
-fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+fn restore(args: &RestoreArgs, mode: Mode, cx: &Context) -> Result<CommandOutcome, CliError> {
     let snapshot = cx.open_snapshot(&args.what)?;
     // The tip is read first: a pull during the restore does not change the restored files.
     let tip = snapshot.repo().map(|repo| repo.refs().head_commit()).transpose()?.flatten();
@@ -200,14 +219,13 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
     };
     let progress = cx.progress();
     let own = snapshot.repo().filter(|repo| is_in_place(repo, args, (&target, &place)));
-    let _locks = match args.dry_run {
-        true => Vec::new(),
-        false => lock_target(&target, own, &progress)?,
+    let _locks = match mode {
+        Mode::Write => lock_target(&target, own, &progress)?,
+        Mode::DryRun | Mode::Check => Vec::new(),
     };
     let out = Mutex::new(cx.ui().out());
-    let is_dry = args.dry_run;
     let on_change = |path: &Path, change: RestoreAction, loss: ContentLoss| {
-        if is_dry {
+        if mode == Mode::DryRun {
             let mut out = out.lock();
             // A closed stdout does not stop the restore.
             let _ = write_change(&mut out, cx, path, (change, loss));
@@ -224,6 +242,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
         (cache.as_ref()?.file(&stat)?.id == *id).then_some(original)
     };
     check_target(args, (&snapshot, project), &target)?;
+    check_git(args, &snapshot, own)?;
     let protection = match args.delete {
         true => protection(&snapshot, args, (&target, &place), cx)?,
         false => None,
@@ -232,7 +251,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
         |losses: &Losses| args.yes || cx.ui().is_interactive() && ask(losses, &progress, cx);
     let so_far = Mutex::default();
     let covered = covered(&snapshot, args);
-    let in_place = own.filter(|_| !args.dry_run);
+    let in_place = own.filter(|_| mode == Mode::Write);
     let behind = in_place.and_then(|repo| behind_branch(repo, tip));
     let before_changes = || {
         if let Some(repo) = in_place.filter(|_| replaces_files(&snapshot, covered))
@@ -244,7 +263,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
     let options = restore::RestoreOptions {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
         extras: if args.delete { Extras::Delete } else { Extras::Keep },
-        mode: if args.dry_run { Mode::DryRun } else { Mode::Write },
+        mode,
         include: args.include.clone(),
         exclude: args.exclude.clone(),
         ids: if args.numeric_ids { OwnerMapping::Numeric } else { OwnerMapping::ByName },
@@ -255,6 +274,12 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
         protection: protection.as_ref(),
         tips: tips(&snapshot, cx)?,
         confirm: Some(&confirm),
+        asked: match (own, &what) {
+            // A file that the user names may be overwritten.
+            (Some(_), RestoreSource::Folder { .. }) if !args.yes => AskedLosses::RemovedAndReplaced,
+            _ => AskedLosses::Removed,
+        },
+        git: git_at_top(args, &target),
         above: project.filter(|_| args.target.is_none()),
         so_far: Some(&so_far),
         before_changes: Some(&before_changes),
@@ -262,7 +287,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
         ..restore::RestoreOptions::default()
     };
     let was_there = fs_err::symlink_metadata(&target).is_ok();
-    if let (None, Some(project), false) = (&args.target, project, args.dry_run) {
+    if let (None, Some(project), Mode::Write) = (&args.target, project, mode) {
         let above = match &what {
             RestoreSource::Folder { .. } => place.parent().unwrap_or(Path::new("")),
             RestoreSource::Entry(_) => &place,
@@ -286,6 +311,9 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
             });
         }
     };
+    if mode == Mode::Check {
+        return Ok(CommandOutcome::Success);
+    }
     let own_folders = outcome.folders.saturating_sub(u64::from(!was_there));
     if !args.include.is_empty() && is_empty(&outcome) && own_folders == 0 {
         if !was_there && !args.dry_run {
@@ -309,7 +337,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
         && outcome.not_made + outcome.not_removed == 0
         // A dump, or files of another folder, are not a state of this project.
         && tip.is_none_or(|tip| repo.shares_history(tip, snapshot.id))
-        && (has_removed_extras(&outcome, args) || !warn_leftovers((repo, behind.as_ref()), &snapshot, cx)?)
+        && (has_removed_extras(&outcome, args) || !warn_leftovers((repo, behind.as_ref()), &snapshot, args, cx)?)
         && !(has_own_attributes(&outcome) && warn_old_attributes(behind.as_ref(), cx))
         && let Err(error) = repo
             .set_restored_base(snapshot.id)
@@ -422,18 +450,18 @@ fn tips(snapshot: &Snapshot, cx: &Context) -> Result<Vec<CommitId>, CliError> {
     snapshot.repo().map_or(Ok(Vec::new()), |repo| all_starts(repo, cx))
 }
 
-/// Asks whether to remove files that no commit contains.
+/// Asks whether to continue although files that no commit contains would be lost.
 fn ask(losses: &Losses, progress: &Progress<'_>, cx: &Context) -> bool {
     progress.clear();
     let files = size::count(losses.count, "file");
-    let mut question = format!("{files} that no commit contains would be removed permanently:\n");
+    let mut question = format!("{files} that no commit contains would be lost:\n");
     for path in &losses.first {
         question.push_str(&format!("  {}\n", text::line(path.as_os_str().as_bytes())));
     }
     if losses.count > losses.first.len() as u64 {
         question.push_str("  …\n");
     }
-    cx.ui().ask(&format!("{question}Remove them? [y/N] "), &|| cx.cancelled())
+    cx.ui().ask(&format!("{question}Delete or overwrite them? [y/N] "), &|| cx.cancelled())
 }
 
 /// Reports what a failed restore has removed so far.

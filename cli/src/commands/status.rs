@@ -81,6 +81,10 @@ pub(crate) struct StatusArgs {
 
     #[command(flatten)]
     leave_out: LeaveOut,
+
+    /// Compare a `.git` at the top of the project, too
+    #[arg(long, help_heading = "Exclude options")]
+    include_git: bool,
 }
 
 pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
@@ -98,6 +102,7 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
         paths: &args.lists.join(&args.paths, cx)?,
         folder: args.folder.as_deref(),
         leave_out: &args.leave_out,
+        include_git: args.include_git,
         profile: args.profile.as_deref(),
     };
     let (new, limit) = sides::since(&repo, &wanted, commit, cx)?;

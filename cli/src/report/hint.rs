@@ -8,6 +8,7 @@ use snap_core::{
         scratch::{self, is_unique_name},
         symlink_guard::LinkError,
     },
+    local::ignore::GIT,
     ops::{
         bundle,
         commit::CommitError,
@@ -115,7 +116,7 @@ fn of_cli(error: &CliError) -> Option<String> {
             "change to the project folder first; `snap --store STORE commit /` commits the whole \
              machine"
         }
-        CliError::StoreDeclined { .. } => {
+        CliError::StoreDeclined { .. } | CliError::NoStoreThere { .. } => {
             "change to the project folder first\n\
              or create a store here: `snap init`"
         }
@@ -257,6 +258,17 @@ fn of_cli(error: &CliError) -> Option<String> {
              `snap ls -R REV` lists all entries"
         }
         CliError::Unsaved { hint, .. } => return Some(hint.clone()),
+        CliError::BranchOfRemote { name, remotes } => {
+            let name = text::word(name.as_bytes());
+            let creates = remotes.iter().map(|remote| {
+                let remote = text::word(remote.as_bytes());
+                format!("`snap branch {name} {remote}` creates it from that of the remote")
+            });
+            return Some(creates.collect::<Vec<_>>().join("\n"));
+        }
+        CliError::GitAtTop { .. } => {
+            "--include-git restores it\npass a folder to restore it elsewhere"
+        }
         CliError::NoRemote { .. } | CliError::NoRemotes | CliError::WhichRemote { .. } => {
             return remote::which(error);
         }
@@ -719,7 +731,7 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         }
         RestoreError::InStore { .. } => "pass a folder outside the store",
         RestoreError::Link(_) => {
-            "`snap restore REV --include /PATH --overwrite` replaces the link by the folder\n\
+            "`snap restore REV --include /PATH --overwrite --yes` replaces the link by the folder\n\
              `snap restore REV:PATH DIR` restores to another folder"
         }
         RestoreError::Blocked { .. } => {
@@ -770,6 +782,9 @@ fn of_commit(error: &CommitError) -> Option<String> {
             "pass another name with `--stdin NAME`\n\
              `-b NAME` commits to a new branch"
         }
+        CommitError::Excluded { path } if path.iter().any(|name| name == GIT) => {
+            "--include-git saves a `.git` at the top of the project"
+        }
         CommitError::Excluded { .. } => {
             "change .snapignore or the exclude options; they also apply to `snap commit` without \
              paths"
@@ -805,6 +820,10 @@ fn of_commit(error: &CommitError) -> Option<String> {
         CommitError::OtherSources { .. } => {
             "`-b NAME` commits to a new branch\n\
              --replace continues this branch with the new source"
+        }
+        CommitError::OtherLayout { .. } => {
+            "`-b NAME` commits to a new branch\n\
+             --replace continues this branch with all files at their new places"
         }
         CommitError::Parent { .. } => {
             "`snap commit -b NAME` saves the files on a new branch\n\

@@ -25,6 +25,9 @@
 //! the rule sets of its parent in addition to its own. The commit leaves out a path if any of its
 //! rule sets excludes the path. Ignore files are part of the tree and not stored here.
 //!
+//! If the last pattern of a rule set is `/.git`, the commit left out the `.git` of a project that is
+//! also a git work tree ([`GIT_AT_TOP`]).
+//!
 //! Sources are absolute paths, or names of streams, which do not start with `/`. Unread paths are
 //! relative to the root of the snapshot, and each includes everything below it. If *more unread* is
 //! 1, any path that sorts after the last recorded unread path may have been unread, too. The commit
@@ -45,6 +48,11 @@ const IGNORE_CASE: u8 = 16;
 const MARKERS: u8 = 32;
 const ALL_FLAGS: u8 =
     GITIGNORE | CACHE_FOLDERS | ONE_FILE_SYSTEM | SIZE_LIMIT | IGNORE_CASE | MARKERS;
+
+/// The pattern of a `.git` at the top of a project. As the last pattern of a rule set, it takes
+/// precedence over all other rules. The `.git` then belongs to git alone: comparisons do not report
+/// it, and a commit without other changes is unchanged.
+pub const GIT_AT_TOP: &str = "/.git";
 
 /// The options that decide which files a snapshot leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,6 +165,17 @@ impl Selection {
         }
     }
 
+    /// Returns true if each rule set of `other` is one of these, or differs only in
+    /// [`GIT_AT_TOP`].
+    pub fn has_rules_of(&self, other: &Self) -> bool {
+        let has = |rules: &IgnoreOptions| {
+            let wanted = rules.beside_git();
+            wanted == IgnoreOptions::default()
+                || self.rules.iter().any(|rules| rules.beside_git() == wanted)
+        };
+        other.rules.iter().all(|rules| self.rules.contains(rules) || has(rules))
+    }
+
     pub(super) fn encode(&self, w: &mut WireWriter) {
         w.varint(self.rules.len() as u64);
         for rules in &self.rules {
@@ -198,6 +217,48 @@ impl Selection {
 }
 
 impl IgnoreOptions {
+    /// Adds the rules of another set, so that this one excludes what either of them excludes. A `!`
+    /// pattern of `other` also applies to the patterns before it.
+    pub fn add(&mut self, other: &Self) {
+        let both = |own: &mut Vec<String>, other: &[String]| {
+            other.iter().for_each(|pattern| {
+                if !own.contains(pattern) {
+                    own.push(pattern.clone());
+                }
+            });
+        };
+        both(&mut self.patterns, &other.patterns);
+        both(&mut self.ignore_case_patterns, &other.ignore_case_patterns);
+        let new = other.markers.iter().filter(|marker| !self.markers.contains(marker));
+        let new: Vec<_> = new.cloned().collect();
+        self.markers.extend(new);
+        self.gitignore |= other.gitignore;
+        self.cache_folders |= other.cache_folders;
+        self.one_file_system |= other.one_file_system;
+        let limits = [self.larger_than_bytes, other.larger_than_bytes];
+        self.larger_than_bytes = limits.into_iter().flatten().min();
+    }
+
+    /// Leaves out a `.git` at the top.
+    pub fn leave_out_git(&mut self) {
+        if !self.leaves_out_git() {
+            self.patterns.push(GIT_AT_TOP.to_owned());
+        }
+    }
+
+    /// Returns true after [`IgnoreOptions::leave_out_git`].
+    pub fn leaves_out_git(&self) -> bool {
+        self.patterns.last().is_some_and(|pattern| pattern == GIT_AT_TOP)
+    }
+
+    /// Returns the options without [`GIT_AT_TOP`].
+    #[must_use]
+    pub fn beside_git(&self) -> Self {
+        let mut rules = self.clone();
+        rules.patterns.truncate(self.patterns.len() - usize::from(self.leaves_out_git()));
+        rules
+    }
+
     fn encode(&self, w: &mut WireWriter) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         w.u8(flag(self.gitignore, GITIGNORE)

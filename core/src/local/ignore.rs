@@ -8,8 +8,9 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ffi::OsStr,
     io::{self, Read},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::Path,
     sync::{Arc, OnceLock},
 };
@@ -20,6 +21,7 @@ use crate::{
     base::{limits, name::EntryName},
     local::{
         kernel_files::kernel_devices,
+        mount::is_mount_point,
         pattern::{PatternCost, PatternProblem, PatternSet, Verdict, excerpt, wildcards},
         scan::{FileKind, FileStat, ScannedFolder},
         store_folder::{STORE_FOLDER, holds_store},
@@ -34,6 +36,9 @@ pub const SNAPIGNORE: &str = ".snapignore";
 
 /// Name of git's ignore files.
 pub const GITIGNORE: &str = ".gitignore";
+
+/// Name of a git repository, or of the file that names it, at the top of a git work tree.
+pub const GIT: &str = ".git";
 
 /// Name of the file that marks a cache folder.
 const CACHEDIR_TAG: &str = "CACHEDIR.TAG";
@@ -60,6 +65,9 @@ pub struct IgnoreRules {
     /// Ignore files outside the scope of a partial clone, which are not on disk but still apply.
     unfetched: IgnoreFiles,
     options: Options,
+    /// True if `.git` at the root is excluded. The patterns in `own` lack it, because matching a
+    /// pattern costs time for each entry of the snapshot.
+    excludes_git: bool,
     own: PatternSet,
     markers: Vec<FolderMarker>,
     /// The store folder, which is never part of a snapshot, whatever its name is.
@@ -94,11 +102,12 @@ impl IgnoreRules {
     /// # Errors
     /// [`PatternError`] names the first invalid pattern.
     pub fn new(options: Options) -> Result<Self, PatternError> {
+        let excludes_git = options.leaves_out_git();
+        let patterns = &options.patterns[..options.patterns.len() - usize::from(excludes_git)];
         let mut own = PatternSet::default();
-        for (patterns, letters) in [
-            (&options.patterns, Letters::Exact),
-            (&options.ignore_case_patterns, Letters::IgnoreCase),
-        ] {
+        for (patterns, letters) in
+            [(patterns, Letters::Exact), (&options.ignore_case_patterns[..], Letters::IgnoreCase)]
+        {
             for pattern in patterns {
                 let named = |source| PatternError { pattern: excerpt(pattern), source };
                 own.add(pattern, letters).map_err(named)?;
@@ -111,7 +120,7 @@ impl IgnoreRules {
         {
             markers.push(FolderMarker { name, header: CACHEDIR_SIGNATURE.into() });
         }
-        Ok(Self { unfetched, options, own, markers, store: None, kernel_devices })
+        Ok(Self { unfetched, options, excludes_git, own, markers, store: None, kernel_devices })
     }
 
     /// Makes rules from options, for snapshots in the store at `store`.
@@ -212,6 +221,13 @@ impl IgnoreRules {
                 && !self.kernel_devices.get_or_init(kernel_devices).contains(&stat.device)
     }
 
+    /// As [`IgnoreRules::descends`], for an entry of the open folder `fd`. A walk that stays on one
+    /// file system does not enter a bind mount either, which has the same device.
+    pub fn enters(&self, fd: impl AsFd, name: &[u8], stat: &FileStat, root_device: u64) -> bool {
+        self.descends(stat, root_device)
+            && !(self.options.one_file_system && is_mount_point(fd, OsStr::from_bytes(name)))
+    }
+
     /// Returns true if an entry of the open folder `fd` is excluded. `path` is relative to the
     /// root.
     pub fn excludes(
@@ -244,6 +260,9 @@ impl IgnoreRules {
 
     /// Returns true if a pattern excludes the entry at `path`.
     pub fn excludes_path(&self, scope: &IgnoreScope, path: &[u8], is_folder: bool) -> bool {
+        if self.excludes_git_at(path) {
+            return true;
+        }
         if !self.own.is_empty() {
             match self.own.matched(path, is_folder) {
                 Some(Verdict::Excluded) => return true,
@@ -252,6 +271,11 @@ impl IgnoreRules {
             }
         }
         scope.excludes(path, is_folder)
+    }
+
+    /// Returns true if `path` is the `.git` at the root, and the rules exclude it as such.
+    pub fn excludes_git_at(&self, path: &[u8]) -> bool {
+        self.excludes_git && path == GIT.as_bytes()
     }
 
     /// Returns the options, for comparing two sets of rules. The options, the name and the stat of

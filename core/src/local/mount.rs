@@ -65,6 +65,13 @@ pub fn is_on_other_device(folder: impl AsFd, name: &OsStr) -> bool {
     here.ok().zip(entry.ok()).is_some_and(|(here, entry)| here != entry)
 }
 
+/// Returns true if another file system is mounted on an entry of an open folder, or a part of the
+/// same one; false in case of doubt.
+pub fn is_mount_point(folder: impl AsFd, name: &OsStr) -> bool {
+    let (around, entry) = (Mount::of_folder(&folder), Mount::of_entry(&folder, name));
+    around.ok().zip(entry.ok()).is_some_and(|(around, entry)| around.is_left_by(&entry))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

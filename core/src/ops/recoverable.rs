@@ -24,6 +24,8 @@ use crate::{
 pub struct Candidates {
     /// Contents of files.
     pub contents: HashSet<BlobId>,
+    /// The contents among them that are not read: it suffices that the index locates them.
+    pub located: HashSet<BlobId>,
     /// Targets of symbolic links.
     pub links: HashSet<Box<[u8]>>,
 }
@@ -36,7 +38,8 @@ impl Candidates {
 
 /// Removes from `wanted` the contents and link targets that commits contain and that can be read
 /// locally. The commits are `tips` and their ancestors. Contents are read and hashed, so damage
-/// that was unknown before is noticed.
+/// that was unknown before is noticed. A content that a partial pack lists and that is absent here
+/// counts as recoverable without a commit: its remote has it, and perhaps the only tree with it.
 ///
 /// # Errors
 /// [`StoreError`] when the index cannot be read.
@@ -48,8 +51,8 @@ pub fn find_recoverable(
 ) -> Result<(), StoreError> {
     // Only local objects count, so nothing is fetched.
     let _pause = store.pause_fetching();
-    let missing = unreadable(store, &wanted.contents, observer)?;
-    wanted.contents.retain(|id| !missing.contains(id));
+    let Unread { missing, remote } = unread(store, wanted, observer)?;
+    wanted.contents.retain(|id| !missing.contains(id) && !remote.contains(id));
     let marks = Marks::new(store);
     let readable = tips.iter().filter(|tip| store.ancestor(tip).is_ok());
     let readable: Vec<CommitId> = readable.copied().collect();
@@ -100,27 +103,42 @@ fn walk(
     Ok(())
 }
 
+/// Contents that cannot be read locally.
+#[derive(Default)]
+struct Unread {
+    /// Contents that are lost or damaged.
+    missing: HashSet<BlobId>,
+    /// Contents that only a remote has.
+    remote: HashSet<BlobId>,
+}
+
 /// Returns the contents that cannot be read locally. Reads contents in the order of their position
-/// in packs. In a partial clone, a content may be absent from its pack.
-fn unreadable(
+/// in packs.
+fn unread(
     store: &Store,
-    contents: &HashSet<BlobId>,
+    wanted: &Candidates,
     observer: &dyn Observer,
-) -> Result<HashSet<BlobId>, StoreError> {
-    let mut placed = Vec::with_capacity(contents.len());
-    for id in contents {
+) -> Result<Unread, StoreError> {
+    let mut placed = Vec::with_capacity(wanted.contents.len());
+    for id in &wanted.contents {
         placed.push((store.locate_unshadowed(&id.object())?, *id));
     }
     placed.sort_unstable();
-    let mut missing = HashSet::new();
+    let mut unread = Unread::default();
     for (place, id) in placed {
         // After an interrupt, unchecked contents count as missing: the caller then keeps
         // its files.
-        if place.is_none() || observer.cancelled() || !is_readable(store, &id, observer) {
-            missing.insert(id);
+        let Some(place) = place.filter(|_| !observer.cancelled()) else {
+            unread.missing.insert(id);
+            continue;
+        };
+        if !store.is_here(&place)? {
+            unread.remote.insert(id);
+        } else if !wanted.located.contains(&id) && !is_readable(store, &id, observer) {
+            unread.missing.insert(id);
         }
     }
-    Ok(missing)
+    Ok(unread)
 }
 
 /// Reads and hashes a content. Trusts no chunk list: all chunks must hash to the content's id.

@@ -43,6 +43,7 @@ use crate::{
         contain::{FolderPath, TargetRoot},
         describe,
         fingerprint::TreeOptions,
+        ignore::GIT,
         owners::Owners,
         scan::FileStat,
     },
@@ -53,8 +54,8 @@ use crate::{
             Limit, New, RenameDetection, Status,
         },
         restore::{
-            self, ContentLoss, ExactPaths, Mode, RestoreAction, RestoreError, RestoreOptions,
-            RestoreSource,
+            self, ContentLoss, ExactPaths, GitAtTop, Mode, RestoreAction, RestoreError,
+            RestoreOptions, RestoreSource,
         },
     },
     repo::path::{ResolvedPath, is_within, resolve_path},
@@ -136,7 +137,10 @@ pub fn plan(
     options: &RestoreOptions<'_>,
     observer: &dyn Observer,
 ) -> Result<UpdatePlan, UpdateError> {
-    let changed = changed(store, update, observer)?;
+    let mut changed = changed(store, update, observer)?;
+    if options.git == GitAtTop::Keep {
+        changed.retain(|path, _| !is_within(path, GIT.as_bytes()));
+    }
     let mut plan = UpdatePlan::default();
     for (path, sides) in &changed {
         plan.paths.insert(path.clone());

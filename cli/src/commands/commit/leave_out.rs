@@ -39,7 +39,7 @@ pub(crate) struct LeaveOut {
     #[arg(long, value_name = "SIZE", value_parser = measure::size)]
     exclude_larger_than: Option<u64>,
 
-    /// Do not cross into other file systems
+    /// Do not cross into other file systems and bind mounts
     #[arg(long)]
     one_file_system: bool,
 

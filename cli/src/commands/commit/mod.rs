@@ -1,6 +1,7 @@
 //! `snap commit`: makes a snapshot.
 
 mod describe;
+pub(crate) mod git;
 mod hooks;
 mod leave_out;
 mod new_store;
@@ -17,7 +18,7 @@ use snap_core::{
     base::observe::{Note, Observer},
     disk::Disk,
     ops::{
-        commit::{self, CommitError, CommitRun, CommitSource},
+        commit::{self, BehindPolicy, CommitError, CommitRun, CommitSource},
         tidy,
     },
     repo::Repo,
@@ -42,7 +43,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   snap commit                          the whole current project
-  snap commit ~/photos -m 'June'       the content of a folder
+  snap commit out -b build-1           a folder, on a new branch
   snap commit src docs/plan.txt        update these, keep everything else
   snap commit --stdin db.sql --stdin-from-command -- pg_dump db
   tar -c docs | snap commit --stdin docs.tar
@@ -61,15 +62,20 @@ settings; see docs/configuration.md.";
 /// Create a snapshot
 ///
 /// Without PATH, commits the whole project: the folder that contains the store. With PATH, updates
-/// only these files and folders, and keeps the rest of the last commit. With a store outside the
-/// folder, PATH is required, and each commit of a branch has the same PATHs. A PATH that is a
-/// symbolic link is followed; a link in the project is saved as a link. Prints the id of the
+/// only these files and folders, and keeps the rest of the last commit. A PATH that is a symbolic
+/// link is followed; a link in the project is saved as a link. Prints the id of the
 /// snapshot when it is safe on disk, unless --quiet is given; `snap show --id` prints it later.
 ///
-/// If there is no store, creates `.snap` in the committed folder. On a terminal, asks for
-/// confirmation in `/`, in your home folder, and inside another project. A git work tree counts as
-/// a project. Files named .gitignore have no effect, unless --gitignore or the setting
-/// `commit.gitignore` is given.
+/// With a store outside the folder, PATH is required. One PATH stores its content at the top of the
+/// snapshot. Several PATHs, and a profile with paths, store absolute paths. A branch keeps this
+/// layout, and at least one of its PATHs; `-b` commits to another branch, and --replace continues
+/// this one.
+///
+/// If there is no store, creates `.snap` in the current folder. On a terminal, asks for confirmation
+/// in `/`, in your home folder, and inside another project; without one, it refuses `/` and your
+/// home folder. A git work tree counts as
+/// a project: its `.git` is left out, unless --include-git or the setting `commit.git` is given. Files
+/// named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is given.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
@@ -135,6 +141,10 @@ pub(crate) struct CommitArgs {
 
     #[command(flatten)]
     leave_out: LeaveOut,
+
+    /// Save a `.git` at the top of the project
+    #[arg(long, help_heading = "Exclude options")]
+    include_git: bool,
 }
 
 impl CommitArgs {
@@ -209,6 +219,9 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     if options.unnamed == commit::OtherPaths::Remove {
         unmatched::warn(&source, &options.ignore, cx)?;
     }
+    if let Some(project) = repo.project().filter(|_| !is_stream && is_of_project(&options)) {
+        git::leave_out(&mut options.ignore, &repo, (project, args.include_git))?;
+    }
     let mut outcome = commit::run(&repo, source, &options, &progress).map_err(of_commit)?;
     outcome.skipped += missing;
     progress.clear();
@@ -218,6 +231,9 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     };
     if options.run == CommitRun::Dry {
         output::dry(&outcome, &repo, start.elapsed(), cx)?;
+        if is_first_beside_git && options.ignore.leaves_out_git() {
+            git::note(cx);
+        }
         return Ok(done);
     }
     let printed = output::id(&outcome, &repo, cx);
@@ -228,13 +244,18 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     }
     drop(progress);
     output::summary(&outcome, &repo, start.elapsed(), cx)?;
-    if is_first_beside_git {
-        output::contains_git(&outcome, &repo, cx)?;
+    if options.ignore.leaves_out_git() {
+        git::note_left_out(&outcome, &repo, cx)?;
     }
     hooks.after(&outcome, &repo, cx)?;
     // The snapshot exists, even if the reader of the id has gone.
     printed.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })?;
     Ok(done)
+}
+
+/// Returns true for a commit of the project's own files.
+fn is_of_project(options: &commit::CommitOptions) -> bool {
+    options.unseen != BehindPolicy::Ignore
 }
 
 /// Returns the error of a commit. The error of a command whose output was to be committed is the

@@ -1,5 +1,5 @@
 //! Asks before a commit creates a store in a folder where the user may not expect one. Without a
-//! terminal, it only reports the folder.
+//! terminal, it refuses `/` and the home folder, and only reports other folders.
 
 use std::path::{Path, PathBuf};
 
@@ -22,11 +22,12 @@ enum Doubt {
 }
 
 /// If the folder of `store` raises a doubt, asks whether to create the store. Without a terminal,
-/// prints where the store will be. A folder that exists under the name of the store was created on
+/// prints where in a project the store will be. A folder that exists under the name of the store was created on
 /// purpose, or by an interrupted command.
 ///
 /// # Errors
-/// [`CliError::StoreDeclined`], or [`CommitError::Interrupted`] after Ctrl-C.
+/// [`CliError::StoreDeclined`], [`CliError::NoStoreThere`] without a terminal, or
+/// [`CommitError::Interrupted`] after Ctrl-C.
 pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
     if fs_err::symlink_metadata(store).is_ok() {
         return Ok(());
@@ -35,6 +36,7 @@ pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
     let folder = fs_err::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     let Some(doubt) = doubt(&folder, cx.home(), cx.ceilings()) else { return Ok(()) };
     let shown = |path: &Path| text::line(path.as_os_str().as_encoded_bytes());
+    let is_project = matches!(doubt, Doubt::InProject { .. });
     let place = match doubt {
         Doubt::WholeMachine => "in the root folder of this machine".to_owned(),
         Doubt::Home => "in your home folder".to_owned(),
@@ -44,6 +46,9 @@ pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
     };
     let store = shown(&folder.join(store.file_name().unwrap_or(store.as_os_str())));
     if !cx.ui().is_interactive() {
+        if !is_project {
+            return Err(CliError::NoStoreThere { place });
+        }
         cx.ui().status(format_args!("Creating the store {store} {place}"));
         return Ok(());
     }

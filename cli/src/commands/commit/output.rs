@@ -10,7 +10,7 @@ use snap_core::{
         commit::{CommitOutcome, FileChanges},
         record::CommitRecord,
     },
-    repo::{Repo, path::resolve_path},
+    repo::Repo,
 };
 
 use crate::{
@@ -186,20 +186,6 @@ pub(super) fn gitignore_unused(cx: &Context) {
         "`snap commit --gitignore` uses it once\n\
          `snap config set commit.gitignore true` uses it always",
     );
-}
-
-/// Says that the first commit beside a `.git` contains it, unless the user excluded it.
-pub(super) fn contains_git(
-    outcome: &CommitOutcome,
-    repo: &Repo,
-    cx: &Context,
-) -> Result<(), CliError> {
-    let Some(id) = &outcome.id else { return Ok(()) };
-    if resolve_path(repo.store(), repo.store().commit(id)?.tree, b".git").is_ok() {
-        cx.ui().status(format_args!("The snapshot also contains `.git`"));
-        cx.ui().hint("`echo .git >> .snapignore` excludes it from the next snapshots");
-    }
-    Ok(())
 }
 
 fn seconds(took: Duration) -> String {

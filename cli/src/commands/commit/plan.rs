@@ -2,6 +2,7 @@
 //! single values the option wins.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     io::{self, Read},
     os::unix::ffi::OsStrExt,
@@ -21,7 +22,7 @@ use snap_core::{
 use crate::{
     command_stream::CommandStream,
     commands::commit::{
-        CommitArgs,
+        CommitArgs, git,
         project::{self, PathLocation},
     },
     config::{Profile, Settings},
@@ -76,7 +77,10 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
         [one] if one.is_dir() => one,
         _ => here,
     };
-    let found = cx.find_store(top)?;
+    let mut found = cx.find_store(top)?;
+    if found.is_none() && top != here {
+        found = cx.find_store(here)?;
+    }
     if let Some(store) = found.as_ref().filter(|_| !args.dry_run) {
         cx.check_found(store)?;
     }
@@ -98,11 +102,7 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
     if paths.is_empty() && found.is_none() && is_root() && !cx.ui().is_interactive() {
         return Err(CliError::WholeMachine);
     }
-    let place = match top == here {
-        true => PathBuf::from(STORE_FOLDER),
-        false => top.join(STORE_FOLDER),
-    };
-    Ok(TargetStore::ToBeMade(found.unwrap_or(place)))
+    Ok(TargetStore::ToBeMade(found.unwrap_or_else(|| PathBuf::from(STORE_FOLDER))))
 }
 
 /// Returns true if the current folder is `/`.
@@ -182,7 +182,7 @@ impl CommitPlan {
     /// Returns true if the project is also a git work tree, and has no commit yet.
     pub(super) fn is_first_beside_git(&self, repo: &Repo) -> Result<bool, CliError> {
         let Some(project) = &self.project else { return Ok(false) };
-        let is_git = project.join(".git").symlink_metadata().is_ok();
+        let is_git = git::is_at(project);
         Ok(is_git && (repo.is_absent() || repo.refs().head_commit()?.is_none()))
     }
 
@@ -258,20 +258,22 @@ impl CommitPlan {
                 PathLocation::Outside => {}
             }
         }
-        for (path, _) in &sources {
+        let paths = once(sources.into_iter().map(|(path, _)| path));
+        // A missing path of a profile is skipped, and a path that cannot be read as well.
+        for path in &paths {
             if !self.missing.contains(path)
                 && let Err(error) = path.metadata()
+                && (error.kind() == io::ErrorKind::NotFound || paths.len() == 1)
             {
                 return Err(CliError::Source(PathError::when("read", path)(error)));
             }
         }
-        options.sources =
-            sources.iter().map(|(path, _)| source_name(path)).collect::<Result<_, _>>()?;
-        match sources.as_slice() {
-            [(one, _)] if one.is_dir() => Ok(CommitSource::Folder(one.clone())),
+        options.sources = paths.iter().map(|path| source_name(path)).collect::<Result<_, _>>()?;
+        match paths.as_slice() {
+            [one] if self.paths.is_empty() => of_one(one),
             several => {
-                let existing = several.iter().filter(|(path, _)| !self.missing.contains(path));
-                let named = existing.map(|(path, shown)| followed(path, shown));
+                let existing = several.iter().filter(|path| !self.missing.contains(path));
+                let named = existing.map(|path| source_at(path, &absolute(path)?));
                 Ok(CommitSource::Paths(named.collect::<Result<_, _>>()?))
             }
         }
@@ -304,6 +306,36 @@ impl CommitPlan {
             ..described
         })
     }
+}
+
+/// Leaves out the paths that lead to the same place as an earlier one, however they are written.
+fn once(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut places = BTreeSet::new();
+    let place = |path: &PathBuf| project::real(path).unwrap_or_else(|_| path.clone());
+    let is_first = |path: &PathBuf| places.insert(place(path));
+    paths.filter(is_first).collect()
+}
+
+/// Returns the source for one path: the content of the folder, or a file at the top.
+fn of_one(path: &Path) -> Result<CommitSource<'static>, CliError> {
+    if path.is_dir() {
+        return Ok(CommitSource::Folder(path.to_owned()));
+    }
+    let written = absolute(path)?;
+    let name = written.file_name().unwrap_or(written.as_os_str());
+    Ok(CommitSource::Paths(vec![source_at(path, Path::new(name))?]))
+}
+
+/// Returns a source with its place in the snapshot. A link that cannot be followed counts as a path
+/// that cannot be read.
+fn source_at(path: &Path, place: &Path) -> Result<NamedPath, CliError> {
+    let on_disk = project::real(path).or_else(|_| absolute(path))?;
+    followed(&on_disk, place).or_else(|_| named(on_disk.join("."), place))
+}
+
+/// Returns a path as a source of a commit records it.
+fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    Ok(PathBuf::from(OsStr::from_bytes(&source_name(path)?)))
 }
 
 /// Returns a path in the snapshot as the snapshot has it.

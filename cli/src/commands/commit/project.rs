@@ -63,7 +63,7 @@ pub(super) fn contains(project: &Path, path: &Path) -> bool {
 
 /// Returns the path with all symlinks resolved except one at its end. Keeps components that do not
 /// exist.
-fn real(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn real(path: &Path) -> io::Result<PathBuf> {
     let (mut above, mut rest) = (path, Vec::<&OsStr>::new());
     while let Some(name) = above.file_name() {
         rest.push(name);

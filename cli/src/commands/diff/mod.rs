@@ -133,6 +133,10 @@ pub(crate) struct DiffArgs {
 
     #[command(flatten)]
     leave_out: LeaveOut,
+
+    /// Compare a `.git` at the top of the project, too
+    #[arg(long, help_heading = "Exclude options")]
+    include_git: bool,
 }
 
 pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
@@ -160,6 +164,7 @@ fn compare(
         paths: &paths,
         folder,
         leave_out: &args.leave_out,
+        include_git: args.include_git,
         profile: args.profile.as_deref(),
     };
     let sides = sides::sides(repo, &wanted, cx)?;

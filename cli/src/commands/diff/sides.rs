@@ -9,6 +9,7 @@ use std::{
 use snap_core::{
     base::{id::TreeId, name::EntryName},
     format::{commit::Commit, tree::Entry},
+    local::ignore,
     ops::{
         commit::NamedPath,
         diff::{Change, ComparedFiles, ComparedFolder, Limit, New},
@@ -53,6 +54,8 @@ pub(crate) struct SideArguments<'a> {
     pub(crate) paths: &'a [OsString],
     pub(crate) folder: Option<&'a Path>,
     pub(crate) leave_out: &'a LeaveOut,
+    /// True to compare a `.git` at the top of the project, too.
+    pub(crate) include_git: bool,
     /// The profile whose excludes are added.
     pub(crate) profile: Option<&'a str>,
 }
@@ -64,10 +67,14 @@ fn folder(
     commit: Option<&Commit>,
     cx: &Context,
 ) -> Result<ComparedFolder, CliError> {
+    let mut recorded = &[][..];
     let files = match (wanted.folder, commit) {
         (Some(folder), _) => ComparedFiles::Folder(folder.to_owned()),
         (None, Some(commit)) => match sources(repo, commit)? {
-            Some(files) => files,
+            Some(files) => {
+                recorded = &commit.selection.rules;
+                files
+            }
             None => ComparedFiles::Folder(commit::whole_folder(repo)),
         },
         (None, None) => ComparedFiles::Folder(commit::whole_folder(repo)),
@@ -78,10 +85,19 @@ fn folder(
         Some(name) => cx.settings_here()?.0.profile(name)?,
         None => Profile::default(),
     };
+    // Commits of the same sources usually have the same exclude rules.
+    let mut ignore = recorded.iter().fold(ignore::Options::default(), |mut all, rules| {
+        all.add(rules);
+        all
+    });
+    ignore.add(&wanted.leave_out.join(&profile, repo.config(), cx)?);
+    if let ComparedFiles::Folder(folder) = &files {
+        commit::git::leave_out(&mut ignore, repo, (folder, wanted.include_git))?;
+    }
     Ok(ComparedFolder {
         files,
         scope: scope.unwrap_or_default(),
-        ignore: wanted.leave_out.join(&profile, repo.config(), cx)?,
+        ignore,
         reproducible: root.is_some_and(|root| root.owner.is_none()),
     })
 }
@@ -147,7 +163,9 @@ pub(crate) fn sides(
             Err(CliError::Usage("--folder cannot be used with two commits"))
         }
         (Some(_), Some(_))
-            if *wanted.leave_out != LeaveOut::default() || wanted.profile.is_some() =>
+            if *wanted.leave_out != LeaveOut::default()
+                || wanted.include_git
+                || wanted.profile.is_some() =>
         {
             Err(CliError::Usage("exclude options do not apply to two commits; pass paths instead"))
         }

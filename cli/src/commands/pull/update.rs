@@ -15,7 +15,7 @@ use snap_core::{
     ops::{
         diff::{ComparedFiles, ComparedFolder},
         record,
-        restore::{self, Existing, Extras, RestoreOptions, RestoreOutcome},
+        restore::{self, Existing, Extras, GitAtTop, RestoreOptions, RestoreOutcome},
         update::{self, Update},
     },
     repo::{Repo, files_lock::lock_target},
@@ -23,11 +23,11 @@ use snap_core::{
 
 use crate::{
     commands::{
-        commit::LeaveOut,
+        commit::{LeaveOut, git},
         log::all_starts,
         restore::{
-            RestoredJson, Summary, has_own_attributes, known_content, protection_of, stat_cache,
-            summarize, warn_base,
+            RestoredJson, Summary, has_own_attributes, include_git, known_content, protection_of,
+            stat_cache, summarize, warn_base,
         },
     },
     config::Profile,
@@ -45,6 +45,8 @@ pub(super) struct Target<'a> {
     pub(super) old: Option<CommitId>,
     /// Its commit after the pull, to which the files are brought.
     pub(super) new: CommitId,
+    /// True to update a `.git` at the top of the project, too.
+    pub(super) include_git: bool,
 }
 
 /// Moves the branch with `advance`, and then updates the files of the project. If local changes
@@ -76,9 +78,11 @@ pub(super) fn run(
     let new = read(&target.new)?;
     let base_commits: Vec<Commit> = bases.iter().map(read).collect::<Result<_, _>>()?;
     let tip = target.old.as_ref().map(read).transpose()?;
+    let mut ignore = LeaveOut::default().join(&Profile::default(), repo.config(), cx)?;
+    git::leave_out(&mut ignore, repo, (project, target.include_git))?;
     let files = ComparedFolder {
         files: ComparedFiles::Folder(project.to_owned()),
-        ignore: LeaveOut::default().join(&Profile::default(), repo.config(), cx)?,
+        ignore,
         scope: repo.scope()?.unwrap_or_default(),
         reproducible: new.root.as_ref().is_some_and(|root| root.owner.is_none()),
     };
@@ -86,8 +90,11 @@ pub(super) fn run(
         Update { bases: &base_commits, tip: tip.as_ref(), new: &new, project, files: &files };
     let cache = stat_cache(repo);
     let known = |stat: &Stat| known_content(&cache, stat);
-    let protection =
+    let mut protection =
         protection_of((repo.store(), &new), (Some(repo), Some(repo)), Path::new(""), cx)?;
+    if target.include_git {
+        include_git(&mut protection);
+    }
     let before_changes = || {
         if let Err(error) = repo.start_restored_base(target.new) {
             warn_base(&error, cx);
@@ -102,6 +109,7 @@ pub(super) fn run(
         protection: Some(&protection),
         tips,
         above: Some(project),
+        git: if target.include_git { GitAtTop::Restore } else { GitAtTop::Keep },
         before_changes: Some(&before_changes),
         jobs: cx.settings().config()?.jobs.unwrap_or(0),
         ..RestoreOptions::default()

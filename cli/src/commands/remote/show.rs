@@ -121,7 +121,7 @@ impl BranchJson {
     fn comparison(&self) -> String {
         let commits = |count| size::count(count, "commit");
         match (self.ahead, self.behind) {
-            (None, _) | (_, None) => "which is not here".to_owned(),
+            (None, _) | (_, None) => "without a branch here".to_owned(),
             (Some(0), Some(0)) => "as here".to_owned(),
             (Some(ahead), Some(0)) => format!("{} behind the one here", commits(ahead)),
             (Some(0), Some(behind)) => format!("{} before the one here", commits(behind)),

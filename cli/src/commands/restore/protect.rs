@@ -10,15 +10,18 @@ use std::{
 use snap_core::{
     base::id::CommitId,
     format::commit::Commit,
-    local::ignore,
+    local::{
+        ignore::{self, GIT},
+        store_folder::STORE_FOLDER,
+    },
     ops::{
         diff::{self, DiffError},
-        restore::ExtraProtection,
+        restore::{ExtraProtection, GitAtTop},
     },
     repo::{
         Repo,
         base_state::Base,
-        path::{components, resolve_path},
+        path::{components, is_within, resolve_path},
     },
     store::{Entries, Store},
 };
@@ -40,6 +43,7 @@ use crate::{
 pub(super) fn warn_leftovers(
     (repo, behind): (&Repo, Option<&Base>),
     snapshot: &Snapshot,
+    args: &RestoreArgs,
     cx: &Context,
 ) -> Result<bool, CliError> {
     let (Some(base), Some(project)) = (behind, repo.project()) else {
@@ -50,7 +54,11 @@ pub(super) fn warn_leftovers(
     let mut left = (0_u64, PathBuf::new());
     let mut each = |change: diff::Change| {
         let path = project.join(OsStr::from_bytes(&change.path));
-        if change.status() == diff::Status::Deleted && path.symlink_metadata().is_ok() {
+        let is_kept_git = !args.include_git && is_within(&change.path, GIT.as_bytes());
+        if change.status() == diff::Status::Deleted
+            && !is_kept_git
+            && path.symlink_metadata().is_ok()
+        {
             left = (left.0 + 1, PathBuf::from(OsStr::from_bytes(&change.path)));
         }
         Ok(())
@@ -117,7 +125,11 @@ pub(super) fn protection(
     }
     let in_place = snapshot.repo().filter(|repo| is_in_place(repo, args, (target, place)));
     let of = (snapshot.store(), &snapshot.commit);
-    protection_of(of, (snapshot.repo(), in_place), place, cx).map(Some)
+    let mut protection = protection_of(of, (snapshot.repo(), in_place), place, cx)?;
+    if args.include_git {
+        include_git(&mut protection);
+    }
+    Ok(Some(protection))
 }
 
 /// Returns the rules for files that stay when a commit is restored at `place`. `in_place` is the
@@ -155,6 +167,11 @@ pub(in crate::commands) fn protection_of(
     })
 }
 
+/// Removes the protection of a `.git` at the top of the project.
+pub(in crate::commands) fn include_git(protection: &mut ExtraProtection) {
+    protection.rules.iter_mut().for_each(|rules| *rules = rules.beside_git());
+}
+
 /// Returns the paths in the snapshot that the commit was made of, if its root is not a folder;
 /// otherwise `None`. The path of a source in the snapshot is the longest suffix of its path that
 /// the snapshot has.
@@ -175,6 +192,29 @@ fn made_of(store: &Store, commit: &Commit) -> Option<Vec<Vec<u8>>> {
     }
     let entries = Entries::of(store, tree).map_while(Result::ok);
     Some(entries.map(|entry| entry.name.as_bytes().to_vec()).collect())
+}
+
+/// Returns what happens to a `.git` at the top of the target. It stays in a folder that has a store,
+/// wherever the snapshot comes from.
+pub(super) fn git_at_top(args: &RestoreArgs, target: &Path) -> GitAtTop {
+    match !args.include_git && target.join(STORE_FOLDER).symlink_metadata().is_ok() {
+        true => GitAtTop::Keep,
+        false => GitAtTop::Restore,
+    }
+}
+
+/// Refuses to restore a path in the `.git` at the top of the project to its place.
+pub(super) fn check_git(
+    args: &RestoreArgs,
+    snapshot: &Snapshot,
+    own: Option<&Repo>,
+) -> Result<(), CliError> {
+    let path = snapshot.path.as_deref().unwrap_or_default();
+    let is_git = components(path).next() == Some(GIT.as_bytes());
+    match own.is_some() && is_git && !args.include_git {
+        true => Err(CliError::GitAtTop { path: text::line(path) }),
+        false => Ok(()),
+    }
 }
 
 /// Returns the hint for files in no commit that a restore would delete from `target`. `own` is the
@@ -208,7 +248,7 @@ pub(super) fn unsaved_hint(
         }
         None => format!("`snap archive {shown} -o FILE.snap` saves them first, in a bundle"),
     };
-    format!("--dry-run lists them\n{save}\n--yes removes them permanently")
+    format!("--dry-run lists them\n{save}\n--yes deletes and overwrites them")
 }
 
 /// Refuses to write a whole snapshot into a folder of the project that the snapshot itself

@@ -12,13 +12,15 @@ use crate::{
     },
     format::{
         commit::Commit,
-        selection::{Selection, UnreadPaths},
-        tree::Metadata,
+        selection::{IgnoreOptions, Selection, UnreadPaths},
+        tree::{EntryKind, Metadata, split::FolderEncoder},
     },
+    local::ignore::GIT,
     ops::{
         commit::{
             BehindPolicy, CommitError, CommitOptions, CommitRun, CommitSource, CommittedRoot,
             NamedPath, OtherPaths, OtherSources, error::shown_sources, paths::joined,
+            walk::NOTHING,
         },
         diff::{self, DiffError},
     },
@@ -26,11 +28,11 @@ use crate::{
         Repo,
         base_state::{self, Base},
         open::FIRST_BRANCH,
-        path::is_within,
+        path::{entry_named, is_within, resolve_path},
         ref_name::RefName,
         refs::{ExpectedRef, Head, RefError, RefLogMessage},
     },
-    store::StoreError,
+    store::{Entries, Store, StoreError},
 };
 
 /// Maximum number of commits, and of paths, that an error lists.
@@ -149,7 +151,7 @@ impl CommitBase {
         }
         let (Some(tip), Some((_, commit))) = (self.tip, &self.parent) else { return Ok(()) };
         if let CommitTarget::Branch(branch) = &self.target {
-            check_sources(repo, branch, commit, options, observer)?;
+            check_sources(repo, (branch, commit), source, options, observer)?;
         }
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
         let unseen = repo.unseen(base, self.branch(), tip)?;
@@ -227,17 +229,22 @@ impl CommitBase {
         }
     }
 
-    /// Returns true if the branch's last commit has this root already.
-    pub(super) fn is_same(&self, root: &CommittedRoot) -> bool {
+    /// Returns true if the branch's last commit has this root already. A `.git` at the top that
+    /// only the last commit has does not count.
+    pub(super) fn is_same(&self, store: &Store, root: &CommittedRoot) -> bool {
         let Some((_, commit)) = self.parent.as_ref().filter(|_| self.tip.is_some()) else {
             return false;
         };
         let (before, now) = (&commit.selection, &root.selection);
-        commit.tree == root.tree
+        let leaves_out_git =
+            || now.sources.is_empty() && now.rules.iter().any(IgnoreOptions::leaves_out_git);
+        let is_same_tree = commit.tree == root.tree
+            || leaves_out_git() && without_git(store, commit.tree) == Some(root.tree);
+        is_same_tree
             && same_root(commit.root.as_ref(), root.metadata.as_ref())
             // Exclude rules and unreadable paths must be recorded, since a restore must
             // not delete what they cover.
-            && now.rules.iter().all(|rules| before.rules.contains(rules))
+            && before.has_rules_of(now)
             && now.unread.iter().all(|path| before.unread.covers(path))
             && (before.unread.has_more() || !now.unread.has_more())
     }
@@ -345,12 +352,32 @@ impl CommitBase {
     }
 }
 
+/// Returns the tree without the entry `.git`. Returns `None` if it has no such entry, or cannot be
+/// read.
+fn without_git(store: &Store, tree: TreeId) -> Option<TreeId> {
+    entry_named(store, tree, GIT.as_bytes()).ok()??;
+    let mut encoder = FolderEncoder::new();
+    let mut drop_node = |_, _| Ok::<_, StoreError>(());
+    for entry in Entries::of(store, tree) {
+        let entry = entry.ok()?;
+        if entry.name.as_bytes() == GIT.as_bytes() {
+            continue;
+        }
+        let below = match &entry.kind {
+            EntryKind::Folder { id } => *store.tree(id).ok()?.totals(),
+            _ => NOTHING,
+        };
+        encoder.push(entry, &below, &mut drop_node).ok()?;
+    }
+    encoder.finish(&mut drop_node).ok().map(|folder| folder.id)
+}
+
 /// Refuses a commit that has none of the last commit's sources, or reports the sources
 /// that it lacks.
 fn check_sources(
     repo: &Repo,
-    branch: &RefName,
-    commit: &Commit,
+    (branch, commit): (&RefName, &Commit),
+    source: &CommitSource<'_>,
     options: &CommitOptions,
     observer: &dyn Observer,
 ) -> Result<(), CommitError> {
@@ -367,11 +394,67 @@ fn check_sources(
         let (before, now) = (before.clone(), now.iter().cloned().collect());
         return Err(CommitError::OtherSources { branch: branch.clone(), before, now });
     }
+    check_layout(repo.store(), (branch, commit), source, options)?;
     if differs || !gone.is_empty() {
         observer
             .note(Note::SourcesDiffer { branch: branch.short(), sources: &shown_sources(&gone) });
     }
     Ok(())
+}
+
+/// The place of sources in a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceLayout {
+    /// The content of one source is at the top.
+    Top,
+    /// Each source is at its absolute path.
+    Absolute,
+}
+
+impl SourceLayout {
+    /// Returns the layout of a commit with these sources. A source that could not be read has no
+    /// place, so one of them suffices.
+    fn new(
+        sources: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        has: impl Fn(&[u8]) -> bool,
+    ) -> Self {
+        let is_there = |source: &[u8]| source.strip_prefix(b"/").is_some_and(&has);
+        match sources.into_iter().any(|source| is_there(source.as_ref())) {
+            true => Self::Absolute,
+            false => Self::Top,
+        }
+    }
+}
+
+/// Refuses a commit of sources with another layout than the last commit's: all files would seem to
+/// be deleted and added elsewhere.
+fn check_layout(
+    store: &Store,
+    (branch, commit): (&RefName, &Commit),
+    source: &CommitSource<'_>,
+    options: &CommitOptions,
+) -> Result<(), CommitError> {
+    let sources = &commit.selection.sources;
+    if options.other_sources == OtherSources::Accept
+        || sources.is_empty()
+        || options.sources.is_empty()
+    {
+        return Ok(());
+    }
+    let before = match &commit.root {
+        Some(_) => SourceLayout::Top,
+        None => SourceLayout::new(sources, |path| resolve_path(store, commit.tree, path).is_ok()),
+    };
+    let now = match source {
+        CommitSource::Paths(paths) => SourceLayout::new(&options.sources, |path| {
+            paths.iter().any(|named| joined(&named.inside) == path)
+        }),
+        _ => SourceLayout::Top,
+    };
+    match before == now {
+        true => Ok(()),
+        false => Err(CommitError::OtherLayout { branch: branch.clone(), before }),
+    }
 }
 
 /// Returns true if the project's files equal those of `tip`, so that a commit reverts nothing but

@@ -10,7 +10,7 @@ use crate::{
     format::wire::FormatError,
     local::ignore::PatternError,
     ops::{
-        commit::{BehindBranch, commit_base::branch_or_head},
+        commit::{BehindBranch, SourceLayout, commit_base::branch_or_head},
         reach::ReachError,
     },
     repo::{ref_name::RefName, refs::RefError},
@@ -59,6 +59,17 @@ pub enum CommitError {
         shown_sources(now)
     )]
     OtherSources { branch: RefName, before: Vec<Box<[u8]>>, now: Vec<Box<[u8]>> },
+    /// The last commit has its sources at other places.
+    #[error(
+        "branch `{}` has {}, and this commit would have {}",
+        branch.short(),
+        shown_layout(*before),
+        shown_layout(match before {
+            SourceLayout::Top => SourceLayout::Absolute,
+            SourceLayout::Absolute => SourceLayout::Top,
+        })
+    )]
+    OtherLayout { branch: RefName, before: SourceLayout },
     /// A pattern cannot be parsed.
     #[error(transparent)]
     Pattern(#[from] PatternError),
@@ -137,9 +148,10 @@ impl CommitError {
             | Self::TooManyLabels { .. } => ErrorKind::Invalid,
             Self::Purged { .. } => ErrorKind::Refused,
             Self::Parent { .. } | Self::Incomplete(_) | Self::UnknownRules => ErrorKind::Damaged,
-            Self::Unfinished { .. } | Self::Behind(_) | Self::OtherSources { .. } => {
-                ErrorKind::Exists
-            }
+            Self::Unfinished { .. }
+            | Self::Behind(_)
+            | Self::OtherSources { .. }
+            | Self::OtherLayout { .. } => ErrorKind::Exists,
             Self::Contended { .. } => ErrorKind::Locked,
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -147,6 +159,13 @@ impl CommitError {
             Self::EmptyStream { .. } | Self::Threads(_) => ErrorKind::Unavailable,
             Self::Interrupted => ErrorKind::Interrupted,
         }
+    }
+}
+
+fn shown_layout(layout: SourceLayout) -> &'static str {
+    match layout {
+        SourceLayout::Top => "the content of one source at the top",
+        SourceLayout::Absolute => "each source at its absolute path",
     }
 }
 

@@ -59,7 +59,7 @@ use crate::{
     store::{ObjectWriter, WriteStats},
 };
 
-pub use commit_base::BehindBranch;
+pub use commit_base::{BehindBranch, SourceLayout};
 pub use error::CommitError;
 pub use previous::FileChanges;
 
@@ -363,7 +363,7 @@ fn attempt(
 
     let mut outcome = CommitOutcome { totals: root.totals, ..job.into_outcome() };
     if options.run == CommitRun::Dry {
-        publish::preview(&commit_base, &root, &writer, options, &mut outcome);
+        publish::preview(repo, &commit_base, &root, &writer, options, &mut outcome);
         return Ok(Some(outcome));
     }
     let publication =

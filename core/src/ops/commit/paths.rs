@@ -21,7 +21,7 @@ use rustix::{
 use crate::{
     base::{id::TreeId, name::EntryName},
     format::tree::{
-        Entry, EntryKind, Totals,
+        Entry, EntryKind, Metadata, Totals,
         split::{EncodedFolder, FolderEncoder},
     },
     local::{
@@ -39,8 +39,8 @@ use crate::{
         scope::{is_in_scope, items_in_scope, reaches_below},
         walk,
     },
-    repo::scope::ScopePath,
-    store::Entries,
+    repo::{path::entry_named, scope::ScopePath},
+    store::{Entries, Store},
 };
 
 /// An entry of a virtual folder.
@@ -128,7 +128,16 @@ pub(super) fn read(
         Some(root) => Some(present(job, root, &IgnoreScope::default(), b"")?.scope()),
         None => None,
     };
-    folder(job, &top, scope.as_ref(), kept, &mut Vec::new(), previous)
+    let made = folder(job, &top, scope.as_ref(), kept, &mut Vec::new(), previous)?;
+    let unread = job.unread.lock();
+    if let Some(first) = paths.first()
+        && paths.iter().all(|path| unread.covers(&joined(&path.inside)))
+    {
+        let source = fs_err::File::open(&first.path).err();
+        let source = source.unwrap_or_else(|| io::Error::other("it cannot be read"));
+        return Err(CommitError::Source { path: first.path.clone(), source });
+    }
+    Ok(made)
 }
 
 /// Adds a path that the user named to the items of a virtual folder.
@@ -232,7 +241,16 @@ pub(super) fn folder(
         inside.extend_from_slice(name.as_bytes());
         let made = match kept {
             Some(kept) => updated_entry(job, name, item, kept, inside, &before, replaced)?,
-            None => item_entry(job, name, item, above, inside, &before)?,
+            None => match item_entry(job, name, item, above, inside, &before) {
+                // The other sources are saved, as a folder without an unreadable file is.
+                Err(CommitError::Source { path, source })
+                    if source.kind() != io::ErrorKind::NotFound =>
+                {
+                    job.skip(inside, &path, &source);
+                    None
+                }
+                made => made?,
+            },
         };
         inside.truncate(length);
         if made.is_none() && job.stopped() {
@@ -241,7 +259,10 @@ pub(super) fn folder(
         if let (Some(was), VirtualEntry::OnDisk(path, _)) = (was, item) {
             count_lost(job, &was, path, made.as_ref().map(|(entry, _)| &entry.kind));
         }
-        if let Some((entry, below)) = made {
+        if let Some((mut entry, below)) = made {
+            if let (VirtualEntry::Intermediate(..), Some(tree), None) = (item, previous, kept) {
+                keep_time(store, tree, &mut entry);
+            }
             encoder.push(entry, &below, &mut put)?;
         }
     }
@@ -258,6 +279,17 @@ pub(super) fn folder(
         other = next_other()?;
     }
     Ok(Some(encoder.finish(&mut put)?))
+}
+
+/// Gives a folder above the sources its entry of the previous commit, if only the time differs.
+/// Other entries of the folder, which belong to no commit, change that time.
+fn keep_time(store: &Store, previous: TreeId, entry: &mut Entry) {
+    if let Ok(Some(before)) = entry_named(store, previous, entry.name.as_bytes())
+        && before.kind == entry.kind
+        && before.metadata == (Metadata { mtime: before.metadata.mtime, ..entry.metadata.clone() })
+    {
+        *entry = before;
+    }
 }
 
 /// Counts the files of a previous entry as deleted if nothing, or another kind of entry, is at
@@ -443,12 +475,21 @@ fn updated_entry(
                 }
                 false => single(job, name, path, &stat, before),
             };
-            match made {
-                Err(CommitError::Source { source, .. }) if *named == PathOrigin::Found => {
+            match (made, named) {
+                (Err(CommitError::Source { source, .. }), PathOrigin::Found) => {
                     job.skip(inside, path, &source);
                     Ok(None)
                 }
-                made => made,
+                // The previous commit may be the last one that could read it.
+                (Err(CommitError::Source { source, .. }), PathOrigin::ByUser)
+                    if source.kind() != io::ErrorKind::NotFound =>
+                {
+                    job.skip(inside, path, &source);
+                    let Some(entry) = replaced else { return Ok(None) };
+                    let below = kept_totals(job, &entry)?;
+                    Ok(Some((entry, below)))
+                }
+                (made, _) => made,
             }
         }
     }

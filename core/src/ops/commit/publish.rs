@@ -21,13 +21,15 @@ use crate::{
 
 /// Fills in the result of a dry run.
 pub(super) fn preview(
+    repo: &Repo,
     commit_base: &CommitBase,
     root: &CommittedRoot,
     writer: &ObjectWriter<'_>,
     options: &CommitOptions,
     outcome: &mut CommitOutcome,
 ) {
-    outcome.created = options.unchanged == Unchanged::Commit || !commit_base.is_same(root);
+    outcome.created =
+        options.unchanged == Unchanged::Commit || !commit_base.is_same(repo.store(), root);
     outcome.added = writer.added();
     outcome.id = commit_base.tip().filter(|_| !outcome.created);
 }
@@ -81,7 +83,7 @@ impl Publication<'_> {
         }
         let mut writer = Some(writer);
         for _ in 0..limits::REF_RETRIES {
-            if options.unchanged == Unchanged::Keep && commit_base.is_same(root) {
+            if options.unchanged == Unchanged::Keep && commit_base.is_same(repo.store(), root) {
                 if let Some(writer) = writer.take() {
                     self.store_again(&commit_base, writer, outcome)?;
                 }

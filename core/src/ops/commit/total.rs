@@ -135,7 +135,9 @@ fn bytes_below(rules: &IgnoreRules, root: &CountedRoot, stop: &dyn Fn() -> bool)
         match entry.stat.kind {
             FileKind::File => bytes += entry.stat.size,
             FileKind::Folder if stop() => break,
-            FileKind::Folder if rules.descends(&entry.stat, device) => {
+            FileKind::Folder
+                if rules.enters(&*fd, visible.listing.name(entry), &entry.stat, device) =>
+            {
                 let name = visible.listing.name(entry);
                 let below = open_folder(fd.as_fd(), OsStr::from_bytes(name))
                     .and_then(|fd| list(fd, join(path, name), &visible.scope));

@@ -253,8 +253,9 @@ impl<'w> CommitWalk<'w> {
         };
         let folders: Vec<usize> = (0..listing.entries.len())
             .filter(|&at| {
-                let stat = &listing.entries[at].stat;
-                stat.kind == FileKind::Folder && job.rules.descends(stat, self.device)
+                let (entry, fd) = (&listing.entries[at], fd.as_fd());
+                entry.stat.kind == FileKind::Folder
+                    && job.rules.enters(fd, listing.name(entry), &entry.stat, self.device)
             })
             .collect();
         let depth = match &above {

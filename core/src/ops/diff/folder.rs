@@ -144,8 +144,14 @@ impl<'a> FolderSide<'a> {
         };
         let stat = FileStat::of_fd(fd.as_fd())?;
         let device = queued.device.unwrap_or(stat.device);
+        let is_entered = match &queued.place {
+            FolderLocation::Below(above, name) => {
+                self.rules.enters(above.as_fd(), name, &stat, device)
+            }
+            _ => self.rules.descends(&stat, device),
+        };
         let place = OpenPlace::Folder { fd: Arc::clone(&fd), stat, device };
-        if !self.rules.descends(&stat, device) {
+        if !is_entered {
             // A commit stores such a folder (a mount point) as an empty one.
             let (listing, scope, unknown) =
                 (ScannedFolder::default(), queued.scope.clone(), Vec::new());
@@ -359,7 +365,8 @@ impl<'a> FolderComparison<'a> {
         let name = old.name.as_bytes();
         let path = self.join(name);
         let unknown = self.open.unknown.binary_search_by(|other| other[..].cmp(name)).is_ok();
-        if unknown || !self.side.job.limit.reaches(&path) {
+        let is_git = self.side.rules.excludes_git_at(&path);
+        if unknown || is_git || !self.side.job.limit.reaches(&path) {
             return;
         }
         let is_ignored = self.open.still_has(name);

@@ -28,7 +28,8 @@ use crate::{
 pub(super) enum ComparedState {
     /// No entry has this name.
     Absent,
-    /// No difference was found. With [`FileProof::Kind`], only the kinds were compared.
+    /// No difference was found. With [`FileProof::Kind`], only the kinds were compared, and with
+    /// [`FileProof::Content`], no attributes.
     Same,
     /// The content is equal; the attributes differ and will be corrected.
     Attributes,
@@ -118,6 +119,9 @@ impl RestoreJob<'_> {
         if !same {
             return ComparedState::Differs;
         }
+        if proof == FileProof::Content {
+            return ComparedState::Same;
+        }
         let is_shared = is_wrongly_linked(entry, stat);
         if is_shared && self.options.existing == Existing::Overwrite {
             return ComparedState::Differs;
@@ -199,10 +203,15 @@ impl RestoreJob<'_> {
         if let Some(known) = self.options.known.and_then(|known| known(stat)) {
             return Ok(known);
         }
+        if let Some(id) = self.hashed_before(stat) {
+            return Ok(id);
+        }
         let file = File::from(folder.open_file(name)?);
         let mut hasher = blake3::Hasher::new();
         hasher.update_reader(file)?;
-        Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
+        let id = BlobId::from_bytes(*hasher.finalize().as_bytes());
+        self.note_hashed(stat, id);
+        Ok(id)
     }
 
     /// Returns true if either the file or its entry has holes, but not both. Punching holes could

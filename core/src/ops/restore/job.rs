@@ -18,6 +18,7 @@ use rustix::{
 
 use crate::{
     base::{
+        id::BlobId,
         io::{PathError, is_of_one_path},
         name::EntryName,
         observe::{Note, Observer},
@@ -27,6 +28,7 @@ use crate::{
     local::{
         attributes::{Attributes, Extra, FileCapability, Refused},
         contain::{FolderCache, FolderPath, OpenFolder, TargetRoot},
+        ignore::GIT,
         owners::{OwnerIds, Owners},
         store_folder::{STORE_FOLDER, holds_store, is_store_name, store_above},
         unfinished::is_unfinished,
@@ -35,8 +37,9 @@ use crate::{
     ops::{
         reserved::Reserved,
         restore::{
-            ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
-            filter::Filter, large::Clones, links::FirstNameFailure, tally::Tally,
+            AskedLosses, ContentLoss, Existing, GitAtTop, Mode, Ownership, RestoreAction,
+            RestoreError, RestoreOptions, filter::Filter, large::Clones, links::FirstNameFailure,
+            plan::FileFingerprint, tally::Tally,
         },
     },
     store::Store,
@@ -93,6 +96,9 @@ pub(super) struct RestoreJob<'a> {
     stores: Mutex<HashSet<PathBuf>>,
     /// Folders that this run created and that have no mark.
     made: Mutex<HashSet<PathBuf>>,
+    /// The contents that the plan of an in-place restore has hashed, so that the same run does not
+    /// hash them again.
+    hashed: Mutex<HashMap<Identity, (FileFingerprint, BlobId)>>,
 }
 
 struct RestoreTarget {
@@ -126,6 +132,7 @@ impl<'a> RestoreJob<'a> {
             failed_first_names: Mutex::default(),
             stores: Mutex::default(),
             made: Mutex::default(),
+            hashed: Mutex::default(),
         })
     }
 
@@ -137,7 +144,7 @@ impl<'a> RestoreJob<'a> {
         if let Some(store) = store_above(target) {
             return Err(RestoreError::InStore { target: target.to_owned(), store });
         }
-        let dry = self.options.mode == Mode::DryRun;
+        let dry = self.options.mode != Mode::Write;
         let opened = match (self.options.above, dry) {
             (Some(above), _) => open_below(above, target, !dry),
             (None, true) => TargetRoot::open(target).map(|root| (root, false)).map_err(Into::into),
@@ -209,6 +216,37 @@ impl<'a> RestoreJob<'a> {
             Some(root) => root.error(action, folder, name, source),
             None => PathError { action, path: folder.to_path(), source },
         }
+    }
+
+    /// Returns true if the caller must confirm before a file that no commit contains is replaced.
+    pub(super) fn asks_about_edits(&self) -> bool {
+        let RestoreOptions { existing, mode, confirm, asked, .. } = self.options;
+        *existing == Existing::Overwrite
+            && *mode != Mode::DryRun
+            && *asked == AskedLosses::RemovedAndReplaced
+            && confirm.is_some()
+    }
+
+    /// Returns true for an entry at the top of the target that belongs to git.
+    pub(super) fn keeps_git(&self, name: &EntryName) -> bool {
+        self.options.git == GitAtTop::Keep && name.as_bytes() == GIT.as_bytes()
+    }
+
+    /// Records the content of a file, if a later step of this run needs it.
+    pub(super) fn note_hashed(&self, stat: &Stat, id: BlobId) {
+        if self.asks_about_edits() {
+            self.hashed.lock().insert(identity(stat), (FileFingerprint::new(stat), id));
+        }
+    }
+
+    /// Returns the content of a file that has not changed since [`RestoreJob::note_hashed`].
+    pub(super) fn hashed_before(&self, stat: &Stat) -> Option<BlobId> {
+        if !self.asks_about_edits() {
+            return None;
+        }
+        let hashed = self.hashed.lock();
+        let (seen, id) = hashed.get(&identity(stat))?;
+        seen.has_content_of(stat).then_some(*id)
     }
 
     /// Records that a folder of the target is a store, so that nothing is restored into

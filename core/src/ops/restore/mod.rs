@@ -109,6 +109,8 @@ pub enum Mode {
     Write,
     /// Writes nothing and only reports changes.
     DryRun,
+    /// Writes nothing and only calls [`RestoreOptions::confirm`], if there is a reason.
+    Check,
 }
 
 /// Selects whether owners are restored.
@@ -149,13 +151,33 @@ pub enum ContentLoss {
     Unsaved,
 }
 
-/// The files that a restore is about to remove irrecoverably.
+/// The files that a restore is about to remove or replace irrecoverably.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Number of files that no commit contains.
     pub count: u64,
     /// Paths of the first such files, relative to the target.
     pub first: Vec<PathBuf>,
+}
+
+/// Selects the losses that the caller must confirm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AskedLosses {
+    /// Files that are removed.
+    #[default]
+    Removed,
+    /// Also files that other entries replace.
+    RemovedAndReplaced,
+}
+
+/// Selects what happens to a `.git` at the top of the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GitAtTop {
+    /// It is restored and removed as any other entry.
+    #[default]
+    Restore,
+    /// It belongs to git: it is neither written nor removed.
+    Keep,
 }
 
 /// Describes which extras are kept because no commit could have contained them.
@@ -226,8 +248,12 @@ pub struct RestoreOptions<'a> {
     /// Commits whose histories make a content recoverable.
     pub tips: Vec<CommitId>,
     /// Called before anything is removed or written, if a file that no commit contains
-    /// would be removed.
+    /// would be lost.
     pub confirm: Option<&'a Confirm<'a>>,
+    /// Selects the losses about which `confirm` is called.
+    pub asked: AskedLosses,
+    /// Selects what happens to a `.git` at the top of the target.
+    pub git: GitAtTop,
     /// Called once before the first change, unless this is a dry run.
     pub before_changes: Option<&'a (dyn Fn() + Sync + 'a)>,
     /// True if the caller has just created the target. The target then gets the
@@ -275,7 +301,8 @@ pub fn run(
         // This pass also runs without `--delete`, so that a folder that cannot be
         // replaced is reported before anything is written.
         observer.phase(Phase::Compare, None);
-        plan = job.plan_removals(what, VisitMode::Plan, FileProof::Kind)?;
+        let proof = if job.asks_about_edits() { FileProof::Content } else { FileProof::Kind };
+        plan = job.plan_removals(what, VisitMode::Plan, proof)?;
         job.tally.check_conflicts()?;
         job.tally.reset();
     }
@@ -286,6 +313,9 @@ pub fn run(
             observer.check(RestoreError::Interrupted)?;
             return Err(RestoreError::Unsaved(losses));
         }
+    }
+    if options.mode == Mode::Check {
+        return job.tally.outcome(store);
     }
     if let Some(before_changes) = options.before_changes {
         before_changes();

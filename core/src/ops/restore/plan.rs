@@ -53,7 +53,8 @@ pub(super) struct RemovalPlan {
     /// Contents of folders that are replaced by another kind of entry. They are removed
     /// before anything is written.
     pub(super) in_the_way: Vec<Removal>,
-    /// Files that are replaced by other entries; only in a dry run.
+    /// Files that are replaced by other entries; only in a dry run, or if the caller must confirm
+    /// them ([`RestoreJob::asks_about_edits`]).
     pub(super) replaced: Vec<Removal>,
 }
 
@@ -125,9 +126,9 @@ impl FileFingerprint {
 }
 
 impl RemovalPlan {
-    /// Returns true if nothing is removed.
+    /// Returns true if the plan removes nothing, and lists no replaced file.
     pub(super) fn is_empty(&self) -> bool {
-        self.extras.is_empty() && self.in_the_way.is_empty()
+        self.removals().next().is_none()
     }
 
     /// Iterates over all paths to remove or replace.
@@ -142,8 +143,7 @@ impl RemovalPlan {
 
     /// Returns the files that would be lost.
     pub(super) fn losses(&self) -> Losses {
-        let removed = self.in_the_way.iter().chain(&self.extras);
-        let unsaved = removed.filter(|removal| removal.loss == ContentLoss::Unsaved);
+        let unsaved = self.removals().filter(|removal| removal.loss == ContentLoss::Unsaved);
         let mut losses = Losses::default();
         for removal in unsaved {
             losses.count += 1;
@@ -363,6 +363,9 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         }
         if !job.filter.is_as_seen(&at.join(name), Some(&stat)) {
             return Ok(self.keep(at.join(name), KeepReason::Changed));
+        }
+        if at.depth() == 0 && job.keeps_git(name) {
+            return Ok(RemovalDecision::Keep);
         }
         let own_mount = Mount::of_entry(folder, name.as_os_str());
         let own_mount = match own_mount {

@@ -3,7 +3,10 @@
 //! A path is recoverable if a commit contains its content: the commit is in one of the given
 //! histories, and all objects of the content are in the store. Folders, pipes, sockets, devices and
 //! empty files have no content to lose. Names, times and attributes are ignored. Only files that
-//! would be removed or replaced are read, except those that the stat cache knows.
+//! would be removed or replaced are read, except those that the stat cache knows. Before a restore
+//! removes a file, it also reads the stored content. For a file that it replaces, it trusts the
+//! index: a restore of another revision replaces many files, and reading them all from the store
+//! would take as long as the restore.
 
 use std::io;
 
@@ -47,9 +50,19 @@ impl RestoreJob<'_> {
         });
         self.check()?;
         let mut wanted = Candidates::default();
-        for needed in &all_needed {
+        let replaced = match self.asks_about_edits() {
+            true => plan.replaced.len(),
+            false => 0,
+        };
+        for (number, needed) in all_needed.iter().enumerate() {
             match needed {
-                NeededContent::Content(id) => _ = wanted.contents.insert(*id),
+                NeededContent::Content(id) => {
+                    wanted.contents.insert(*id);
+                    match number < replaced {
+                        true => _ = wanted.located.insert(*id),
+                        false => _ = wanted.located.remove(id),
+                    }
+                }
                 NeededContent::Link(target) => _ = wanted.links.insert(target.clone()),
                 NeededContent::Nothing | NeededContent::Unknown => {}
             }

@@ -24,7 +24,7 @@ use rustix::{
 };
 
 use crate::{
-    base::id::TreeId,
+    base::{id::TreeId, observe::Note},
     format::tree::{Entry, EntryKind, Metadata},
     local::{
         contain::{FolderCache, FolderNames, FolderPath, OpenFolder},
@@ -65,6 +65,8 @@ pub(super) enum FileProof {
     Compared,
     /// By its kind alone.
     Kind,
+    /// By its kind and, as with `Hash`, its content, but not by its attributes.
+    Content,
 }
 
 /// Number of existing entries from which the thread pool compares them. Fewer are compared by the
@@ -88,7 +90,10 @@ impl RestoreJob<'_> {
         self.check()?;
         // An unreadable tree may contain entries that would otherwise count as extras, so
         // remove nothing.
-        Ok(if self.tally.is_damaged() { RemovalPlan::default() } else { plan })
+        Ok(match self.tally.is_damaged() {
+            true => RemovalPlan { replaced: plan.replaced, ..RemovalPlan::default() },
+            false => plan,
+        })
     }
 
     /// Writes all entries.
@@ -382,6 +387,11 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             let Some((_, name)) = level.folder.parent() else { continue };
             let in_the_way = matches!(level.state, FolderState::InTheWay(_));
             if self.mode == VisitMode::Plan {
+                if let FolderState::InTheWay(stat) = &level.state
+                    && self.job.asks_about_edits()
+                {
+                    self.planner.replaces(&parent.folder, name, stat);
+                }
                 level.state = FolderState::Made;
                 continue;
             }
@@ -467,7 +477,10 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let found = self.look_at(&entries)?;
         let mut choices = Vec::with_capacity(entries.len());
         for (entry, found) in entries.iter().zip(&found) {
-            choices.push(if found.is_refused { Choice::Excluded } else { self.choose(entry) });
+            choices.push(match found.is_refused {
+                true => Choice::Excluded,
+                false => self.choose(entry, found.stat.is_some()),
+            });
         }
         let stats: Vec<Option<Stat>> = found.into_iter().map(|found| found.stat).collect();
         let verdicts = self.verdicts(&entries, &stats, &choices)?;
@@ -504,13 +517,20 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         self.walk.descend(folders)
     }
 
-    fn choose(&mut self, entry: &Entry) -> Choice {
+    fn choose(&mut self, entry: &Entry, is_there: bool) -> Choice {
         let at = Arc::clone(&self.level().folder);
         let is_folder = matches!(entry.kind, EntryKind::Folder { .. });
         let filter = &self.job.filter;
         let choice = filter.choose_entry(&at, &entry.name, is_folder, self.level().wanted);
         if choice == Choice::Excluded {
             return choice;
+        }
+        if at.depth() == 0 && self.job.keeps_git(&entry.name) {
+            if self.is_reporting() && is_there {
+                let why = "it belongs to git";
+                self.job.observer.note(Note::Kept { path: &at.join(&entry.name), why });
+            }
+            return Choice::Excluded;
         }
         let cursor = &mut self.cursor;
         let reserved =

@@ -137,7 +137,7 @@ fn bytes(size: usize) -> Option<Value> {
 
 /// All settings, in the order of `snap config list`. A test compares them with
 /// `docs/configuration.md`.
-pub const KEYS: [Setting; 74] = [
+pub const KEYS: [Setting; 75] = [
     store("version", BYTES, "format version of the store"),
     store(
         "shared",
@@ -192,6 +192,7 @@ pub const KEYS: [Setting; 74] = [
     .or(EMPTY),
     any("commit.exclude_caches", FLAG, "exclude folders with a `CACHEDIR.TAG`").or(OFF),
     any("commit.gitignore", FLAG, "read `.gitignore` files besides `.snapignore` files").or(OFF),
+    any("commit.git", FLAG, "save a `.git` at the top of the project, as `--include-git`").or(OFF),
     any(
         "pull.update",
         FLAG,

@@ -77,6 +77,8 @@ pub struct CommitDefaults {
     pub exclude_caches: bool,
     /// Respects `.gitignore` files too.
     pub gitignore: bool,
+    /// Saves a `.git` at the top of the project.
+    pub git: bool,
 }
 
 impl Default for Config {
@@ -131,6 +133,7 @@ impl Config {
             exclude_if_present = list("exclude_if_present", &self.commit.exclude_if_present),
             exclude_caches = flag("exclude_caches", self.commit.exclude_caches),
             gitignore = flag("gitignore", self.commit.gitignore),
+            git = flag("git", self.commit.git),
         )
     }
 }

@@ -153,6 +153,7 @@ impl SettingLayers {
                 exclude_if_present: self.list(&path("commit.exclude_if_present")),
                 exclude_caches: self.flag(&path("commit.exclude_caches")).unwrap_or(false),
                 gitignore: self.flag(&path("commit.gitignore")).unwrap_or(false),
+                git: self.flag(&path("commit.git")).unwrap_or(false),
             },
             pull_update: self.flag(&path("pull.update")).unwrap_or(false),
             jobs: self.plain("jobs").and_then(|_| usize::try_from(self.number("jobs")).ok()),

@@ -266,7 +266,7 @@ impl<'s> Client<'s> {
         let (folder, branch) = (self.own(), self.branch());
         let moved = self.snap(&folder, &["branch", "--force", &branch, &format!("{branch}~1")]);
         if moved.status.success() {
-            self.snap(&folder, &["restore", &branch, "--overwrite"]);
+            self.snap(&folder, &["restore", &branch, "--overwrite", "--yes"]);
         }
         self.push_own(&["--force"]);
     }

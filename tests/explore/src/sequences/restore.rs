@@ -255,6 +255,14 @@ impl Contract<'_> {
                 let detail = format!("{path}: was {node:?}, is {:?}", after.get(path));
                 return Err(self.fault(kind, &detail, ran));
             }
+            let is_replaced = after.get(path).is_none_or(|now| now.kind != node.kind);
+            if asks && is_replaced && self.is_edited(path) && self.may_ask_about_edits() {
+                return Err(self.fault(
+                    "a restore without --yes overwrites a file that is in no commit",
+                    path,
+                    ran,
+                ));
+            }
             if is_same || self.wanted.contains_key(path) && !self.protects(path, Rules::default()) {
                 continue;
             }
@@ -366,6 +374,11 @@ impl Contract<'_> {
             && self
                 .extras()
                 .any(|path| !self.is_recoverable(path) || self.is_symlink(path) || self.is_hurt);
+        let asks_about_edits = self.may_ask_about_edits()
+            && self.wanted.iter().any(|(path, node)| {
+                self.before.get(path).is_some_and(|found| found.kind != node.kind)
+                    && (self.is_edited(path) || self.is_symlink(path) || self.is_hurt)
+            });
         let blocked = self.wanted.iter().any(|(path, node)| {
             let swaps = self
                 .before
@@ -373,7 +386,7 @@ impl Contract<'_> {
                 .is_some_and(|found| (found.kind == Kind::Folder) != (node.kind == Kind::Folder));
             swaps || self.has_mount && is_within(path, "m")
         });
-        if stops || asks || blocked || !self.lost.is_empty() {
+        if stops || asks || asks_about_edits || blocked || !self.lost.is_empty() {
             return Ok(());
         }
         Err(self.fault("a restore fails without a reason", "", ran))
@@ -429,6 +442,22 @@ impl Contract<'_> {
             Some(Kind::File(_, id)) => self.stored.contains(id),
             _ => true,
         }
+    }
+
+    /// Returns true if a file of the commit is replaced, and no commit contains its content.
+    fn is_edited(&self, path: &str) -> bool {
+        let has_content = matches!(
+            self.before.get(path).map(|node| &node.kind),
+            Some(Kind::File(bytes, _)) if *bytes > 0
+        );
+        has_content && self.wanted.contains_key(path) && !self.is_recoverable(path)
+    }
+
+    /// Returns true if the program asks before it overwrites an edited file. It does not if the
+    /// user names the file itself.
+    fn may_ask_about_edits(&self) -> bool {
+        let names_file = self.wanted.get(self.scope).is_some_and(|node| node.kind != Kind::Folder);
+        self.args.overwrite && !self.args.yes && !names_file
     }
 
     /// Returns true if an entry is a symlink. The model does not record whether a commit contains

@@ -32,6 +32,10 @@ impl FolderVisit<'_, '_> {
             self.plan_clearing(&entry)?;
         }
         if self.mode == VisitMode::Plan {
+            if let Some(stat) = stat.filter(|_| is_planned && self.job.asks_about_edits()) {
+                let folder = Arc::clone(&self.level().folder);
+                self.planner.replaces(&folder, &entry.name, &stat);
+            }
             return Ok(());
         }
         let file = entry.metadata.link.map(|link| {
