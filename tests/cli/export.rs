@@ -305,7 +305,7 @@ fn the_form_follows_from_the_name_of_the_file() {
     insta::assert_snapshot!(refused(&["-o", "-", "--json"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hints":[],"exit":2}
+    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hints":[],"exit":2,"code":"usage","retry":false}
     "#);
     insta::assert_snapshot!(refused(&["-o", "b.tar", "--prefix", "../up"]), @"
     exit: 2

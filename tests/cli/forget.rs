@@ -33,7 +33,8 @@ fn a_policy_explains_itself_and_an_undo_takes_it_back() {
     exit: 0
     --- stderr ---
     Forgot 3 of 5 commits
-    `snap gc` frees the space; until then, `snap undo` takes this back
+    `snap gc` frees the space after 2026-12-08 00:00:00 +00:00, `snap gc --now` at once
+    Until then, `snap undo` takes this back
     ");
     insta::assert_snapshot!(env.snap(["log", "--oneline"]).succeeds(), @"
     exit: 0
@@ -212,7 +213,8 @@ fn a_policy_keeps_a_commit_of_the_future_and_its_name_forgets_it() {
     exit: 0
     --- stderr ---
     Forgot 1 of 1 commit
-    `snap gc` frees the space; until then, `snap undo` takes this back
+    `snap gc` frees the space after 2026-12-08 00:00:00 +00:00, `snap gc --now` at once
+    Until then, `snap undo` takes this back
     ");
     let log = env.snap(["log", "--oneline"]).succeeds().stdout;
     assert!(log.contains("(forgotten)"), "{log}");

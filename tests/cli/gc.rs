@@ -260,18 +260,26 @@ fn forgotten_commits_wait_and_the_commands_say_until_when() {
         env.snap(["commit", "-m", "a version"]).succeeds();
     }
     env.set("SNAP_TIME", "2026-11-28T12:00:00Z");
-    insta::assert_snapshot!(env.snap(["-q", "forget", "--keep-last", "4"]).succeeds(), @"");
+    env.snap(["-q", "forget", "--keep-last", "4"]).succeeds();
     env.set("SNAP_TIME", "2026-11-29T12:00:00Z");
     let forgot = env.snap(["forget", "--keep-last", "3"]).succeeds();
-    insta::assert_snapshot!(forgot.stderr, @"");
+    insta::assert_snapshot!(forgot.stderr, @"
+    Forgot 1 of 4 commits
+    `snap gc` frees the space after 2026-12-06 12:00:00 +00:00, `snap gc --now` at once
+    Until then, `snap undo` takes this back
+    ");
     let waits =
         |env: &TestEnv, args: &[&str]| collected(env, args).lines().last().unwrap().to_owned();
-    insta::assert_snapshot!(waits(&env, &[]), @"");
+    insta::assert_snapshot!(waits(&env, &[]), @"
+    2 forgotten commits wait until 2026-12-06 12:00:00 +00:00; `--now` deletes them at once
+    ");
     let record = &env.snap(["gc", "--json"]).succeeds().json()[0];
     assert_eq!(record["waiting_commits"], 2);
     assert_eq!(record["waiting_until"], "2026-12-06T12:00:00Z");
     env.set("SNAP_TIME", "2026-12-05T12:00:00Z");
-    insta::assert_snapshot!(waits(&env, &[]), @"");
+    insta::assert_snapshot!(waits(&env, &[]), @"
+    1 forgotten commit waits until 2026-12-06 12:00:00 +00:00; `--now` deletes them at once
+    ");
     assert!(!collected(&env, &["--now"]).contains("wait"));
 }
 
@@ -281,7 +289,13 @@ fn a_served_store_is_collected_only_if_the_user_wants_it() {
     let env = with_deleted_branch();
     let lock = fs_err::File::create(env.path("serve.lock")).unwrap();
     lock.file().lock().unwrap();
-    insta::assert_snapshot!(env.snap(["gc", "--now"]), @"");
+    insta::assert_snapshot!(env.snap(["gc", "--now"]), @"
+    exit: 1
+    --- stderr ---
+    error: `snap serve` serves [ROOT], and would serve this store read-only after `snap gc`
+    hint: --yes collects it all the same
+    hint: `snap gc -n` shows what would be deleted
+    ");
     assert!(collected(&env, &["--now", "-n"]).contains("1 pack to delete"));
     assert!(collected(&env, &["--now", "--yes"]).contains("1 pack deleted"));
     drop(lock);

@@ -303,7 +303,7 @@ fn a_file_that_is_there_stays() {
     insta::assert_snapshot!(env.snap_in("project", ["--json", "pack", "-o", "-"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hints":[],"exit":2}
+    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hints":[],"exit":2,"code":"usage","retry":false}
     "#);
 }
 

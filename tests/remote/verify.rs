@@ -453,7 +453,7 @@ fn a_connection_lost_on_a_second_read_is_not_damage() {
         let tips = [there.commits[1]];
         let elsewhere = RemoteInventory {
             tips: &tips,
-            seen: SeenRefs::default(),
+            seen: &[],
             lengths: &lengths,
             at_origin: &HashSet::new(),
             source: &source,

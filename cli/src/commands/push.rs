@@ -133,8 +133,10 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     for moved in moved.iter().filter(|moved| moved.error.is_none()) {
         note((&connection.place, &repo), &moved.name, moved.new, cx);
     }
-    if let Some(dir) = connection.store.client().local_store() {
-        let there = cx.open_at(dir)?;
+    // A project whose `HEAD` is damaged cannot be opened. The push has succeeded all the same.
+    if let Some(dir) = connection.store.client().local_store()
+        && let Ok(there) = cx.open_at(dir)
+    {
         for RefMove { name, old, new, .. } in moved.iter().filter(|moved| moved.error.is_none()) {
             if let Some(new) = new.filter(|new| *old != Some(*new)) {
                 warn_of_returned(&there, (Some(name), *old, new), cx)?;
