@@ -55,7 +55,11 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
             ValueKind::Remote
         }
         (_, _, "URL" | "RATE" | "OPTION=VALUE" | "ADDRESS") => ValueKind::Other,
-        (_, _, "REV" | "COMMIT" | "FROM" | "TO" | "REV|BRANCH" | "BRANCH|TAG") => ValueKind::Rev,
+        (
+            _,
+            _,
+            "REV" | "COMMIT" | "FROM" | "TO" | "REV|BRANCH" | "REV|URL[#REV]" | "BRANCH|TAG",
+        ) => ValueKind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => ValueKind::RevOrEntry,
         (_, _, "REV:PATH" | "REV:PATH|ID") => ValueKind::Entry,
         (_, _, "BRANCH") => ValueKind::Branch,

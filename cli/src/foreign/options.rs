@@ -96,7 +96,7 @@ const ROWS: &[Row] = &[
         &["use `snap branch NEW OLD`, then `snap branch -d OLD`"],
     ),
     row(&["branch"], &["-c", "--copy"], &["use `snap branch NEW OLD`"]),
-    row(&["branch"], &["-a", "--all", "--remotes"], &["use `snap remote show`"]),
+    row(&["branch"], &["-a", "--all"], &["use `snap branch --remotes`"]),
     row(&["branch"], &["--show-current"], &["use `snap status`"]),
     row(
         &["branch", "push"],

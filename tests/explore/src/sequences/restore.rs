@@ -386,7 +386,9 @@ impl Contract<'_> {
                 .is_some_and(|found| (found.kind == Kind::Folder) != (node.kind == Kind::Folder));
             swaps || self.has_mount && is_within(path, "m")
         });
-        if stops || asks || asks_about_edits || blocked || !self.lost.is_empty() {
+        // Nothing could be restored.
+        let refuses = self.wanted.iter().any(|(path, node)| self.refuses(path, node));
+        if stops || asks || asks_about_edits || blocked || refuses || !self.lost.is_empty() {
             return Ok(());
         }
         Err(self.fault("a restore fails without a reason", "", ran))
