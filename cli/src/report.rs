@@ -3,7 +3,7 @@
 //! The exit codes are listed in [`EXIT_CODES`]. A reader that closes the pipe (`snap log | head`)
 //! is not an error; the command ends quietly.
 
-mod causes;
+pub(crate) mod causes;
 mod code;
 mod hint;
 mod remote;

@@ -129,3 +129,47 @@ fn a_server_of_a_partial_clone_acknowledges_nothing_that_cannot_be_cloned() {
         assert_eq!(env.read(&format!("{whole}/new.txt")), "new");
     }
 }
+
+/// The origin of a shallow clone forgets old commits, and deletes their files.
+#[test]
+fn a_shallow_clone_goes_on_after_its_origin_has_forgotten_commits() {
+    for first in ["log", "pull", "fetch", "push"] {
+        let env = cloned();
+        env.snap_in("work", ["forget", "-q", "main~1", "main~2"]).succeeds();
+        env.snap_in("work", ["gc", "-q", "--now"]).succeeds();
+        env.write("shallow/new.txt", "new work\n");
+        env.snap_in("shallow", ["commit", "-qm", "four"]).succeeds();
+        let ran = env.snap_in("shallow", [first]);
+        assert_eq!(ran.code, Some(if first == "fetch" { 3 } else { 0 }), "{first}: {ran}");
+        let log = env.snap_in("shallow", ["log", "--oneline"]).succeeds().stdout;
+        assert_eq!(log.matches("(forgotten)").count(), 2, "{first}: {log}");
+        says(&env.snap_in("shallow", ["verify"]), 0, &["2 forgotten, not checked"]);
+        says(
+            &env.snap_in("shallow", ["fetch"]),
+            3,
+            &["2 commits were forgotten at origin, and cannot be fetched"],
+        );
+        env.snap_in("shallow", ["push", "-q"]).succeeds();
+        env.snap_in("shallow", ["push", "-q", "../elsewhere", "main"]).succeeds();
+        env.snap_in("shallow", ["pack", "-q", "-o", "../all.snap"]).succeeds();
+        let restored = env.snap_in("shallow", ["restore", "main~2", "../never"]);
+        says(&restored, 1, &["was forgotten"]);
+        env.snap(["clone", "-q", "elsewhere", "copy"]).succeeds();
+        env.snap_in("copy", ["verify", "--data"]).succeeds();
+        env.snap_in("work", ["verify", "--data"]).succeeds();
+    }
+}
+
+/// A pack that was lost is no collection.
+#[test]
+fn a_lost_pack_of_an_origin_stays_damage_in_a_shallow_clone() {
+    let env = cloned();
+    let packs = fs_err::read_dir(env.path("work/.snap/objects")).unwrap();
+    for pack in packs {
+        fs_err::remove_file(pack.unwrap().path()).unwrap();
+    }
+    let ran = env.snap_in("shallow", ["log"]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let ran = env.snap_in("shallow", ["fetch"]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+}

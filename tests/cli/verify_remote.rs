@@ -184,7 +184,22 @@ fn a_remote_that_was_set_back_is_read_again() {
     env.snap_in("work", ["verify", "-q", "origin"]).succeeds();
     fs_err::remove_dir_all(&there).unwrap();
     run(&copy, &there);
-    env.snap_in("work", ["verify", "origin"]).succeeds();
     let listed = env.snap_in("work", ["ls", "origin#topic"]).succeeds().stdout;
     assert!(listed.contains("topic.txt"), "{listed}");
+    env.snap_in("work", ["verify", "origin"]).succeeds();
+}
+
+#[test]
+fn a_remote_that_is_gone_is_named_by_commands_that_read_from_it() {
+    let env = pushed();
+    env.snap_in("work", ["ls", "origin#main"]).succeeds();
+    fs_err::remove_dir_all(env.path("there")).unwrap();
+    fs_err::create_dir(env.path("there")).unwrap();
+    for args in
+        [&["log", "origin#main"][..], &["ls", "origin#latest"], &["restore", "origin#main", "x"]]
+    {
+        let ran = env.snap_in("work", args);
+        says(&ran, 1, &["is gone: the location is empty"]);
+    }
+    assert_eq!(fs_err::read_dir(env.path("there")).unwrap().count(), 0);
 }

@@ -8,8 +8,13 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
+    base::id::CommitId,
     ops::missing_objects::{FetchRequest, HistoryDepth},
-    repo::Repo,
+    repo::{
+        Repo,
+        history::{History, Parents},
+        roots::{RootChoice, Roots},
+    },
 };
 use snap_remote::{
     location::Location,
@@ -34,7 +39,8 @@ Examples:
 ///
 /// A clone with --depth or --path, or an interrupted one, downloads missing objects on demand. This
 /// command downloads them now, so that they can be read offline. `REV[:PATH]` selects the objects of
-/// some snapshots, folders or files.
+/// some snapshots, folders or files. Exits with 3 if the remote lacks some of them, for example because
+/// commits were forgotten there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FetchArgs {
@@ -67,8 +73,28 @@ pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<CommandOutcome, CliE
         total.partial = outcome.partial;
     }
     drop(progress);
-    print_result(&total, (&connection, start), cx)?;
-    Ok(CommandOutcome::Success)
+    let forgotten = match revs {
+        [] => forgotten_elsewhere(&repo)?,
+        _ => 0,
+    };
+    print_result((&total, forgotten), (&connection, start), cx)?;
+    Ok(match revs.is_empty() && (total.partial > 0 || forgotten > 0) {
+        true => CommandOutcome::Skipped,
+        false => CommandOutcome::Success,
+    })
+}
+
+/// Counts the commits of branches and tags that were forgotten at a remote and not in this store.
+fn forgotten_elsewhere(repo: &Repo) -> Result<u64, CliError> {
+    let tips: Vec<CommitId> =
+        Roots::read(repo, RootChoice::Shared)?.commits().into_iter().collect();
+    let (store, known) = (repo.store(), repo.store().forgotten());
+    let mut count = 0;
+    for step in History::new(store, &tips, Parents::All)? {
+        let step = step?;
+        count += u64::from(step.is_forgotten && !known.contains(&step.id));
+    }
+    Ok(count)
 }
 
 /// Splits the arguments into the remote, if the first one names one, and the rest.
@@ -104,11 +130,12 @@ struct FetchedJson<'a> {
     bytes_received: u64,
     packs_completed: u64,
     packs_partial: u64,
+    commits_forgotten: u64,
     stats: RemoteStatsJson,
 }
 
 fn print_result(
-    outcome: &FetchOutcome,
+    (outcome, forgotten): (&FetchOutcome, u64),
     (connection, start): (&Connection, Instant),
     cx: &Context,
 ) -> Result<(), CliError> {
@@ -123,6 +150,7 @@ fn print_result(
             bytes_received: outcome.received_bytes,
             packs_completed: outcome.completed,
             packs_partial: outcome.partial,
+            commits_forgotten: forgotten,
             stats: cx.stats(),
         })?;
         out.finish()?;
@@ -143,6 +171,14 @@ fn print_result(
     if outcome.partial > 0 {
         let packs = size::count(outcome.partial, "pack");
         ui.status(format_args!("Still incomplete here: {packs}"));
+    }
+    if forgotten > 0 {
+        let commits = size::count(forgotten, "commit");
+        let were = if forgotten == 1 { "was" } else { "were" };
+        ui.status(format_args!(
+            "{commits} {were} forgotten at {}, and cannot be fetched",
+            place.shown()
+        ));
     }
     Ok(())
 }

@@ -12,8 +12,9 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::{id::CommitId, name::EntryName},
-    repo::{Head, RefName, Repo, ref_name::RefKind},
+    base::{again::until_settled, id::CommitId, limits, name::EntryName},
+    repo::{Head, RefError, RefName, Repo, ref_name::RefKind, seen::Seen},
+    store::StoreError,
 };
 use snap_remote::{
     store::RemoteError,
@@ -27,7 +28,7 @@ use crate::{
     commands::{clone::fetch_ignore_files, commit::named, push, refs, remaining::warn_of_returned},
     context::Context,
     remote::{Connection, LimitArgs, RemoteStatsJson, tracking},
-    report::{CliError, CommandOutcome},
+    report::{CliError, CommandOutcome, causes::causes},
     ui::{size, size::ByteCount, text},
 };
 
@@ -154,22 +155,62 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     if args.update {
         check_update(&repo, &names)?;
     }
-    let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
-    let start = Instant::now();
+    let connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
     let part = args.part.part()?;
     if !part.is_everything() || !repo.store().partial_packs().is_empty() {
         repo = repo.with_remote_frames(Arc::new(connection.packs(cx)?));
     }
-    let (name, outcome) = fetch(&repo, &mut connection, (names, &part), cx)?;
-    fetch_ignore_files(&repo, outcome.commit)?;
+    let done = until_settled(
+        &mut (connection, None),
+        limits::GC_ROUNDS,
+        |(connection, _)| attempt(args, (&repo, connection), (names.clone(), &part), cx).map(Some),
+        |(_, seen), error| is_overtaken(&repo, seen, error),
+    );
+    Ok(done?.expect("an attempt ends with a result or an error"))
+}
+
+/// Returns true if an error of a pull passes: a collection in the local store has deleted something
+/// that the pull relied on. The first look at the refs comes after the first error.
+fn is_overtaken(repo: &Repo, seen: &mut Option<Seen>, error: &CliError) -> Result<bool, CliError> {
+    for cause in causes(error) {
+        if let Some(RefError::Collected { .. }) = cause.downcast_ref() {
+            repo.store().refresh()?;
+            return Ok(true);
+        }
+        let Some(error) = cause.downcast_ref::<StoreError>() else { continue };
+        let is_missing = matches!(error, StoreError::Missing { .. });
+        return Ok(match seen {
+            None if is_missing => {
+                repo.store().refresh()?;
+                *seen = Some(Seen::of(repo)?);
+                true
+            }
+            None => false,
+            Some(seen) => seen.look_again(repo, error)?,
+        });
+    }
+    Ok(false)
+}
+
+/// Pulls once.
+fn attempt(
+    args: &PullArgs,
+    (repo, connection): (&Repo, &mut Connection),
+    (names, part): (Vec<RefName>, &PartialScope),
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
+    let start = Instant::now();
+    let (name, outcome) = fetch(repo, connection, (names, part), cx)?;
+    let connection = &*connection;
+    fetch_ignore_files(repo, outcome.commit)?;
     let place = &connection.place;
-    tracking::record_tracking_branch((place, &repo), &name, Some(outcome.commit), cx)?;
-    let pulled = decide((&repo, &connection), (&name, outcome.commit), args.force)?;
+    tracking::record_tracking_branch((place, repo), &name, Some(outcome.commit), cx)?;
+    let pulled = decide((repo, connection), (&name, outcome.commit), args.force)?;
     let advance = || {
-        advance((&repo, &connection), &pulled, cx)?;
-        print_result(&pulled, (&outcome, &connection), start.elapsed(), cx)?;
+        advance((repo, connection), &pulled, cx)?;
+        print_result(&pulled, (&outcome, connection), start.elapsed(), cx)?;
         match pulled.has_moved() {
-            true => warn_of_returned(&repo, (Some(&pulled.name), pulled.old, pulled.new), cx),
+            true => warn_of_returned(repo, (Some(&pulled.name), pulled.old, pulled.new), cx),
             false => Ok(()),
         }
     };
@@ -182,11 +223,11 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             let (old, new) = (pulled.old, new.unwrap_or(pulled.new));
             let include_git = args.include_git;
             let target = update::Target { branch: name.short(), old, new, include_git };
-            update::run((&repo, project), target, advance, cx)
+            update::run((repo, project), target, advance, cx)
         }
         None => {
             advance()?;
-            suggest_update(&repo, &pulled, (is_current, args), cx);
+            suggest_update(repo, &pulled, (is_current, args), cx);
             Ok(CommandOutcome::Success)
         }
     }

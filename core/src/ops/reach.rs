@@ -91,7 +91,7 @@ impl ObjectSource for Store {
     }
 
     fn link(&self, parent: &CommitId) -> Result<Option<ObjectLocation>, StoreError> {
-        match self.is_forgotten(parent)? {
+        match self.is_forgotten_parent(parent)? {
             true => self.locate_unshadowed(&parent.link()),
             false => Ok(None),
         }

@@ -65,6 +65,22 @@ impl Store {
             || !self.is_alive(&id.object())? && self.is_alive(&id.link())?)
     }
 
+    /// Returns true if a parent is forgotten. In a partial clone, reads the commit of a pack that lies
+    /// elsewhere: only then it turns out that the remote has forgotten the commit.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn is_forgotten_parent(&self, id: &CommitId) -> Result<bool, StoreError> {
+        if self.is_forgotten(id)? {
+            return Ok(true);
+        }
+        let place = self.locate(&id.object())?;
+        match place.map_or(Ok(true), |place| self.is_here(&place))? {
+            true => Ok(false),
+            false => Ok(matches!(self.commit(id), Err(StoreError::Forgotten { .. }))),
+        }
+    }
+
     /// Returns true if the store has a commit or its link.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! The open store: finds objects, reads them and checks them.
 
 use std::{
+    collections::BTreeSet,
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -23,7 +24,7 @@ use crate::{
     format::{
         commit::Commit,
         pack::{Frame, ObjectKind},
-        shadow::ShadowedPart,
+        shadow::{Reason, ShadowedPart},
         tree::Node,
     },
     store::{
@@ -493,6 +494,9 @@ impl Store {
     /// or all absent frames of a pack that `error` reports as lost. Shadows those objects of the
     /// frames that other packs hold as well, for this open store only. First adds missing stubs of
     /// these other packs. Returns true if any object has another copy.
+    ///
+    /// If other packs have only the links of commits in a lost pack, the remote has forgotten these
+    /// commits. They are shadowed as dead, durably, so their links take their places.
     pub fn route_around_damage(&self, error: &StoreError) -> bool {
         let Some(fetcher) = &self.fetcher else { return false };
         match error {
@@ -519,12 +523,28 @@ impl Store {
         let objects = self.objects_of_frames(pack, offsets).unwrap_or_default();
         // If the stubs cannot be added, use the copies in packs of this store.
         let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, &objects));
+        self.shadow_linked(pack, &objects);
         match self.other_copies_of_frames(pack, offsets) {
             Ok(copies) if !copies.objects.is_empty() => {
                 self.add_in_memory(*pack, ShadowedPart::Objects(copies.objects));
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Shadows those commits of a lost pack as dead that only have a link in other packs.
+    fn shadow_linked(&self, pack: &PackId, objects: &[ObjectId]) {
+        let is_linked = |id: &&ObjectId| {
+            let link = CommitId::from_object(**id).link();
+            let has_copy = self.locate_in_other_pack(id, pack).is_ok_and(|place| place.is_some());
+            !has_copy && self.is_alive(&link).unwrap_or(false)
+        };
+        let linked: BTreeSet<ObjectId> = objects.iter().filter(is_linked).copied().collect();
+        if !linked.is_empty() {
+            let part = ShadowedPart::Objects(linked);
+            // If the table cannot be written, the shadows still apply to this open store.
+            let _ = self.change_shadows(&|table| table.add(*pack, Reason::Dead, part.clone()));
         }
     }
 
@@ -559,6 +579,12 @@ impl Store {
         match self.object(&id.object(), ObjectKind::Commit) {
             Ok(bytes) => decode_commit(id.object(), ObjectKind::Commit, &bytes),
             Err(StoreError::Missing { .. }) if self.locate(&id.link())?.is_some() => {
+                Err(StoreError::Forgotten { id: *id })
+            }
+            // The read may have found out that the remote has forgotten the commit.
+            Err(StoreError::Fetch { .. } | StoreError::Absent { .. })
+                if self.is_forgotten(id)? =>
+            {
                 Err(StoreError::Forgotten { id: *id })
             }
             Err(error) => Err(error),

@@ -62,8 +62,14 @@ impl RemoteReader {
         which: RefSelection<'_>,
         waiting: &BlockingContext,
     ) -> Result<Self, RemoteError> {
-        let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
+        let tmp = remote.mirror().store().dir().join("tmp");
+        let mut scratch = Scratch::create(&tmp)?;
         waiting.block_on(refs::fetch_refs(&mut remote, which, scratch.path()))?;
+        if !scratch.path().exists() {
+            // The remote store was replaced or set back, so the mirror was deleted and read again.
+            scratch = Scratch::create(&tmp)?;
+            waiting.block_on(refs::fetch_refs(&mut remote, which, scratch.path()))?;
+        }
         Ok(Self::of_parts(remote, scratch, waiting))
     }
 

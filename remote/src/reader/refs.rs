@@ -44,6 +44,10 @@ pub(super) async fn fetch_refs(
     if remote.mirror().was_seen() {
         // The mirror has most of the index, so list the index only if a commit is unknown.
         let bases = fetch_named_refs(remote, which, folder).await?;
+        if bases.is_empty() {
+            // The store may be gone, for example because its disk is not mounted.
+            remote.must_exist().await?;
+        }
         return refresh_for(remote, &bases).await;
     }
     let there = &*remote;
@@ -161,7 +165,7 @@ async fn fetch_head(remote: &RemoteStore, folder: &Path) -> Result<RefLookup, Re
     };
     write(folder, "HEAD", &format!("ref: {branch}\n"))?;
     // Resolving the revision reports a branch without commits.
-    let Some(standing) = standing else { return Ok(RefLookup::Id(None)) };
+    let Some(standing) = standing else { return Ok(RefLookup::Nothing) };
     write_ref(folder, &branch, standing.commit)?;
     Ok(RefLookup::Ref(standing.commit))
 }

@@ -21,7 +21,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 use snap_core::{
-    base::id::{ObjectId, PackId},
+    base::id::{CommitId, ObjectId, PackId},
     disk::Disk,
     format::outline::PackOutline,
     store::{RemoteFrameError, RemoteFrames, Store, StoreError},
@@ -249,7 +249,11 @@ impl RemoteFrames for RemotePacks {
     fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> Vec<PackOutline> {
         let find = |dir: &Path| -> Result<Vec<PackOutline>, StoreError> {
             let mirror = Store::open_read_only(dir, Disk::scratch())?;
-            let packs = mirror.other_copies_of_objects(&pack, objects)?.packs;
+            let mut packs = mirror.other_copies_of_objects(&pack, objects)?.packs;
+            // If the pack had commits that the remote has forgotten, their links are elsewhere.
+            let links: Vec<ObjectId> =
+                objects.iter().map(|id| CommitId::from_object(*id).link()).collect();
+            packs.extend(mirror.other_copies_of_objects(&pack, &links)?.packs);
             packs.iter().map(|id| mirror.outline(id)).collect()
         };
         let Some(dir) = &self.mirror else { return Vec::new() };

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use snap_core::{
     base::{
-        id::PackId,
+        id::{CommitId, PackId},
         observe::{Observer, Phase},
     },
     format::{
@@ -100,7 +100,8 @@ pub fn run(
 }
 
 /// Replaces stubs of packs that the remote store no longer has by stubs of other packs with the
-/// same objects. What a garbage collection has not copied from a pack is forgotten.
+/// same objects, and by those with the links of forgotten commits. What a garbage collection has not
+/// copied from a pack is forgotten.
 ///
 /// Returns an error that names the first object that neither store has. The stub of the pack of
 /// such an object stays for its other objects, but the pack is shadowed.
@@ -110,6 +111,7 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
     let (mut stubs, mut replaced, mut kept) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut gone = None;
     let gc = remote.mirror().gc();
+    let (mut linked, mut lacking) = (Vec::new(), Vec::new());
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
         let mut is_found = true;
         for object in store.open_pack(&id)?.objects()? {
@@ -124,25 +126,52 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
                 stubs.extend(mirror.pack_id(place.pack));
                 continue;
             }
+            let commit = CommitId::from_object(object.id);
+            if object.kind == ObjectKind::Commit
+                && let Some(place) = mirror.locate(&commit.link())?
+            {
+                stubs.extend(mirror.pack_id(place.pack));
+                linked.push((id, object.id));
+            }
             let place = store.locate(&object.id)?;
             let is_here = place.map_or(Ok(false), |place| store.is_here(&place))?;
             if !is_here && gc.as_ref().is_some_and(|gc| gc.table.going.contains(&id)) {
                 continue;
             }
-            is_found = false;
-            if !is_here {
-                let (id, wanted) = (object.id, object.kind);
-                gone.get_or_insert(StoreError::Missing { id, wanted });
+            if is_here {
+                is_found = false;
+            } else {
+                lacking.push((id, object.id, object.kind));
             }
         }
         if is_found { replaced.push(id) } else { kept.push(id) }
+    }
+    // Projects and servers do not list the packs that a collection has deleted. Links show that there
+    // was one.
+    let was_collected = !linked.is_empty();
+    if !was_collected {
+        for (pack, id, wanted) in lacking {
+            gone.get_or_insert(StoreError::Missing { id, wanted });
+            if let Some(at) = replaced.iter().position(|other| *other == pack) {
+                kept.push(replaced.swap_remove(at));
+            }
+        }
     }
     let outlines: Result<Vec<_>, _> = stubs.iter().map(|id| mirror.outline(id)).collect();
     store.add_stubs(&outlines?)?;
     replaced.iter().try_for_each(|id| store.remove_stub(id))?;
     if !kept.is_empty() {
         store.change_shadows(&|table| {
-            kept.iter().for_each(|id| table.add(*id, Reason::Damaged, ShadowedPart::Whole));
+            for id in &kept {
+                match was_collected {
+                    true => {
+                        let own = linked.iter().filter(|(pack, _)| pack == id);
+                        let commits = own.map(|(_, commit)| *commit).collect();
+                        table.add(*id, Reason::Dead, ShadowedPart::Objects(commits));
+                    }
+                    false => table.add(*id, Reason::Damaged, ShadowedPart::Whole),
+                }
+            }
         })?;
     }
     Ok(gone)

@@ -20,6 +20,7 @@ use snap_core::{
         outline::{self, GroupFile, Name, OutlineFile},
         wire::FormatError,
     },
+    store::StoreError,
 };
 
 use super::{GROUP, PART, file_bytes, name_of};
@@ -381,6 +382,10 @@ impl RemoteStore {
         for id in gone.difference(&listed_packs) {
             let pack = self.mirror.store().open_pack(id);
             let tables = pack.and_then(|pack| pack.objects());
+            // Another reader of the mirror has read the index already, and dropped the stub.
+            if matches!(tables, Err(StoreError::Gone { .. })) {
+                continue;
+            }
             // If the mirror itself is damaged, the objects are unknown.
             if tables.as_ref().is_err_and(|error| error.damaged_pack().is_some()) {
                 return Ok(None);

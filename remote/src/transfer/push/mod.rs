@@ -41,13 +41,16 @@ use snap_core::{
         observe::Observer,
     },
     format::pack::ObjectKind,
-    ops::select::{Gather, PeerHas, SelectedPacks},
+    ops::{
+        reach::ReachError,
+        select::{Gather, PeerHas, SelectedPacks},
+    },
     repo::{
         Repo,
         ref_name::{RefKind, RefName},
         refs::Head,
     },
-    store::Store,
+    store::{Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -129,7 +132,7 @@ pub fn run(
         let options = &PushOptions { refs, ..*options };
         let push = PushRun { repo, options, runtime, observer };
         let pushed = match push.run_once(remote, &mut outcome) {
-            Err(RemoteError::Collected { .. }) if round < limits::GC_ROUNDS => Vec::new(),
+            Err(error) if round < limits::GC_ROUNDS && is_passing(&error) => Vec::new(),
             pushed => pushed?,
         };
         let is_collected =
@@ -144,10 +147,26 @@ pub fn run(
         if left.is_empty() {
             break;
         }
-        runtime.block_on(remote.read_gc())?;
+        match remote.client().maintains_index() {
+            true => runtime.block_on(remote.refresh())?,
+            false => drop(runtime.block_on(remote.read_gc())?),
+        }
     }
     outcome.refs = results.into_iter().flatten().collect();
     Ok(outcome)
+}
+
+/// Returns true if a push may succeed after another look at the remote store: a collection has begun
+/// there, or has deleted packs that the mirror listed.
+fn is_passing(error: &RemoteError) -> bool {
+    match error {
+        RemoteError::Collected { .. } => true,
+        RemoteError::Store(error) => matches!(**error, StoreError::Gone { .. }),
+        RemoteError::Reach(error) => {
+            matches!(**error, ReachError::Store(StoreError::Gone { .. }))
+        }
+        _ => false,
+    }
 }
 
 /// Uploads packs of `store` unchanged, replaces objects of the same names, and publishes the packs.
@@ -484,7 +503,8 @@ impl<'a> PushRun<'a> {
                 && is_same_epoch
                 && is_damaged == was_damaged
                 && known == remote.mirror().store().packs();
-            prepared.selection = match early?.filter(|_| same) {
+            // The early selection may have failed because the mirror was read again meanwhile.
+            prepared.selection = match early.ok().flatten().filter(|_| same) {
                 None => Some(self.select(remote, &commits, proof)?),
                 early => early,
             };
