@@ -37,7 +37,7 @@ pub struct RemoteVerifyOutcome {
     /// The objects that the store may lack, if it is a partial clone.
     pub partial: Option<PartialClone>,
     /// Branches that others have deleted or replaced, and whose last known commits garbage collection
-    /// has deleted. That is no damage.
+    /// has deleted. They are not damaged.
     pub collected: Vec<CollectedRef>,
 }
 

@@ -160,7 +160,7 @@ fn a_shallow_clone_goes_on_after_its_origin_has_forgotten_commits() {
     }
 }
 
-/// A pack that was lost is no collection.
+/// A clone does not take a lost pack for one that a collection has deleted.
 #[test]
 fn a_lost_pack_of_an_origin_stays_damage_in_a_shallow_clone() {
     let env = cloned();

@@ -398,8 +398,8 @@ impl<'a> Live<'a> {
     }
 
     /// Marks everything that a commit reaches, unless that includes a purged object. Then marks
-    /// nothing and returns false. What was purged before `reached`, the last time at which a
-    /// branch, a tag or `HEAD` moved to the commit, does not count.
+    /// nothing and returns false. Ignores rewrites before `reached`, the last time at which a
+    /// branch, a tag or `HEAD` moved to the commit.
     ///
     /// # Errors
     /// As [`Live::add_commits`].
