@@ -22,7 +22,8 @@
 //!
 //! Integers are little-endian. The purged objects are those that the old commits reached, and that
 //! no ref reached afterwards. The remaining contents are those of the removed paths that a ref still
-//! reached: at another path, or because it was not rewritten.
+//! reached: at another path, or because it was not rewritten. Version 1, which snap still reads, lacks
+//! them and their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -155,11 +156,11 @@ impl RewriteTable {
     /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = TABLE.what;
-        let mut r = TABLE.open(bytes)?;
+        let (version, mut r) = TABLE.open_since(1, bytes)?;
         let mut table = Self::default();
         for _ in 0..r.u32(what)? {
             let at = r.at();
-            let rewrite = Rewrite::decode(&mut r)?;
+            let rewrite = Rewrite::decode(&mut r, version)?;
             if table.rewrites.last().is_some_and(|last| last.time >= rewrite.time) {
                 return Err(FormatError::Order { what: "rewrites", at });
             }
@@ -185,14 +186,15 @@ impl RewriteState {
 }
 
 impl Rewrite {
-    fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
+    fn decode(r: &mut WireReader<'_>, version: u16) -> Result<Self, FormatError> {
         let (what, at) = ("rewrite", r.at());
         let time = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
         let state = RewriteState::of_code(r.u8(what)?);
         let (Some(state), 0..1_000_000_000) = (state, time.nanos) else {
             return Err(FormatError::Invalid { what, at });
         };
-        let (count, purged, remaining) = (r.u32(what)?, r.u32(what)?, r.u32(what)?);
+        let (count, purged) = (r.u32(what)?, r.u32(what)?);
+        let remaining = if version < 2 { 0 } else { r.u32(what)? };
         let mut commits = BTreeMap::new();
         for _ in 0..count {
             let at = r.at();
@@ -202,28 +204,10 @@ impl Rewrite {
             }
             commits.insert(old, CommitId::from_bytes(r.digest(what)?));
         }
-        let purged = sorted_ids(r, purged, "purged objects")?;
-        let remaining = sorted_ids(r, remaining, "remaining contents")?;
+        let purged = r.sorted_objects(purged, "purged objects")?;
+        let remaining = r.sorted_objects(remaining, "remaining contents")?;
         Ok(Self { time, state, commits, purged, remaining })
     }
-}
-
-/// Reads `count` ids in increasing order.
-fn sorted_ids(
-    r: &mut WireReader<'_>,
-    count: u32,
-    what: &'static str,
-) -> Result<BTreeSet<ObjectId>, FormatError> {
-    let mut ids = BTreeSet::new();
-    for _ in 0..count {
-        let at = r.at();
-        let id = ObjectId::from_bytes(r.digest(what)?);
-        if ids.last().is_some_and(|last| *last >= id) {
-            return Err(FormatError::Order { what, at });
-        }
-        ids.insert(id);
-    }
-    Ok(ids)
 }
 
 #[cfg(test)]
@@ -262,6 +246,24 @@ mod tests {
         assert_eq!(bytes[39..71], [1; 32]);
         assert_eq!(bytes[71..103], [3; 32]);
         assert_eq!(RewriteTable::decode(&bytes).unwrap(), table());
+    }
+
+    #[test]
+    fn a_table_of_version_1_is_read() {
+        let [old, new, purged] = [[1; 32], [3; 32], [7; 32]];
+        let head = b"SNAPREWR\x01\x00\x01\x00\x00\x00";
+        let rewrite = [&[5, 0, 0, 0, 0, 0, 0, 0][..], &[0; 4], &[1], &[1, 0, 0, 0], &[1, 0, 0, 0]];
+        let mut bytes = [&head[..], &rewrite.concat(), &old, &new, &purged].concat();
+        bytes.extend(checksum(&bytes).to_le_bytes());
+        let rewrite = Rewrite {
+            time: Time { secs: 5, nanos: 0 },
+            state: RewriteState::Final,
+            commits: [(CommitId::from_bytes(old), CommitId::from_bytes(new))].into(),
+            purged: [ObjectId::from_bytes(purged)].into(),
+            remaining: BTreeSet::new(),
+        };
+        let table = RewriteTable { rewrites: vec![rewrite] };
+        assert_eq!(RewriteTable::decode(&bytes).unwrap(), table);
     }
 
     #[test]

@@ -217,15 +217,7 @@ fn decode_part(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
     let what = "objects of a shadow";
     let count = r.u32(what)?;
     FormatError::check_limit(what, u64::from(count), limits::PACK_OBJECTS as u64)?;
-    let mut ids = BTreeSet::new();
-    for _ in 0..count {
-        let at = r.at();
-        let id = ObjectId::from_bytes(r.digest(what)?);
-        if ids.last().is_some_and(|last| *last >= id) {
-            return Err(FormatError::Order { what, at });
-        }
-        ids.insert(id);
-    }
+    let ids = r.sorted_objects(count, what)?;
     Ok(if ids.is_empty() { ShadowedPart::Whole } else { ShadowedPart::Objects(ids) })
 }
 

@@ -7,7 +7,9 @@
 //! | u16…u64   | little-endian                                                 |
 //! | bytes     | varint length, then that many bytes                           |
 
-use crate::base::{kind::ErrorKind, name::NameError};
+use std::collections::BTreeSet;
+
+use crate::base::{id::ObjectId, kind::ErrorKind, name::NameError};
 
 /// Why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -204,6 +206,24 @@ impl<'a> WireReader<'a> {
     /// Reads a digest.
     pub fn digest(&mut self, what: &'static str) -> Result<[u8; 32], FormatError> {
         self.array(what)
+    }
+
+    /// Reads ids of objects, which must be sorted and occur once.
+    pub(super) fn sorted_objects(
+        &mut self,
+        count: u32,
+        what: &'static str,
+    ) -> Result<BTreeSet<ObjectId>, FormatError> {
+        let mut ids = BTreeSet::new();
+        for _ in 0..count {
+            let at = self.at;
+            let id = ObjectId::from_bytes(self.digest(what)?);
+            if ids.last().is_some_and(|last| *last >= id) {
+                return Err(FormatError::Order { what, at });
+            }
+            ids.insert(id);
+        }
+        Ok(ids)
     }
 
     /// Reads a varint, which must have its shortest form.
