@@ -221,11 +221,10 @@ impl IgnoreOptions {
     /// pattern of `other` also applies to the patterns before it.
     pub fn add(&mut self, other: &Self) {
         let both = |own: &mut Vec<String>, other: &[String]| {
-            other.iter().for_each(|pattern| {
-                if !own.contains(pattern) {
-                    own.push(pattern.clone());
-                }
-            });
+            // Commits of the same sources usually have the same patterns.
+            if !own.ends_with(other) {
+                own.extend_from_slice(other);
+            }
         };
         both(&mut self.patterns, &other.patterns);
         both(&mut self.ignore_case_patterns, &other.ignore_case_patterns);
