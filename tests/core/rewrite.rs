@@ -471,6 +471,22 @@ fn the_quarantine_keeps_nothing_of_what_was_purged() {
     assert_eq!(files(&quarantine), before);
 }
 
+#[test]
+fn a_quarantined_pack_of_a_newer_version_is_not_deleted() {
+    let (scratch, _) = with_secret();
+    let repo = scratch.repo();
+    let id = repo.store().packs().into_iter().next().unwrap();
+    let mut bytes = fs_err::read(repo.store().pack_path(&id)).unwrap();
+    bytes[8] = 99;
+    let quarantine = scratch.store().join("quarantine");
+    fs_err::create_dir(&quarantine).unwrap();
+    fs_err::write(quarantine.join(id.to_string()), &bytes).unwrap();
+    purge(&repo);
+    let error = gc::run(&repo, &CAREFUL, &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert_eq!(fs_err::read(quarantine.join(id.to_string())).unwrap(), bytes);
+}
+
 /// Other contents of a forgotten commit stay until the time for an undo is over, and a commit may
 /// have them again.
 #[test]

@@ -11,10 +11,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
+
 use crate::{
     base::{
         id::{ObjectId, PackId},
         io::{PathError, if_exists},
+        kind::ErrorKind,
         observe::{Note, Observer, Silent},
     },
     disk::{
@@ -189,8 +192,8 @@ impl Store {
     }
 
     /// Removes purged objects from the packs in `quarantine/`. Writes the other readable objects of
-    /// such a pack into a new one there, and deletes it. A pack whose contents are unknown may have a
-    /// purged object, so it is deleted, too. Returns the number of purged objects; only counts them
+    /// such a pack into a new one there, and deletes it. A damaged pack whose contents are unknown may
+    /// have a purged object, so it is deleted, too. Returns the number of purged objects; only counts them
     /// if `dry_run` is true.
     ///
     /// # Errors
@@ -205,16 +208,20 @@ impl Store {
         let (folder, disk) = (&self.layout().quarantine, self.disk());
         let mut purged = 0;
         for (path, id) in self.quarantined()? {
-            let pack = PackFile::open(&path, id).and_then(|pack| Ok((pack.objects()?, pack)));
-            let found = match &pack {
-                Ok((objects, _)) => objects.iter().filter(|object| is_purged(&object.id)).count(),
-                Err(_) => 1,
+            let pack = match PackFile::open(&path, id).and_then(|pack| Ok((pack.objects()?, pack)))
+            {
+                Ok(pack) => Some(pack),
+                Err(error) if is_damage(&error) => None,
+                Err(error) => return Err(error),
             };
+            let found = pack.as_ref().map_or(1, |(objects, _)| {
+                objects.iter().filter(|object| is_purged(&object.id)).count()
+            });
             purged += found as u64;
             if found == 0 || dry_run {
                 continue;
             }
-            if let Ok((objects, pack)) = pack {
+            if let Some((objects, pack)) = pack {
                 self.save_readable((&objects, &pack), is_purged, level)?;
             }
             disk.remove(&path)?;
@@ -254,6 +261,13 @@ impl Store {
         }
         Ok(self.disk().sync_folder(&self.layout().quarantine)?)
     }
+}
+
+/// Returns true if nobody can read a pack: its bytes are damaged, or the disk fails to read them. A
+/// pack of a newer snap, or one that this user may not open, is not damaged.
+fn is_damage(error: &StoreError) -> bool {
+    let is_unread = matches!(error, StoreError::Io(error) if error.source.raw_os_error() == Some(Errno::IO.raw_os_error()));
+    is_unread || error.kind() == ErrorKind::Damaged
 }
 
 /// Reads bytes of a file at an offset.
