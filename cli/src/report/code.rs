@@ -94,12 +94,13 @@ pub(crate) const ERROR_CODES: [&ErrorCode; 22] = [
 /// Returns the code of an error: that of its nearest cause with one of its own, or else that of its
 /// kind.
 pub(super) fn of(error: &CliError) -> &'static ErrorCode {
-    match error.kind() {
+    let kind = error.kind();
+    let specific = match kind {
         // A damaged store is damaged, whatever led to it.
-        ErrorKind::Damaged => &DAMAGED,
-        ErrorKind::Interrupted => &INTERRUPTED,
-        kind => causes(error).find_map(specific).unwrap_or_else(|| of_kind(kind, error)),
-    }
+        ErrorKind::Damaged | ErrorKind::Interrupted => None,
+        _ => causes(error).find_map(specific),
+    };
+    specific.unwrap_or_else(|| of_kind(kind, error))
 }
 
 fn of_kind(kind: ErrorKind, error: &CliError) -> &'static ErrorCode {
@@ -121,8 +122,9 @@ fn of_kind(kind: ErrorKind, error: &CliError) -> &'static ErrorCode {
 
 /// Returns the code of one error of the chain, if its kind does not say enough.
 fn specific(error: &(dyn Error + 'static)) -> Option<&'static ErrorCode> {
-    let of = |found: Option<&'static ErrorCode>| found;
-    of(error.downcast_ref().and_then(of_cli))
+    error
+        .downcast_ref()
+        .and_then(of_cli)
         .or_else(|| error.downcast_ref().and_then(of_service))
         .or_else(|| error.downcast_ref().and_then(of_remote))
         .or_else(|| error.downcast_ref().and_then(of_repo))

@@ -73,9 +73,9 @@ settings; see docs/configuration.md.";
 ///
 /// If there is no store, creates `.snap` in the current folder. On a terminal, asks for confirmation
 /// in `/`, in your home folder, and inside another project; without one, it refuses `/` and your
-/// home folder. A git work tree counts as
-/// a project: its `.git` is left out, unless --include-git or the setting `commit.git` is given. Files
-/// named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is given.
+/// home folder. A git work tree counts as a project: its `.git` is left out, unless --include-git or
+/// the setting `commit.git` is given. Files named .gitignore have no effect, unless --gitignore or the
+/// setting `commit.gitignore` is given.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {

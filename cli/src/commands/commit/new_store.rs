@@ -22,8 +22,8 @@ enum Doubt {
 }
 
 /// If the folder of `store` raises a doubt, asks whether to create the store. Without a terminal,
-/// prints where in a project the store will be. A folder that exists under the name of the store was created on
-/// purpose, or by an interrupted command.
+/// prints where in a project the store will be. A folder that exists under the name of the store was
+/// created on purpose, or by an interrupted command.
 ///
 /// # Errors
 /// [`CliError::StoreDeclined`], [`CliError::NoStoreThere`] without a terminal, or
