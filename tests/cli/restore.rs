@@ -605,8 +605,10 @@ fn a_dash_writes_one_file_to_stdout() {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("text", ""));
     let folder = env.snap_in("p", ["restore", "HEAD:d", "-"]);
     assert_eq!(folder.code, Some(1), "{folder}");
-    let option = env.snap_in("p", ["restore", "HEAD:d/a", "-", "--overwrite"]);
-    assert_eq!(option.code, Some(2), "{option}");
+    for option in ["--overwrite", "--yes", "--include-git", "--checksum", "--no-owner", "-ia"] {
+        let ran = env.snap_in("p", ["restore", "HEAD:d/a", "-", option]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{option}: {ran}");
+    }
     assert!(!env.path("p/-").exists());
     env.snap_in("p", ["restore", "HEAD:d/a", "./-"]).succeeds();
     assert_eq!(env.read("p/-/a"), "text");

@@ -190,8 +190,11 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
 
 /// Writes one file to stdout, as `snap cat` does.
 fn to_stdout(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let has_filter = !args.include.is_empty() || !args.exclude.is_empty();
-    if args.overwrite || args.delete || args.dry_run || has_filter {
+    // `--delete-excluded` requires `--delete`.
+    let RestoreArgs { overwrite, delete, yes, include_git, dry_run, checksum, .. } = *args;
+    let flags = [overwrite, delete, yes, include_git, dry_run, checksum];
+    let has_flag = flags.contains(&true) || args.no_owner || args.numeric_ids;
+    if has_flag || !args.include.is_empty() || !args.exclude.is_empty() {
         return Err(CliError::Usage("`-` writes one file to stdout, without further options"));
     }
     cat::print(&args.what, cx)
