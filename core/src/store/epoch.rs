@@ -213,9 +213,7 @@ impl Store {
         if now != epoch {
             return Ok(PackNamed::NewEpoch(now));
         }
-        if self.disk().rename_new(from, &to)? == Renamed::Taken {
-            self.disk().replace(from, &to)?;
-        }
+        self.rename_pack(from, &to)?;
         if self.has_dead(id) {
             self.change_shadows(&|table| {
                 table.remove(id, Reason::Dead);
@@ -223,6 +221,23 @@ impl Store {
         }
         drop(lock);
         Ok(PackNamed::Done)
+    }
+
+    /// Renames a pack that was partial into `objects/`. What is dead in it stays dead: what it refers to
+    /// may be nowhere.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the pack cannot be renamed.
+    pub(super) fn name_completed_pack(&self, from: &Path, id: &PackId) -> Result<(), StoreError> {
+        let _lock = self.lock_epoch(File::lock_shared)?;
+        self.rename_pack(from, &self.layout().path(Completeness::Whole, id))
+    }
+
+    fn rename_pack(&self, from: &Path, to: &Path) -> Result<(), StoreError> {
+        if self.disk().rename_new(from, to)? == Renamed::Taken {
+            self.disk().replace(from, to)?;
+        }
+        Ok(())
     }
 
     /// Renames a complete, synced pack into `objects/`.

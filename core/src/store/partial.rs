@@ -299,7 +299,7 @@ impl Store {
             }
         }
         disk.sync_file(&from)?;
-        self.name_pack_now(&from, pack, self.epoch()?)?;
+        self.name_completed_pack(&from, pack)?;
         disk.sync_folder(&layout.objects)?;
         disk.sync_folder(&layout.partial)?;
         self.change_catalog(|catalog| {
