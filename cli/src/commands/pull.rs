@@ -161,7 +161,7 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         repo = repo.with_remote_frames(Arc::new(connection.packs(cx)?));
     }
     let done = until_settled(
-        &mut (connection, None),
+        &mut (connection, Seen::default()),
         limits::GC_ROUNDS,
         |(connection, _)| attempt(args, (&repo, connection), (names.clone(), &part), cx).map(Some),
         |(_, seen), error| is_overtaken(&repo, seen, error),
@@ -169,25 +169,20 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     Ok(done?.expect("an attempt ends with a result or an error"))
 }
 
-/// Returns true if an error of a pull passes: a collection in the local store has deleted something
-/// that the pull relied on. The first look at the refs comes after the first error.
-fn is_overtaken(repo: &Repo, seen: &mut Option<Seen>, error: &CliError) -> Result<bool, CliError> {
+/// Returns true if an error passes: another process has changed the local store, or deleted garbage
+/// in it, since the command has looked at it.
+pub(super) fn is_overtaken(
+    repo: &Repo,
+    seen: &mut Seen,
+    error: &CliError,
+) -> Result<bool, CliError> {
     for cause in causes(error) {
         if let Some(RefError::Collected { .. }) = cause.downcast_ref() {
-            repo.store().refresh()?;
-            return Ok(true);
+            return Ok(seen.look_again(repo, &StoreError::Collected)?);
         }
-        let Some(error) = cause.downcast_ref::<StoreError>() else { continue };
-        let is_missing = matches!(error, StoreError::Missing { .. });
-        return Ok(match seen {
-            None if is_missing => {
-                repo.store().refresh()?;
-                *seen = Some(Seen::of(repo)?);
-                true
-            }
-            None => false,
-            Some(seen) => seen.look_again(repo, error)?,
-        });
+        if let Some(error) = cause.downcast_ref() {
+            return Ok(seen.look_again(repo, error)?);
+        }
     }
     Ok(false)
 }

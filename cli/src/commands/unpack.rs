@@ -9,18 +9,18 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::io::PathError,
+    base::{again::until_settled, io::PathError, limits},
     format::bundle::BundleHead,
     ops::bundle::{
         Error,
         unpack::{self, UnpackOptions, UnpackOutcome},
     },
-    repo::{Head, RefError, RefName, Repo, open::STORE_FOLDER},
+    repo::{Head, RefError, RefName, Repo, open::STORE_FOLDER, seen::Seen},
     store::{BundleReader, read_outline},
 };
 
 use crate::{
-    commands::{init, log, refs, remaining::warn_of_returned},
+    commands::{init, log, pull::is_overtaken, refs, remaining::warn_of_returned},
     context::Context,
     report::{CliError, CommandOutcome},
     ui::{size, size::ByteCount, text},
@@ -57,22 +57,20 @@ pub(crate) struct UnpackArgs {
 
 pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let branch = args.branch.as_deref().map(RefName::branch).transpose()?;
-    let file = shown(args);
     let found = cx.find_store(Path::new("."))?;
     if let Some(store) = &found {
         cx.check_found(store)?;
     }
-    let broken = |source| CliError::Unpack { file: file.clone(), source: Box::new(source) };
-    let input = input(args, cx)?;
-    let (reader, head) = BundleReader::new(input).map_err(|error| broken(error.into()))?;
+    let opened = open(args, cx)?;
     let is_missing = found.as_ref().is_none_or(|store| Repo::is_unfinished(store));
     // No store is created for a bundle that cannot be unpacked.
-    if is_missing && !head.prerequisites.is_empty() {
-        return Err(broken(Error::Prerequisites { missing: head.prerequisites }));
+    let missing = &opened.1.prerequisites;
+    if is_missing && !missing.is_empty() {
+        return Err(failed(args, Error::Prerequisites { missing: missing.clone() }));
     }
     let store = found.unwrap_or_else(|| PathBuf::from(STORE_FOLDER));
     let new = if is_missing { init::make_for_use(cx, &store)? } else { None };
-    let unpacked = unpack((args, branch), (reader, head), (&store, &file), cx);
+    let unpacked = unpack((args, branch.as_ref()), opened, &store, cx);
     let (outcome, moved) = unpacked.inspect_err(|_| {
         if let Some(new) = new
             && init::discard(new, &store, cx)
@@ -81,48 +79,80 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<CommandOutcome, Cli
             cx.ui().status(format_args!("Removed the new store at {shown}"));
         }
     })?;
-    print_result(&outcome, &file, moved.as_ref(), cx)?;
+    print_result(&outcome, &shown(args), moved.as_ref(), cx)?;
     Ok(CommandOutcome::Success)
 }
 
+/// A bundle of which the head has been read.
+type OpenedBundle = (BundleReader<Box<dyn Read>>, BundleHead);
+
 /// Opens the bundle. Checks the lengths in a file before anything is written.
-fn input(args: &UnpackArgs, cx: &Context) -> Result<Box<dyn Read>, CliError> {
-    if args.file == "-" {
-        return Ok(Box::new(cx.stdin()));
-    }
-    let path = Path::new(&args.file);
-    if fs_err::metadata(path).is_ok_and(|there| !there.is_file()) {
-        // A pipe can be read only once.
-        return Ok(Box::new(cx.open_input(path).map_err(PathError::when("open", path))?));
-    }
-    read_outline(path)
-        .map_err(|error| CliError::Unpack { file: shown(args), source: Box::new(error.into()) })?;
-    Ok(Box::new(fs_err::File::open(path).map_err(PathError::when("open", path))?))
+fn open(args: &UnpackArgs, cx: &Context) -> Result<OpenedBundle, CliError> {
+    let input: Box<dyn Read> = match can_be_read_again(args) {
+        true => {
+            let path = Path::new(&args.file);
+            read_outline(path).map_err(|error| failed(args, error.into()))?;
+            Box::new(fs_err::File::open(path).map_err(PathError::when("open", path))?)
+        }
+        false if args.file == "-" => Box::new(cx.stdin()),
+        false => {
+            let path = Path::new(&args.file);
+            Box::new(cx.open_input(path).map_err(PathError::when("open", path))?)
+        }
+    };
+    BundleReader::new(input).map_err(|error| failed(args, error.into()))
+}
+
+/// Returns false for stdin, and for a pipe or device.
+fn can_be_read_again(args: &UnpackArgs) -> bool {
+    let is_special = |there: std::fs::Metadata| !there.is_file();
+    args.file != "-" && !fs_err::metadata(&args.file).is_ok_and(is_special)
+}
+
+fn failed(args: &UnpackArgs, source: Error) -> CliError {
+    CliError::Unpack { file: shown(args), source: Box::new(source) }
 }
 
 /// Unpacks the bundle into the store at `dir` and moves a branch. Returns the branch that was moved.
+/// If another process has deleted garbage meanwhile, reads the bundle again.
 fn unpack(
-    (args, branch): (&UnpackArgs, Option<RefName>),
-    opened: (BundleReader<impl Read>, BundleHead),
-    (dir, file): (&Path, &str),
+    (args, branch): (&UnpackArgs, Option<&RefName>),
+    opened: OpenedBundle,
+    dir: &Path,
     cx: &Context,
 ) -> Result<(UnpackOutcome, Option<RefName>), CliError> {
     let repo = cx.open_at(dir)?;
-    let (tips, level) = (log::all_starts(&repo, cx)?, repo.config().compression_level);
+    let done = until_settled(
+        &mut (Some(opened), Seen::default()),
+        if can_be_read_again(args) { limits::GC_ROUNDS } else { 1 },
+        |(opened, _)| {
+            let opened = opened.take().map_or_else(|| open(args, cx), Ok)?;
+            attempt((args, branch), opened, &repo, cx).map(Some)
+        },
+        |(_, seen), error| is_overtaken(&repo, seen, error),
+    );
+    Ok(done?.expect("an attempt ends with a result or an error"))
+}
+
+fn attempt(
+    (args, branch): (&UnpackArgs, Option<&RefName>),
+    (reader, head): OpenedBundle,
+    repo: &Repo,
+    cx: &Context,
+) -> Result<(UnpackOutcome, Option<RefName>), CliError> {
+    let (tips, level) = (log::all_starts(repo, cx)?, repo.config().compression_level);
     let options = UnpackOptions { tips, level, most_bytes: u64::MAX };
     let progress = cx.progress();
-    let (reader, head) = opened;
     let prepared = unpack::prepare_opened(repo.store(), reader, head, &options, &progress);
-    let outcome = prepared
-        .and_then(|bundle| bundle.adopt(&progress))
-        .map_err(|source| CliError::Unpack { file: file.to_owned(), source: Box::new(source) })?;
+    let outcome = prepared.and_then(|bundle| bundle.adopt(&progress));
+    let outcome = outcome.map_err(|source| failed(args, source))?;
     drop(progress);
-    let old = match &branch {
+    let old = match branch {
         Some(name) => repo.refs().read(name)?,
         None => None,
     };
-    let moved = move_branch(args, branch, &outcome, (&repo, file), cx)?;
-    warn_of_returned(&repo, (moved.as_ref(), old, outcome.commit), cx)?;
+    let moved = move_branch(args, branch.cloned(), &outcome, repo, cx)?;
+    warn_of_returned(repo, (moved.as_ref(), old, outcome.commit), cx)?;
     Ok((outcome, moved))
 }
 
@@ -140,12 +170,12 @@ fn move_branch(
     args: &UnpackArgs,
     named: Option<RefName>,
     outcome: &UnpackOutcome,
-    (repo, file): (&Repo, &str),
+    repo: &Repo,
     cx: &Context,
 ) -> Result<Option<RefName>, CliError> {
     let commit = outcome.commit;
     let is_named = named.is_some();
-    let reason = format!("unpack: {file}");
+    let reason = format!("unpack: {}", shown(args));
     let record = |repo: &Repo| -> Result<(), CliError> {
         Ok(cx.with_change(repo.config(), &reason, |change| {
             repo.refs().record_unpacked(commit, change)

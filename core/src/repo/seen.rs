@@ -12,11 +12,24 @@ use crate::{
 };
 
 /// The epoch and the refs of a store at one moment.
-#[derive(Debug)]
-pub struct Seen {
+#[derive(Debug, PartialEq, Eq)]
+struct State {
     epoch: Epoch,
     refs: Vec<Root>,
 }
+
+impl State {
+    fn read(repo: &Repo) -> Result<Self, RefError> {
+        let since = Time { secs: i64::MAX, nanos: 0 };
+        let roots = Roots::read(repo, RootChoice::Kept { since })?;
+        Ok(Self { epoch: repo.store().epoch()?, refs: roots.iter().cloned().collect() })
+    }
+}
+
+/// What a command has seen of a store. The default is a command that has not looked yet: it looks
+/// after its first error, and then always tries once more.
+#[derive(Debug, Default)]
+pub struct Seen(Option<State>);
 
 impl Seen {
     /// Looks at a store.
@@ -24,9 +37,7 @@ impl Seen {
     /// # Errors
     /// [`RefError`] if the epoch or a folder of refs cannot be read.
     pub fn of(repo: &Repo) -> Result<Self, RefError> {
-        let since = Time { secs: i64::MAX, nanos: 0 };
-        let roots = Roots::read(repo, RootChoice::Kept { since })?;
-        Ok(Self { epoch: repo.store().epoch()?, refs: roots.iter().cloned().collect() })
+        Ok(Self(Some(State::read(repo)?)))
     }
 
     /// Looks at the store again after an error, and lists its packs. Returns true if the error comes
@@ -44,10 +55,9 @@ impl Seen {
             StoreError::Missing { .. } | StoreError::Forgotten { .. } => {
                 let packs = store.packs();
                 store.refresh()?;
-                let now = Self::of(repo)?;
-                let is_new =
-                    now.epoch != self.epoch || now.refs != self.refs || store.packs() != packs;
-                *self = now;
+                let now = Some(State::read(repo)?);
+                let is_new = now != self.0 || store.packs() != packs;
+                self.0 = now;
                 Ok(is_new)
             }
             _ => Ok(false),
