@@ -17,7 +17,7 @@ use snap_core::{
     },
     ops::verify::{self, Data, RemoteInventory, VerifyError, VerifyOptions, VerifyProblem},
     repo::ref_name::RefName,
-    store::{Epoch, RemoteFrames, Store, StoreError},
+    store::{RemoteFrames, Store, StoreError},
 };
 
 use crate::{
@@ -172,7 +172,7 @@ async fn request_first(
         let slot = remote.any_slot(&name).await?;
         if !slot.exists() && !remote.client().maintains_index() {
             problems.push(RemoteError::RefLost { name: Box::new(name), location, seen });
-        } else if !is_there && was_collected(remote)? && !moved_back(history, slot.commit, seen) {
+        } else if !is_there && remote.was_collected() && !moved_back(history, slot.commit, seen) {
             collected.push(CollectedRef { name, seen, now: slot.commit });
         } else if !is_there {
             problems.push(RemoteError::RolledBack { name: Box::new(name), location, seen });
@@ -181,7 +181,7 @@ async fn request_first(
     let mut lengths = pack_lengths(remote).await?;
     let is_any_lost =
         remote.mirror().store().packs().iter().any(|id: &PackId| !lengths.contains_key(id));
-    if is_any_lost && !remote.client().maintains_index() && !remote.knows_present_gc().await? {
+    if is_any_lost && remote.is_overtaken().await? {
         // A collection has deleted packs since the index was read.
         remote.read_gc().await?;
         problems.extend(remote.refresh_around_damage(false).await?);
@@ -189,17 +189,6 @@ async fn request_first(
     }
     let tips = refs.into_iter().map(|(_, id)| id).collect();
     Ok(FirstReplies { tips, seen: seen_there, lengths, problems, collected })
-}
-
-/// Returns true if garbage collection has deleted something in the remote store.
-fn was_collected(remote: &RemoteStore) -> Result<bool, RemoteError> {
-    match remote.client().local_store() {
-        Some(dir) => {
-            let epoch = Epoch::read(dir).map_err(StoreError::from)?;
-            Ok(epoch != Epoch::default())
-        }
-        None => Ok(remote.mirror().gc().is_some()),
-    }
 }
 
 /// Returns true if a branch moved from `seen` to an ancestor, or may have: someone may have put back an

@@ -146,6 +146,28 @@ fn a_branch_that_others_deleted_is_named_and_is_no_damage() {
     env.snap_in("theirs", ["verify"]).succeeds();
 }
 
+/// The same, behind a server.
+#[test]
+fn a_branch_that_others_deleted_at_a_server_is_no_damage() {
+    let mut env = env();
+    let serving = Serving::start(&env, "work");
+    env.snap(["clone", "-q", &serving.url, "ours"]).succeeds();
+    env.write("ours/topic.txt", "only on a branch\n");
+    env.snap_in("ours", ["commit", "-qm", "topic", "-b", "topic"]).succeeds();
+    env.snap_in("ours", ["push", "-q", "origin", "topic"]).succeeds();
+    env.snap(["clone", "-q", &serving.url, "theirs"]).succeeds();
+    env.snap_in("ours", ["push", "-q", "origin", "--delete", "topic"]).succeeds();
+    // The server logs the time of the machine.
+    env.set("SNAP_TIME", "2099-01-01T00:00:00Z");
+    env.snap_in("work", ["gc", "-q", "--now", "--yes"]).succeeds();
+    let ran = env.snap_in("theirs", ["verify", "origin"]);
+    says(&ran, 0, &["Branch topic was deleted at origin, and `snap gc` has deleted its commit"]);
+    env.snap_in("theirs", ["branch", "topic", "origin/topic"]).succeeds();
+    let ran = env.snap_in("theirs", ["verify", "origin"]);
+    says(&ran, 1, &["Branch topic was deleted at origin"]);
+    env.snap_in("theirs", ["verify"]).succeeds();
+}
+
 #[test]
 fn a_branch_that_was_rewritten_is_no_damage() {
     let env = pushed();

@@ -11,6 +11,7 @@ mod damaged_index;
 mod distant;
 mod gc;
 mod gc_forgotten;
+mod gc_project;
 mod gc_repack;
 mod other_copies;
 mod outside;

@@ -23,8 +23,8 @@ use snap_core::{
 use snap_nettest::S3Server;
 use snap_remote::{
     service::{
-        CancellationToken, ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service,
-        ServiceError, StoredObject, WriteCondition,
+        CancellationToken, ConditionalWrites, FailureReason, ListedObject, ListedRefs,
+        ObjectVersion, Service, ServiceError, StoredObject, WriteCondition,
         client::{Client, RequestPolicy},
         opendal::OpendalService,
         traffic::Traffic,
@@ -394,6 +394,21 @@ impl Service for Wrapped {
 
     fn takes_conditions(&self) -> ConditionalWrites {
         self.inner.takes_conditions()
+    }
+
+    fn maintains_index(&self) -> bool {
+        self.inner.maintains_index()
+    }
+
+    fn was_collected(&self) -> bool {
+        self.inner.was_collected()
+    }
+
+    fn list_refs(&self) -> BoxFuture<'_, Result<Option<ListedRefs>, ServiceError>> {
+        Box::pin(async move {
+            self.pass("list", "refs/").await?;
+            self.inner.list_refs().await
+        })
     }
 
     fn must_prove_conditions(&self) -> bool {

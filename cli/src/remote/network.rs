@@ -159,6 +159,10 @@ impl Service for CountingService {
         self.inner.maintains_index()
     }
 
+    fn was_collected(&self) -> bool {
+        self.inner.was_collected()
+    }
+
     fn list_refs(&self) -> Reply<'_, Option<ListedRefs>> {
         self.watch(self.inner.list_refs())
     }

@@ -40,6 +40,7 @@ use std::{
 
 use snap_core::{
     base::{
+        again::until_settled,
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         limits,
@@ -164,23 +165,20 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<RemoteGcOutcome, RemoteError> {
     check_kind(remote)?;
-    let mut last = remote.collected();
-    for _ in 0..ATTEMPTS {
-        let remaining = Remaining::default();
-        let mut collection =
-            Collection { remote: &mut *remote, options, waiting, observer, remaining };
-        match collection.attempt() {
-            Ok(Some(outcome)) => {
-                return Ok(RemoteGcOutcome { remaining: collection.remaining, ..outcome });
-            }
-            // Another collector has replaced the state.
-            Ok(None) => last = remote.collected(),
-            Err(error) if is_passing(&error) => last = error,
-            Err(error) if is_overtaken(remote, waiting, &error) => last = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last)
+    let done = until_settled(
+        remote,
+        ATTEMPTS,
+        |remote| {
+            let remaining = Remaining::default();
+            let mut collection = Collection { remote, options, waiting, observer, remaining };
+            let outcome = collection.attempt()?;
+            Ok(outcome
+                .map(|outcome| RemoteGcOutcome { remaining: collection.remaining, ..outcome }))
+        },
+        |remote, error| Ok(is_passing(error) || is_overtaken(remote, waiting, error)),
+    );
+    // Another collector has replaced the state.
+    done?.ok_or_else(|| remote.collected())
 }
 
 /// Returns true if a new attempt may succeed: another collector has begun an epoch, or another
@@ -197,7 +195,7 @@ fn is_passing(error: &RemoteError) -> bool {
 /// listed it elsewhere.
 fn is_overtaken(remote: &RemoteStore, waiting: &BlockingContext, error: &RemoteError) -> bool {
     let is_lost = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-    is_lost && waiting.block_on(remote.knows_present_gc()).is_ok_and(|is_known| !is_known)
+    is_lost && waiting.block_on(remote.is_overtaken()).unwrap_or(false)
 }
 
 /// Checks that clients collect remote stores of this kind.

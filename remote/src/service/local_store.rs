@@ -52,7 +52,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{Damage, ExpectedRef, Head, RefError, RefLogMessage, Refs},
     },
-    store::{PackFile, Store, StoreError, compact::PackPin},
+    store::{Epoch, PackFile, Store, StoreError, compact::PackPin},
 };
 
 use super::{
@@ -723,6 +723,11 @@ impl Service for LocalStore {
 
     fn maintains_index(&self) -> bool {
         true
+    }
+
+    fn was_collected(&self) -> bool {
+        // An unreadable epoch proves no collection.
+        Epoch::read(&self.inner.dir).is_ok_and(|epoch| epoch != Epoch::default())
     }
 
     fn local_store(&self) -> Option<&Path> {

@@ -226,6 +226,12 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns true if garbage was ever collected in a project or in the store of a server, as of the
+    /// last listing of the index. Buckets have a collection state instead.
+    fn was_collected(&self) -> bool {
+        false
+    }
+
     /// Returns the folder of a local store on this machine, if the service is one. A request to
     /// such a service takes as long as its work, so it has no network timeout.
     fn local_store(&self) -> Option<&Path> {

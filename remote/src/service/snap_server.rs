@@ -12,7 +12,15 @@
 
 mod resumed;
 
-use std::{fmt, ops::Range, path::Path, sync::Arc};
+use std::{
+    fmt,
+    ops::Range,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -71,6 +79,8 @@ pub struct SnapServer {
     /// True if the server supports resumable uploads; set by the first request for its
     /// capabilities.
     resumes: OnceCell<bool>,
+    /// True if the last listing of the index said that garbage was collected.
+    collected: AtomicBool,
 }
 
 impl fmt::Debug for SnapServer {
@@ -147,6 +157,9 @@ struct RepositoryBody {
 struct FilesBody {
     #[serde(alias = "packs")]
     files: Vec<FileBody>,
+    /// True in a listing of the index if garbage was collected.
+    #[serde(default)]
+    collected: bool,
 }
 
 #[derive(Deserialize)]
@@ -170,7 +183,9 @@ impl SnapServer {
         let name = if repository.is_empty() { ONLY } else { repository };
         let name = utf8_percent_encode(name, NAME_ESCAPES);
         let base = format!("{origin}/v1{REPOSITORIES}{name}");
-        Ok(Self { transport: Transport::new(traffic)?, base, token, resumes: OnceCell::new() })
+        let transport = Transport::new(traffic)?;
+        let (resumes, collected) = (OnceCell::new(), AtomicBool::new(false));
+        Ok(Self { transport, base, token, resumes, collected })
     }
 
     /// Starts a request for `path` below the repository. Encodes the whole path: in a raw name of a
@@ -384,7 +399,10 @@ impl SnapServer {
     }
 
     async fn list_all(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
-        let of = |FilesBody { files }: FilesBody| {
+        let of = |FilesBody { files, collected }: FilesBody| {
+            if prefix == INDEX {
+                self.collected.store(collected, Ordering::Relaxed);
+            }
             let listed = |FileBody { name, bytes }| ListedObject {
                 key: format!("{prefix}{name}"),
                 bytes,
@@ -520,6 +538,10 @@ impl Service for SnapServer {
 
     fn maintains_index(&self) -> bool {
         true
+    }
+
+    fn was_collected(&self) -> bool {
+        self.collected.load(Ordering::Relaxed)
     }
 
     fn list_refs(&self) -> BoxFuture<'_, Result<Option<ListedRefs>, ServiceError>> {

@@ -81,11 +81,15 @@ pub(crate) struct RefsToTouch {
 pub(crate) type ReadRefs = BTreeMap<RefName, RefSlot>;
 
 impl RemoteStore {
-    /// Reads the state and its table, and remembers them.
+    /// Reads the state and its table, and remembers them. Projects and servers have none: they
+    /// collect their garbage themselves.
     ///
     /// # Errors
     /// [`RemoteError::Damaged`], [`RemoteError::Newer`], [`RemoteError::Service`].
     pub(crate) async fn read_gc(&self) -> Result<ReadGc, RemoteError> {
+        if self.client.maintains_index() {
+            return Ok(ReadGc { view: None, version: None });
+        }
         let mut read = None;
         for _ in 0..READINGS {
             let Some((state, version)) = self.find_gc_state().await? else {
@@ -149,10 +153,20 @@ impl RemoteStore {
         Ok(self.find_gc_state().await?.map_or(FIRST_EPOCH, |(state, _)| state.epoch))
     }
 
-    /// Returns true if the state is the one that this client knows.
-    pub(crate) async fn knows_present_gc(&self) -> Result<bool, RemoteError> {
+    /// Returns true if a collection may have deleted packs since this client has read the index:
+    /// another collection state is there, or a server does not list a pack any more.
+    pub(crate) async fn is_overtaken(&self) -> Result<bool, RemoteError> {
+        if self.client.maintains_index() {
+            return self.has_unlisted().await;
+        }
         let known = self.mirror.gc().map(|view| view.state);
-        Ok(self.find_gc_state().await?.map(|(state, _)| state) == known)
+        Ok(self.find_gc_state().await?.map(|(state, _)| state) != known)
+    }
+
+    /// Returns true if garbage was ever collected in the store, as far as this client knows. Then
+    /// missing objects that no ref reaches are no damage.
+    pub fn was_collected(&self) -> bool {
+        self.mirror.gc().is_some() || self.client.was_collected()
     }
 
     /// Checks that no collector has begun an epoch that this client does not know.

@@ -34,7 +34,7 @@ impl RemoteStore {
     /// [`RemoteError::Service`], [`RemoteError::Config`].
     pub(crate) async fn repair_settings(&self, config: &str) -> Result<(), RemoteError> {
         let edit = Edit { text: config, path: Path::new(CONFIG), owner: ConfigOwner::Store };
-        let is_collected = !self.client.maintains_index() && self.read_gc().await?.view.is_some();
+        let is_collected = self.read_gc().await?.view.is_some();
         // Older programs must refuse a store with garbage collection.
         let version = if is_collected { VERSION } else { REFS_VERSION };
         let upgraded = edit.upgrade(version).map_err(|error| self.config_error(error))?;

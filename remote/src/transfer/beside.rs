@@ -29,15 +29,15 @@ use crate::{
 };
 
 /// Maximum number of damaged frames and lost packs that one command works around.
-const FRAMES: usize = 100;
+pub(super) const FRAMES: usize = 100;
 
 /// Runs `work`, which fetches into `store`. If a fetched frame is damaged, shadows its objects that
 /// other packs contain, in `store` and in the mirror, and runs `work` again. Treats each frame of a
 /// lost pack like a damaged frame.
 ///
 /// # Errors
-/// The errors of `work`; [`RemoteError::Collected`] if a pack is lost and garbage was collected
-/// since the client has read the state.
+/// The errors of `work`; [`RemoteError::Collected`] if a pack or an object is missing, and garbage was
+/// collected since the client has read the state.
 pub(super) fn around_damage<T>(
     store: &Store,
     remote: &RemoteStore,
@@ -47,8 +47,11 @@ pub(super) fn around_damage<T>(
     for _ in 0..FRAMES {
         match work() {
             Err(error) => {
-                if lost_pack(&error).is_some() {
-                    check_not_collected(remote, runtime)?;
+                let is_missing = matches!(error, RemoteError::Incomplete { .. });
+                if (is_missing || lost_pack(&error).is_some())
+                    && runtime.block_on(remote.is_overtaken())?
+                {
+                    return Err(remote.collected());
                 }
                 let is_new = match (damaged_frame(&error), lost_pack(&error)) {
                     (Some((pack, offset)), _) => shadow_frame(store, remote, &pack, offset),
@@ -65,12 +68,18 @@ pub(super) fn around_damage<T>(
     work()
 }
 
-/// Checks that no collection can have deleted a pack since the client has read the index.
-fn check_not_collected(remote: &RemoteStore, runtime: &Handle) -> Result<(), RemoteError> {
-    match !remote.client().maintains_index() && !runtime.block_on(remote.knows_present_gc())? {
-        true => Err(remote.collected()),
-        false => Ok(()),
+/// Reads the collection state again if a collection has overtaken an attempt. Returns false after
+/// another error.
+pub(super) fn look_again(
+    remote: &RemoteStore,
+    error: &RemoteError,
+    runtime: &Handle,
+) -> Result<bool, RemoteError> {
+    let is_collected = matches!(error, RemoteError::Collected { .. });
+    if is_collected {
+        runtime.block_on(remote.read_gc())?;
     }
+    Ok(is_collected)
 }
 
 /// Returns the pack that an error reports as lost or damaged in the remote store.

@@ -11,7 +11,7 @@
 //! ```
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::HashSet,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -19,6 +19,7 @@ use std::{
 
 use snap_core::{
     base::{
+        again::until_settled,
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         limits,
@@ -97,30 +98,14 @@ pub fn run<E: std::convert::From<RemoteError>>(
     observer: &dyn Observer,
 ) -> Result<CloneOutcome, E> {
     let CloneSource { remote, packs } = from;
-    let outcome = runtime.block_on(look(remote, options.name.clone()))?;
-    let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
-    let mut live = Liveness::of(remote, &commits, runtime, observer)?;
-    partial::add_stubs(store, remote, &live).map_err(RemoteError::from)?;
-    if runtime.block_on(remote.client().partial_clone()).map_err(RemoteError::from)?.is_some() {
-        // Check this now, because otherwise the clone would fail after the restore of the last
-        // commit.
-        partial::missing_ranges(store, remote, &options.part.of(outcome.commit), observer)
-            .map_err(|error| partial::explain_partial_clone(remote, error, runtime))?;
-    }
-    let mut rounds = 0;
-    let needed = loop {
-        let last = options.part.of_last(outcome.commit);
-        let needed = beside::around_damage(store, remote, runtime, || {
-            partial::missing_ranges(store, remote, &last, observer)
-        });
-        match needed {
-            Err(RemoteError::Collected { .. }) if rounds < limits::GC_ROUNDS => {
-                rounds += 1;
-                live = learn_collection(store, remote, &commits, runtime, observer)?;
-            }
-            needed => break needed?,
-        }
-    };
+    let begun = until_settled(
+        remote,
+        limits::GC_ROUNDS,
+        |remote| begin(store, remote, options, runtime, observer).map(Some),
+        |remote, error| beside::look_again(remote, error, runtime),
+    );
+    let Begun { outcome, there, needed } =
+        begun?.expect("an attempt ends with a result or an error");
     packs.prefetch(&needed);
     let rest = BackgroundFetch {
         store,
@@ -142,73 +127,112 @@ pub fn run<E: std::convert::From<RemoteError>>(
         behind.restored.store(true, Ordering::Relaxed);
         let followed = following.join().expect("fetching the rest does not panic");
         restored?;
-        // `finish` fetches the rest around the damage.
-        followed.or_else(|error| match beside::bad_pack(&error) {
-            Some(_) => Ok(()),
-            None => Err(error),
+        // `finish` fetches the rest around the damage, and beside a collection.
+        followed.or_else(|error| match error {
+            RemoteError::Incomplete { .. } => Ok(()),
+            error => beside::bad_pack(&error).map(drop).ok_or(error),
         })?;
         Ok::<_, E>(())
     })?;
     keep_leftovers(store, packs).map_err(RemoteError::from)?;
-    loop {
-        let finished = beside::around_damage(store, remote, runtime, || {
-            finish(store, remote, options, (outcome.commit, &live), runtime, observer)
-        });
-        let error = match finished {
-            Ok(()) => {
-                // A walk through a part would fetch the rest.
-                let roots = if options.part.is_everything() { &commits[..] } else { &[] };
-                take_shadows(store, &live, &store.packs(), roots, observer)?;
-                return Ok(outcome);
+    let mut state = (remote, there);
+    let finished = until_settled(
+        &mut state,
+        limits::GC_ROUNDS + beside::FRAMES,
+        |(remote, there)| {
+            let finished = beside::around_damage(store, remote, runtime, || {
+                finish(store, remote, options, (outcome.commit, there), runtime, observer)
+            });
+            finished.map(Some)
+        },
+        |(remote, there), error| {
+            if beside::look_again(remote, error, runtime)? {
+                *there = learn_collection(store, remote, &outcome, runtime, observer)?;
+                return Ok(true);
             }
-            Err(RemoteError::Collected { .. }) if rounds < limits::GC_ROUNDS => {
-                rounds += 1;
-                live = learn_collection(store, remote, &commits, runtime, observer)?;
-                continue;
+            let drop_stub =
+                |pack| beside::drop_unneeded_stub(store, &pack, &there.commits, observer);
+            let is_dropped = beside::bad_pack(error).map_or(Ok(false), drop_stub)?;
+            if is_dropped {
+                observer.note(Note::UnneededPackUnread { error });
             }
-            Err(error) => error,
-        };
-        let bad = beside::bad_pack(&error);
-        let is_dropped = bad
-            .map_or(Ok(false), |pack| beside::drop_unneeded_stub(store, &pack, &commits, observer));
-        if !is_dropped? {
-            return Err(error.into());
+            Ok(is_dropped)
+        },
+    );
+    let (remote, there) = state;
+    match finished {
+        Ok(Some(())) => Ok(outcome),
+        // Another client has moved the ref, and a collection has deleted its former commit.
+        Err(RemoteError::Incomplete { .. }) if !there.commits.contains(&outcome.commit) => {
+            Err(remote.collected().into())
         }
-        observer.note(Note::UnneededPackUnread { error: &error });
+        Err(error) => Err(error.into()),
+        Ok(None) => Err(remote.collected().into()),
     }
 }
 
-/// Learns what a collection has deleted since the clone has read the index, and replaces the stubs of
-/// deleted packs by those of packs with the same objects.
+/// What stands in the remote store.
+struct Standing {
+    /// The commits of the refs of the clone that have not moved since it has read them.
+    commits: Vec<CommitId>,
+    live: Liveness,
+}
+
+/// What a clone knows before it restores the last commit.
+struct Begun {
+    outcome: CloneOutcome,
+    there: Standing,
+    /// The contents of the last commit.
+    needed: PackRanges,
+}
+
+/// Reads the refs and the index, and fetches the structure of the last commit.
+fn begin(
+    store: &Store,
+    remote: &mut RemoteStore,
+    options: &CloneOptions,
+    runtime: &Handle,
+    observer: &dyn Observer,
+) -> Result<Begun, RemoteError> {
+    let outcome = runtime.block_on(look(remote, options.name.clone()))?;
+    let remote = &*remote;
+    // An attempt that a collection has overtaken leaves stubs of deleted packs.
+    fetch::relocate(store, remote, remote.was_collected())?;
+    let partial_clone = runtime.block_on(remote.client().partial_clone())?;
+    let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
+    let (live, needed) = beside::around_damage(store, remote, runtime, || {
+        let live = Liveness::of(remote, &commits, runtime, observer)?;
+        partial::add_stubs(store, remote, &live)?;
+        if partial_clone.is_some() {
+            // Check this now, because otherwise the clone would fail after the restore of the last
+            // commit.
+            let all = options.part.of(outcome.commit);
+            partial::missing_ranges(store, remote, &all, observer)
+                .map_err(|error| partial::explain_partial_clone(remote, error, runtime))?;
+        }
+        let last = options.part.of_last(outcome.commit);
+        Ok((live, partial::missing_ranges(store, remote, &last, observer)?))
+    })?;
+    Ok(Begun { outcome, there: Standing { commits, live }, needed })
+}
+
+/// Learns what a collection has deleted since the clone has read the index: replaces the stubs of
+/// deleted packs by those of packs with the same objects, or with the links of forgotten commits.
 fn learn_collection(
     store: &Store,
     remote: &mut RemoteStore,
-    commits: &[CommitId],
+    outcome: &CloneOutcome,
     runtime: &Handle,
     observer: &dyn Observer,
-) -> Result<Liveness, RemoteError> {
-    runtime.block_on(remote.read_gc())?;
+) -> Result<Standing, RemoteError> {
     runtime.block_on(remote.refresh())?;
-    let live = Liveness::of(remote, commits, runtime, observer)?;
-    let mirror = remote.mirror().store();
-    let known: HashSet<PackId> = mirror.packs().into_iter().collect();
-    let gone = store.partial_packs().into_iter().filter(|id| !known.contains(id));
-    let gone: Vec<PackId> = gone.collect();
-    let mut sources = BTreeSet::new();
-    for id in &gone {
-        for object in store.open_pack(id)?.objects()? {
-            if !store.is_object_stored(&object)? {
-                sources.extend(live.source(mirror, &object.id)?);
-            }
-        }
-    }
-    let outlines: Result<Vec<_>, _> = sources.iter().map(|id| mirror.outline(id)).collect();
-    store.add_stubs(&outlines?)?;
+    let (refs, _) = runtime.block_on(remote.readable_refs())?;
+    let still = outcome.refs.iter().filter(|found| refs.contains(found));
+    let commits: Vec<CommitId> = still.map(|(_, commit)| *commit).collect();
+    let live = Liveness::of(remote, &commits, runtime, observer)?;
+    fetch::relocate(store, remote, remote.was_collected())?;
     shadow_forgotten(store, &live)?;
-    for id in &gone {
-        beside::drop_unneeded_stub(store, id, commits, observer)?;
-    }
-    Ok(live)
+    Ok(Standing { commits, live })
 }
 
 /// Reads the refs of the remote store and an index that knows their commits.
@@ -325,19 +349,23 @@ fn keep_leftovers(store: &Store, packs: &RemotePacks) -> Result<(), StoreError> 
     unread.iter().try_for_each(|found| store.fill(&found.pack, found.range.start, &found.bytes))
 }
 
-/// Fetches the absent data, and checks that the store has all requested data.
+/// Fetches the absent data, checks that the store has all requested data, and takes over what is dead
+/// in the remote store.
 fn finish(
     store: &Store,
     remote: &RemoteStore,
     options: &CloneOptions,
-    (commit, live): (CommitId, &Liveness),
+    (commit, there): (CommitId, &Standing),
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<(), RemoteError> {
+    let Standing { commits, live } = there;
     if !options.part.is_everything() {
         let ranges = partial::missing_ranges(store, remote, &options.part.of(commit), observer)?;
         partial::fetch_ranges(store, remote, &ranges, runtime, observer)?;
-        return fetch::promote(store, remote, observer).map(drop);
+        fetch::promote(store, remote, observer)?;
+        // A walk through a part would fetch the rest.
+        return take_shadows(store, live, &store.packs(), &[], observer);
     }
     fetch::everything(store, remote, runtime, observer)?;
     observer.phase(Phase::Structure, None);
@@ -346,17 +374,34 @@ fn finish(
     let visited = reach::visit(store, &[commit], &mut enter, observer);
     visited.map_err(|error| partial::reach_error(remote, error))?;
     fetch::promote_all(store, remote, runtime, observer)?;
-    // A pack that becomes whole loses its shadows.
-    shadow_forgotten(store, live)?;
-    if !store.has_shadows() {
+    drop_deleted_packs(store, remote, commits, observer)?;
+    if store.has_shadows() {
+        // Wrong chunk lists of other branches do no harm.
+        let marks = Marks::new(store);
+        let mut enter = |id: &ObjectId, _: &ObjectLocation| match store.locate_unshadowed(id)? {
+            Some(_) => marks.mark(id),
+            None => Err(store.shadowed_error(id)),
+        };
+        let visited = reach::visit(store, &[commit], &mut enter, observer);
+        visited.map_err(|error| partial::reach_error(remote, error))?;
+    }
+    take_shadows(store, live, &store.packs(), commits, observer)
+}
+
+/// Removes the stubs of packs that a collection has deleted during the clone.
+fn drop_deleted_packs(
+    store: &Store,
+    remote: &RemoteStore,
+    commits: &[CommitId],
+    observer: &dyn Observer,
+) -> Result<(), RemoteError> {
+    let stubs = store.partial_packs();
+    if stubs.is_empty() {
         return Ok(());
     }
-    // Wrong chunk lists of other branches do no harm.
-    let marks = Marks::new(store);
-    let mut enter = |id: &ObjectId, _: &ObjectLocation| match store.locate_unshadowed(id)? {
-        Some(_) => marks.mark(id),
-        None => Err(store.shadowed_error(id)),
-    };
-    let visited = reach::visit(store, &[commit], &mut enter, observer);
-    visited.map_err(|error| partial::reach_error(remote, error))
+    let known: HashSet<PackId> = remote.mirror().store().packs().into_iter().collect();
+    for id in stubs.iter().filter(|id| !known.contains(id)) {
+        beside::drop_unneeded_stub(store, id, commits, observer)?;
+    }
+    Ok(())
 }

@@ -4,18 +4,20 @@ use std::collections::{BTreeSet, HashSet};
 
 use snap_core::{
     base::{
-        id::{CommitId, PackId},
-        observe::{Observer, Phase},
+        again::until_settled,
+        id::{CommitId, ObjectId, PackId},
+        limits,
+        observe::{Observer, Phase, Silent},
     },
     format::{
-        pack::ObjectKind,
+        pack::{ObjectKind, PackedObject},
         shadow::{Reason, ShadowedPart},
     },
     ops::{
         missing_objects::{FetchRequest, HistoryDepth},
-        reach::ReachError,
+        reach::{self, ReachError},
     },
-    store::{ChunkListCheck, ObjectLocation, Store, StoreError},
+    store::{ChunkListCheck, Marks, ObjectLocation, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -61,13 +63,29 @@ pub fn run(
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<FetchOutcome, RemoteError> {
-    let partial = store.partial_packs();
-    if partial.is_empty() {
+    if store.partial_packs().is_empty() {
         return Ok(FetchOutcome::default());
     }
+    let fetched = until_settled(
+        remote,
+        limits::GC_ROUNDS,
+        |remote| attempt(store, remote, what, runtime, observer).map(Some),
+        |remote, error| beside::look_again(remote, error, runtime),
+    );
+    Ok(fetched?.expect("an attempt ends with a result or an error"))
+}
+
+fn attempt(
+    store: &Store,
+    remote: &mut RemoteStore,
+    what: &FetchScope,
+    runtime: &Handle,
+    observer: &dyn Observer,
+) -> Result<FetchOutcome, RemoteError> {
+    let partial = store.partial_packs();
     // The remote store may have merged packs since the last read of the index.
     runtime.block_on(learn(remote))?;
-    let gone = relocate(store, remote)?;
+    let gone = relocate(store, remote, false)?;
     let remote = &*remote;
     let live = Liveness::of(remote, &[], runtime, observer)?;
     shadow_forgotten(store, &live)?;
@@ -101,17 +119,21 @@ pub fn run(
 
 /// Replaces stubs of packs that the remote store no longer has by stubs of other packs with the
 /// same objects, and by those with the links of forgotten commits. What a garbage collection has not
-/// copied from a pack is forgotten.
+/// copied from a pack is forgotten, and everything here that needs it is dead. `was_collected` tells
+/// that there was a collection since the store has got the stubs; links prove it, too.
 ///
-/// Returns an error that names the first object that neither store has. The stub of the pack of
-/// such an object stays for its other objects, but the pack is shadowed.
-fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, RemoteError> {
+/// Otherwise returns an error that names the first object that neither store has. The stub of the
+/// pack of such an object stays for its other objects, but the pack is shadowed.
+pub(super) fn relocate(
+    store: &Store,
+    remote: &RemoteStore,
+    was_collected: bool,
+) -> Result<Option<StoreError>, RemoteError> {
     let mirror = remote.mirror().store();
     let known: HashSet<PackId> = mirror.packs().into_iter().collect();
     let (mut stubs, mut replaced, mut kept) = (BTreeSet::new(), Vec::new(), Vec::new());
-    let mut gone = None;
     let gc = remote.mirror().gc();
-    let (mut linked, mut lacking) = (Vec::new(), Vec::new());
+    let (mut dead, mut lacking) = (Vec::new(), Vec::new());
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
         let mut is_found = true;
         for object in store.open_pack(&id)?.objects()? {
@@ -126,12 +148,8 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
                 stubs.extend(mirror.pack_id(place.pack));
                 continue;
             }
-            let commit = CommitId::from_object(object.id);
-            if object.kind == ObjectKind::Commit
-                && let Some(place) = mirror.locate(&commit.link())?
-            {
-                stubs.extend(mirror.pack_id(place.pack));
-                linked.push((id, object.id));
+            if object.kind == ObjectKind::Commit && has_link(mirror, &object.id, &mut stubs)? {
+                dead.push((id, object.id));
             }
             let place = store.locate(&object.id)?;
             let is_here = place.map_or(Ok(false), |place| store.is_here(&place))?;
@@ -141,17 +159,30 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
             if is_here {
                 is_found = false;
             } else {
-                lacking.push((id, object.id, object.kind));
+                lacking.push((id, object));
             }
         }
         if is_found { replaced.push(id) } else { kept.push(id) }
     }
     // Projects and servers do not list the packs that a collection has deleted. Links show that there
     // was one.
-    let was_collected = !linked.is_empty();
-    if !was_collected {
-        for (pack, id, wanted) in lacking {
-            gone.get_or_insert(StoreError::Missing { id, wanted });
+    let mut is_linked = !dead.is_empty();
+    if !lacking.is_empty() {
+        let lacking = lacking.iter().map(|(_, object)| object.id).collect();
+        for (pack, object) in dead_without(store, remote, &lacking)? {
+            is_linked |=
+                object.kind == ObjectKind::Commit && has_link(mirror, &object.id, &mut stubs)?;
+            dead.push((pack, object.id));
+        }
+    }
+    let mut gone = None;
+    let was_collected = was_collected || is_linked;
+    if was_collected {
+        dead.extend(lacking.iter().map(|(pack, object)| (*pack, object.id)));
+    } else {
+        dead.clear();
+        for (pack, object) in lacking {
+            gone.get_or_insert(StoreError::Missing { id: object.id, wanted: object.kind });
             if let Some(at) = replaced.iter().position(|other| *other == pack) {
                 kept.push(replaced.swap_remove(at));
             }
@@ -160,21 +191,93 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
     let outlines: Result<Vec<_>, _> = stubs.iter().map(|id| mirror.outline(id)).collect();
     store.add_stubs(&outlines?)?;
     replaced.iter().try_for_each(|id| store.remove_stub(id))?;
-    if !kept.is_empty() {
+    if !kept.is_empty() || !dead.is_empty() {
         store.change_shadows(&|table| {
-            for id in &kept {
-                match was_collected {
-                    true => {
-                        let own = linked.iter().filter(|(pack, _)| pack == id);
-                        let commits = own.map(|(_, commit)| *commit).collect();
-                        table.add(*id, Reason::Dead, ShadowedPart::Objects(commits));
-                    }
-                    false => table.add(*id, Reason::Damaged, ShadowedPart::Whole),
-                }
+            for id in kept.iter().filter(|_| !was_collected) {
+                table.add(*id, Reason::Damaged, ShadowedPart::Whole);
+            }
+            for (pack, id) in dead.iter().filter(|(pack, _)| !replaced.contains(pack)) {
+                table.add(*pack, Reason::Dead, ShadowedPart::Objects([*id].into()));
             }
         })?;
     }
     Ok(gone)
+}
+
+/// Looks for the link of a forgotten commit in the remote store. Adds its pack to `packs`.
+fn has_link(
+    mirror: &Store,
+    commit: &ObjectId,
+    packs: &mut BTreeSet<PackId>,
+) -> Result<bool, StoreError> {
+    let link = mirror.locate(&CommitId::from_object(*commit).link())?;
+    packs.extend(link.and_then(|place| mirror.pack_id(place.pack)));
+    Ok(link.is_some())
+}
+
+/// Returns the objects here, with their packs, that refer to one of these objects, or to another one
+/// that does.
+fn dead_without(
+    store: &Store,
+    remote: &RemoteStore,
+    lacking: &HashSet<ObjectId>,
+) -> Result<Vec<(PackId, PackedObject)>, RemoteError> {
+    let (mut dead, whole) = (Vec::new(), Marks::new(store));
+    for pack in store.packs() {
+        for object in store.open_pack(&pack)?.objects()? {
+            if !lacking.contains(&object.id)
+                && needs_any((store, remote), &object, lacking, &whole)?
+            {
+                dead.push((pack, object));
+            }
+        }
+    }
+    Ok(dead)
+}
+
+/// Returns true if an object refers to one of these objects: a commit by its tree. Otherwise marks
+/// what it refers to, and later calls pass over it. Only for a commit that the remote store may have
+/// forgotten, reads objects that are not here.
+fn needs_any(
+    (store, remote): (&Store, &RemoteStore),
+    object: &PackedObject,
+    lacking: &HashSet<ObjectId>,
+    whole: &Marks,
+) -> Result<bool, RemoteError> {
+    let is_commit = object.kind == ObjectKind::Commit;
+    let link = CommitId::from_object(object.id).link();
+    let fetches = is_commit && remote.mirror().store().locate(&link)?.is_some();
+    let mut passed = HashSet::new();
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| match lacking.contains(id) {
+        true => Err(StoreError::Missing { id: *id, wanted: place.kind }),
+        false if !fetches && !store.is_here(place)? => Ok(false),
+        false => Ok(!whole.is_marked(id)? && passed.insert(*id)),
+    };
+    let place = store.locate(&object.id)?;
+    if !fetches && !place.map_or(Ok(false), |place| store.is_here(&place))? {
+        return Ok(false);
+    }
+    let start = match object.kind {
+        ObjectKind::Commit => store
+            .commit(&CommitId::from_object(object.id))
+            .map(|commit| (commit.tree.object(), ObjectKind::Tree)),
+        kind => Ok((object.id, kind)),
+    };
+    let visited = start
+        .map_err(ReachError::Store)
+        .and_then(|start| reach::visit_below(store, &[start], &mut enter, &Silent));
+    match visited {
+        Ok(()) => {
+            for id in passed {
+                whole.mark(&id)?;
+            }
+            Ok(false)
+        }
+        Err(ReachError::Store(StoreError::Missing { .. })) => Ok(true),
+        // It is shadowed already.
+        Err(ReachError::Store(StoreError::Forgotten { .. })) => Ok(false),
+        Err(error) => Err(partial::reach_error(remote, error)),
+    }
 }
 
 async fn learn(remote: &mut RemoteStore) -> Result<(), RemoteError> {

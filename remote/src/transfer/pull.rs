@@ -7,6 +7,7 @@
 
 use snap_core::{
     base::{
+        again::until_settled,
         id::{CommitId, ObjectId, PackId},
         limits,
         observe::{Note, Observer, Phase},
@@ -76,39 +77,59 @@ pub fn run(
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<PullOutcome, RemoteError> {
-    let mut commit = runtime.block_on(find(remote, &options.name))?;
-    let (mut left_out, mut rounds) = (PacksLeftOut::default(), 0);
-    loop {
-        let known = &*remote;
-        let pulled = beside::around_damage(store, known, runtime, || {
-            let is_everything = options.part.is_everything();
-            if is_everything && is_here(store, commit, observer)? {
-                let added = WriteStats::default();
-                return Ok(PullOutcome { commit, added, received_bytes: 0 });
-            }
-            let live = match is_everything {
-                true => Liveness::of_pull(store, known, commit, runtime, observer)?,
-                false => Liveness::of(known, &[commit], runtime, observer)?,
+    let pulled = until_settled(
+        &mut (&mut *remote, None, PacksLeftOut::default()),
+        limits::GC_ROUNDS + beside::FRAMES,
+        |(remote, found, left_out)| {
+            let commit = match *found {
+                Some(commit) => commit,
+                None => *found.insert(runtime.block_on(find(remote, &options.name))?),
             };
-            run_once(store, (known, &live), &left_out, commit, options, runtime, observer)
-        });
-        match pulled {
-            Err(RemoteError::Collected { .. }) if rounds < limits::GC_ROUNDS => {
-                rounds += 1;
-                runtime.block_on(remote.read_gc())?;
-                commit = runtime.block_on(find(remote, &options.name))?;
-            }
-            Ok(outcome) => {
-                for error in left_out.errors() {
-                    observer.note(Note::UnneededPackUnread { error });
+            let remote = &**remote;
+            match attempt(store, remote, left_out, commit, options, runtime, observer) {
+                Err(error @ RemoteError::Collected { .. }) => Err(error),
+                Err(error) => match left_out.add(remote, error) {
+                    Ok(()) => Ok(None),
+                    Err(error) => Err(partial::explain_partial_clone(remote, error, runtime)),
+                },
+                Ok(outcome) => {
+                    for error in left_out.errors() {
+                        observer.note(Note::UnneededPackUnread { error });
+                    }
+                    Ok(Some(outcome))
                 }
-                return Ok(outcome);
             }
-            Err(error) => left_out
-                .add(known, error)
-                .map_err(|error| partial::explain_partial_clone(known, error, runtime))?,
+        },
+        |(remote, found, _), error| {
+            *found = None;
+            beside::look_again(remote, error, runtime)
+        },
+    );
+    pulled?.ok_or_else(|| remote.collected())
+}
+
+/// Pulls a commit once, around damage.
+fn attempt(
+    store: &Store,
+    remote: &RemoteStore,
+    left_out: &PacksLeftOut,
+    commit: CommitId,
+    options: &PullOptions,
+    runtime: &Handle,
+    observer: &dyn Observer,
+) -> Result<PullOutcome, RemoteError> {
+    beside::around_damage(store, remote, runtime, || {
+        let is_everything = options.part.is_everything();
+        if is_everything && is_here(store, commit, observer)? {
+            let added = WriteStats::default();
+            return Ok(PullOutcome { commit, added, received_bytes: 0 });
         }
-    }
+        let live = match is_everything {
+            true => Liveness::of_pull(store, remote, commit, runtime, observer)?,
+            false => Liveness::of(remote, &[commit], runtime, observer)?,
+        };
+        run_once(store, (remote, &live), left_out, commit, options, runtime, observer)
+    })
 }
 
 fn run_once(

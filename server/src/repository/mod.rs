@@ -723,6 +723,17 @@ impl Repository {
         self.read_kept(|| self.index.current(self.repo.store(), &|id| self.has(id)))
     }
 
+    /// Returns true if garbage was ever collected in the store.
+    ///
+    /// # Errors
+    /// [`HttpProblem`] if the epoch cannot be read.
+    pub fn was_collected(&self) -> Result<bool, HttpProblem> {
+        match &self.upstream {
+            Some(upstream) => Ok(upstream.was_collected()),
+            None => Ok(self.repo.store().epoch()? != Epoch::default()),
+        }
+    }
+
     /// Reads one file of the index.
     ///
     /// # Errors

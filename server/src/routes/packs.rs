@@ -30,6 +30,7 @@ pub(super) struct PacksJson {
 #[derive(Serialize)]
 pub(super) struct IndexJson {
     files: Vec<ListedJson>,
+    collected: bool,
 }
 
 #[derive(Serialize)]
@@ -111,8 +112,10 @@ pub(super) async fn index(
     State(server): State<Server>,
     Path(repo): Path<String>,
 ) -> Result<Json<IndexJson>, HttpProblem> {
-    let files = server.with(repo, |repository| repository.index()).await?;
-    Ok(Json(IndexJson { files: listed(files) }))
+    let (files, collected) = server
+        .with(repo, |repository| Ok((repository.index()?, repository.was_collected()?)))
+        .await?;
+    Ok(Json(IndexJson { files: listed(files), collected }))
 }
 
 /// `GET /v1/repos/{repo}/index/{name}`.

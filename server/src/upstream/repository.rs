@@ -122,6 +122,8 @@ pub struct UpstreamRepository {
     adopting: Arc<AtomicUsize>,
     /// Packs whose cached copy is damaged.
     damaged: Arc<DamagedPacks>,
+    /// True if garbage was collected upstream.
+    collected: AtomicBool,
     /// Minimum number of packs upstream. The cache has each of them, as a stub or whole.
     upstream_pack_count: AtomicUsize,
 }
@@ -280,6 +282,7 @@ impl UpstreamRepository {
             unpublishable: Mutex::default(),
             adopting,
             damaged,
+            collected: AtomicBool::new(false),
             upstream_pack_count: AtomicUsize::new(0),
         };
         let written = fs_err::read_to_string(repository.followed_path()).ok();
@@ -295,6 +298,11 @@ impl UpstreamRepository {
             .map_err(|error| repository.to_problem(error))?;
         repository.mend();
         Ok(repository)
+    }
+
+    /// Returns true if garbage was collected upstream, as of the last read of its list of packs.
+    pub fn was_collected(&self) -> bool {
+        self.collected.load(Ordering::Relaxed)
     }
 
     /// Returns the folders beside the local store that must stay in place.
@@ -533,6 +541,7 @@ impl UpstreamRepository {
             // If the marker cannot be written, a restarted server takes upstream for complete.
             let _ = fs_err::write(self.loss_path(), "");
         }
+        self.collected.store(moving.remote.was_collected(), Ordering::Relaxed);
         let learnt =
             self.sync_packs(&before, &moving.remote).map_err(|error| self.to_problem(error))?;
         moving.keeps_lost = learnt == PackSync::LostKept;

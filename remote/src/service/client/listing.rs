@@ -38,6 +38,12 @@ impl Client {
         self.service.maintains_index()
     }
 
+    /// Returns true if garbage was ever collected in a project or in the store of a server, as of the
+    /// last listing of the index.
+    pub fn was_collected(&self) -> bool {
+        self.service.was_collected()
+    }
+
     /// Returns an identity that differs for two places with the same location.
     pub fn identity(&self) -> String {
         self.service.identity()

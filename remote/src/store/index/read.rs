@@ -1,7 +1,7 @@
 //! Reads the new files of the index of a remote store.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::PathBuf,
     time::Duration,
 };
@@ -57,6 +57,14 @@ impl RemoteStore {
     pub async fn refresh(&mut self) -> Result<(), RemoteError> {
         let listed = self.client.list(INDEX).await?;
         self.take_in_listed(listed).await
+    }
+
+    /// Lists the index again. Returns true if a file of the last listing is gone.
+    pub(crate) async fn has_unlisted(&self) -> Result<bool, RemoteError> {
+        let listed = self.client.list(INDEX).await?;
+        let now: HashSet<&str> =
+            listed.iter().filter_map(|object| object.key.strip_prefix(INDEX)).collect();
+        Ok(self.listed.keys().any(|name| !now.contains(name.as_str())))
     }
 
     /// Reads new files like [`Self::refresh`], but skips damaged and missing files of the index,
@@ -319,7 +327,7 @@ impl RemoteStore {
     /// Returns true if the store has a garbage collection state. Asks once for each listing that
     /// lacks packs.
     async fn has_been_collected(&self) -> Result<bool, RemoteError> {
-        Ok(!self.client.maintains_index() && self.read_gc().await?.view.is_some())
+        Ok(self.read_gc().await?.view.is_some())
     }
 
     /// Returns true if a listed index file has an epoch that this client does not know.
