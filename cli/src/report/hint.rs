@@ -570,7 +570,6 @@ pub(crate) fn of_ref(error: &RefError) -> Option<String> {
                 .to_owned()
         }
         RefError::Collected { .. } => "`snap log --all` lists the commits that are left".to_owned(),
-        RefError::Misnamed { .. } => "rename or remove the file".to_owned(),
         RefError::Lost { name, at } => of_lost_ref(name, at),
         RefError::Newer { .. } => {
             "update snap: a newer version runs garbage collection here".to_owned()
