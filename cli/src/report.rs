@@ -21,7 +21,7 @@ use snap_core::{
         restore::RestoreError, rewrite::RewriteError, update::UpdateError, verify::VerifyError,
     },
     repo::{
-        PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
+        PastError, Pointer, RefError, RepoError, SpecError, UndoError, config::ConfigError,
         path::PathInTreeError, ref_name::RefNameError,
     },
     store::{BundleError, StoreError},
@@ -395,6 +395,9 @@ pub(crate) enum CliError {
     /// A redo moves one ref, and a rewrite all of them.
     #[error("cannot redo `snap rewrite`")]
     RedoRewrite,
+    /// A ref has changed since the undo of a `snap forget`.
+    #[error("cannot redo `snap forget`: {} has changed since the last undo", pointer.shown())]
+    RedoForget { pointer: Pointer },
     /// `snap gc` has deleted what an undo of a rewrite would bring back.
     #[error("cannot undo the last `snap rewrite`: `snap gc` has deleted what it removed")]
     RewriteFinal,
@@ -511,9 +514,10 @@ impl CliError {
             | Self::ReceivedUnknown
             | Self::RedoRewrite
             | Self::ForgetRemote { .. } => ErrorKind::Invalid,
-            Self::ForgetBranch { .. } | Self::ForgottenGone { .. } | Self::RewriteFinal => {
-                ErrorKind::NotFound
-            }
+            Self::ForgetBranch { .. }
+            | Self::ForgottenGone { .. }
+            | Self::RedoForget { .. }
+            | Self::RewriteFinal => ErrorKind::NotFound,
             Self::NoSource { .. }
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }

@@ -126,6 +126,7 @@ fn of_cli(error: &CliError) -> Option<String> {
         }
         CliError::ReceivedUnknown => "leave out --by; rules then use the times of the commits",
         CliError::ForgetRemote { .. } => "run `snap forget` in a clone of the remote",
+        CliError::RedoForget { .. } => "run the same `snap forget` again",
         CliError::RedoRewrite => "run the same `snap rewrite` again",
         CliError::RewriteFinal => {
             "`snap branch --log` lists other changes; `snap undo NAME` undoes one"
@@ -872,7 +873,7 @@ fn of_undo(error: &UndoError) -> Option<String> {
         UndoError::Nothing { pointer: Some(_), .. } => {
             Some("`snap undo` without a name undoes the last change".to_owned())
         }
-        UndoError::ChangedSince { .. } => {
+        UndoError::ChangedSince { .. } | UndoError::ForgottenSince => {
             Some("name the branch or tag: `snap undo --redo NAME`".to_owned())
         }
         UndoError::Log { pointer } | UndoError::Commit { pointer, .. } => Some(match pointer {

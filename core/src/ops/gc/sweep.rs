@@ -5,7 +5,10 @@ use crate::{
         id::{CommitId, PackId},
         observe::Observer,
     },
-    format::shadow::{Reason, ShadowTable, ShadowedPart},
+    format::{
+        forgotten::ForgottenState,
+        shadow::{Reason, ShadowTable, ShadowedPart},
+    },
     ops::gc::{
         GcError, GcOptions, GcOutcome, Live, add_roots, finish_rewrites,
         plan::{Fate, Plan, dead_of, purged_in},
@@ -85,7 +88,10 @@ pub(super) fn run(
             }
         })?;
         // Without its link, no ref reaches the commit any more.
-        let is_reached = |id: &CommitId| live.contains(&id.link()).unwrap_or(true);
+        let is_reached = |id: &CommitId, state| match state {
+            ForgottenState::Forgotten => live.contains(&id.link()).unwrap_or(true),
+            ForgottenState::Undone => live.contains(&id.object()).unwrap_or(true),
+        };
         store.change_forgotten(&|table| table.retain(is_reached))?;
         store.begin_epoch(&writers, epoch.next())?;
         store.enter_epoch()?;
