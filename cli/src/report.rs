@@ -14,7 +14,13 @@ mod trust;
 use std::{io, path::PathBuf, process::ExitCode};
 
 use snap_core::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
+    base::{
+        id::{CommitId, ObjectId},
+        io::PathError,
+        kind::ErrorKind,
+        name::NameError,
+    },
+    format::pack::ObjectKind,
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
         forget::ForgetError, gc::GcError, list::ListError, repair::RepairError,
@@ -465,11 +471,17 @@ impl From<LocationError> for CliError {
 }
 
 impl CliError {
+    /// Returns the object that is missing, if the error says so.
+    pub(crate) fn missing_object(&self) -> Option<(ObjectId, ObjectKind)> {
+        causes(self).find_map(|cause| match cause.downcast_ref() {
+            Some(StoreError::Missing { id, wanted }) => Some((*id, *wanted)),
+            _ => None,
+        })
+    }
+
     /// Returns the kind of the error, from which a caller decides what to do.
     pub(crate) fn kind(&self) -> ErrorKind {
-        let lacks = causes(self)
-            .any(|cause| matches!(cause.downcast_ref(), Some(StoreError::Missing { .. })));
-        if lacks {
+        if self.missing_object().is_some() {
             // Every id that reaches this point came from the store itself.
             return ErrorKind::Damaged;
         }

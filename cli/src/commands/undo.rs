@@ -149,7 +149,10 @@ fn undo_forget(
     repo: &Repo,
     cx: &Context,
 ) -> Result<CommandOutcome, CliError> {
-    let gone = |id: CommitId| Err(CliError::ForgottenGone { id });
+    let gone = |id: CommitId| {
+        LastForget::check_not_lost(repo, &id)?;
+        Err(CliError::ForgottenGone { id })
+    };
     if let Some(id) = last.deleted {
         return gone(id);
     }

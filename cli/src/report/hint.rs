@@ -132,10 +132,7 @@ fn of_cli(error: &CliError) -> Option<String> {
             "`snap branch --log` lists other changes; `snap undo NAME` undoes one"
         }
         CliError::ForgetBranch { .. } => "`snap branch` lists the branches",
-        CliError::ForgottenGone { .. } => {
-            "a copy elsewhere may still have it\n\
-             `snap undo BRANCH` undoes the last change of one branch"
-        }
+        CliError::ForgottenGone { .. } => DELETED,
         CliError::NoSource { store } => {
             return Some(format!("name what to commit: `snap --store {store} commit PATH`"));
         }
@@ -865,6 +862,10 @@ fn of_past(error: &PastError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// The hint for an undo that needs what a collection has deleted.
+const DELETED: &str = "a copy elsewhere may still have it\n\
+                       `snap undo BRANCH` undoes the last change of one branch";
+
 fn of_undo(error: &UndoError) -> Option<String> {
     match error {
         UndoError::Nothing { direction: Direction::Redo, .. } => {
@@ -876,6 +877,7 @@ fn of_undo(error: &UndoError) -> Option<String> {
         UndoError::ChangedSince { .. } | UndoError::ForgottenSince => {
             Some("name the branch or tag: `snap undo --redo NAME`".to_owned())
         }
+        UndoError::Collected { .. } => Some(DELETED.to_owned()),
         UndoError::Log { pointer } | UndoError::Commit { pointer, .. } => Some(match pointer {
             Pointer::Head => "`snap branch --log` lists its earlier values".to_owned(),
             Pointer::Ref(name) => {

@@ -83,6 +83,11 @@ impl ForgottenTable {
         self.entries.get(id).is_some_and(|entry| entry.state == ForgottenState::Forgotten)
     }
 
+    /// Returns the time since when a commit is forgotten.
+    pub fn since(&self, id: &CommitId) -> Option<Time> {
+        self.entries.get(id).filter(|_| self.contains(id)).map(|entry| entry.since)
+    }
+
     /// Returns the forgotten commits, sorted by id, each with the time since when it is forgotten.
     pub fn commits(&self) -> impl Iterator<Item = (&CommitId, Time)> {
         self.of_state(ForgottenState::Forgotten).map(|(id, entry)| (id, entry.since))

@@ -40,7 +40,7 @@ use crate::{
         folder_times::FolderTimes,
         regular::{is_link, read_at_most},
     },
-    format::ref_text::RefText,
+    format::{pack::ObjectKind, ref_text::RefText},
     repo::{
         history::ancestors,
         ref_log::{self, RefValue},
@@ -328,6 +328,11 @@ impl Refs {
             // Another process may have stored the commit.
             objects.refresh()?;
             if !objects.is_alive(&id.object())? {
+                let is_absent = objects.places(&id.object())?.is_empty();
+                if is_absent && objects.is_forgotten_and_kept(id) {
+                    let (id, wanted) = (id.object(), ObjectKind::Commit);
+                    return Err(StoreError::Missing { id, wanted }.into());
+                }
                 return Err(RefError::Collected { id: *id });
             }
         }

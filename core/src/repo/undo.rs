@@ -117,6 +117,9 @@ pub enum UndoError {
     /// The last value in the log is not the current value of the ref.
     #[error("the log of {} does not record how it got its current value", pointer.shown())]
     Log { pointer: Pointer },
+    /// Garbage collection has deleted the commit to which the ref would move.
+    #[error("cannot {} the last change of {}: `snap gc` has deleted commit {id:.12}", direction.verb(), pointer.shown())]
+    Collected { direction: Direction, pointer: Pointer, id: CommitId },
     /// The earlier commit of the ref cannot be read.
     #[error("cannot read commit {id:.12}, the earlier value of {}", pointer.shown())]
     Commit { pointer: Pointer, id: CommitId, source: Box<StoreError> },
@@ -133,9 +136,10 @@ impl UndoError {
     /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Nothing { .. } | Self::ChangedSince { .. } | Self::ForgottenSince => {
-                ErrorKind::NotFound
-            }
+            Self::Nothing { .. }
+            | Self::ChangedSince { .. }
+            | Self::ForgottenSince
+            | Self::Collected { .. } => ErrorKind::NotFound,
             Self::Log { .. } => ErrorKind::Damaged,
             Self::Commit { source, .. } => source.kind(),
             Self::Ref(error) => error.kind(),
@@ -157,6 +161,9 @@ pub fn plan(
     if let RefValue::Commit(id) = plan.to
         && let Err(source) = repo.store().commit(&id)
     {
+        if matches!(source, StoreError::Missing { .. }) && repo.may_be_collected(&id)? {
+            return Err(UndoError::Collected { direction, pointer: plan.pointer, id });
+        }
         return Err(UndoError::Commit { pointer: plan.pointer, id, source: Box::new(source) });
     }
     Ok(plan)

@@ -150,7 +150,8 @@ fn until_settled_in<T>(
 pub struct LastForget {
     /// The commits.
     pub forget: Forget,
-    /// One of them that garbage collection has deleted. Then an undo is not possible.
+    /// One of them that garbage collection has deleted, or that is [lost](Self::check_not_lost). Then an
+    /// undo is not possible.
     pub deleted: Option<CommitId>,
 }
 
@@ -171,6 +172,20 @@ impl LastForget {
             }
         }
         Ok(Some(Self { forget, deleted }))
+    }
+
+    /// Checks that a forgotten commit which is not alive was deleted by a collection.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if no collection could delete it yet.
+    pub fn check_not_lost(repo: &Repo, id: &CommitId) -> Result<(), ForgetError> {
+        let (store, wanted) = (repo.store(), ObjectKind::Commit);
+        store.refresh()?;
+        let id_of_object = id.object();
+        match store.places(&id_of_object)?.is_empty() && store.is_forgotten_and_kept(id) {
+            true => Err(StoreError::Missing { id: id_of_object, wanted }.into()),
+            false => Ok(()),
+        }
     }
 
     /// Brings the commits back, durably. Returns false and changes nothing if garbage collection has

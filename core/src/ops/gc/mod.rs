@@ -416,9 +416,14 @@ fn add_roots(
 /// # Errors
 /// [`GcError::Ref`] if a ref is damaged: it may point at any commit.
 fn read_roots(repo: &Repo, options: &GcOptions) -> Result<Roots, GcError> {
-    let undo_secs = i64::try_from(options.undo.as_secs()).unwrap_or(i64::MAX);
-    let since = Time { secs: options.present.secs.saturating_sub(undo_secs), ..options.present };
+    let since = before(options.present, options.undo);
     Ok(Roots::read(repo, RootChoice::Kept { since })?.complete()?)
+}
+
+/// Returns the time that is `age` before another one.
+fn before(time: Time, age: Duration) -> Time {
+    let age_secs = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+    Time { secs: time.secs.saturating_sub(age_secs), ..time }
 }
 
 /// Forgotten commits that a collection does not delete yet, so that an undo can bring them back.
@@ -464,8 +469,8 @@ fn forgotten(repo: &Repo, options: &GcOptions) -> ForgottenCommits {
 
 /// Returns the commits that were forgotten at least `undo` before `present`.
 pub fn forgotten_before(store: &Store, undo: Duration, present: Time) -> BTreeSet<CommitId> {
-    let undo_secs = i64::try_from(undo.as_secs()).unwrap_or(i64::MAX);
-    let is_before = |time: Time| time.secs.saturating_add(undo_secs) <= present.secs;
+    let last_secs = before(present, undo).secs;
+    let is_before = |time: Time| time.secs <= last_secs;
     let table = store.forgotten();
     table.commits().filter(|(_, time)| is_before(*time)).map(|(id, _)| *id).collect()
 }
