@@ -469,10 +469,12 @@ impl Context {
     /// Replaces an error about a missing object if a collection may have deleted a commit that the
     /// command reads: before it began, or beside it.
     pub(crate) fn explain_missing(&self, error: CliError) -> CliError {
-        if error.missing_object().is_none() {
-            return error;
-        }
+        let Some((object, _)) = error.missing_object() else { return error };
         let Ok(repo) = self.open_repo() else { return error };
+        let mut there = repo.collected_there().unwrap_or_default().into_iter();
+        if let Some((_, id)) = there.find(|(_, id)| id.object() == object) {
+            return RefError::Collected { id }.into();
+        }
         let read = self.read.lock().clone();
         let read = read.into_iter().filter(|(dir, _)| dir == repo.dir()).map(|(_, id)| id);
         let collected = read.into_iter().find(|id| repo.may_be_collected(id).unwrap_or(false));

@@ -192,6 +192,27 @@ async fn request_first(
     Ok(FirstReplies { tips, seen: seen_there, lengths, problems, collected })
 }
 
+/// Returns those branches whose last known commits garbage collection has deleted, after others deleted
+/// or moved them. Reads the refs and the index again.
+///
+/// # Errors
+/// [`RemoteError`] if a request fails.
+pub async fn collected_refs(
+    remote: &mut RemoteStore,
+    SeenRefs { refs, history }: SeenRefs<'_>,
+) -> Result<Vec<CollectedRef>, RemoteError> {
+    remote.refresh().await?;
+    let mut collected = Vec::new();
+    for (name, seen) in refs {
+        let now = remote.any_slot(name).await?.commit;
+        let is_there = now == Some(*seen) || remote.mirror().has(&seen.object())?;
+        if !is_there && was_collected(remote)? && !moved_back(history, now, *seen) {
+            collected.push(CollectedRef { name: name.clone(), seen: *seen, now });
+        }
+    }
+    Ok(collected)
+}
+
 /// Returns true if garbage collection has deleted something in the remote store.
 fn was_collected(remote: &RemoteStore) -> Result<bool, RemoteError> {
     match remote.client().local_store() {

@@ -141,6 +141,15 @@ fn what_a_rewrite_removed_is_collected_within_the_time_of_an_undo() {
     assert_collected(&undo(&repo, "dead", Direction::Undo), dead);
 }
 
+#[test]
+fn no_ref_moves_to_a_commit_that_the_store_lacks() {
+    let (scratch, dead) = with_dead();
+    let repo = lose(scratch.repo(), &dead);
+    let error = tag(&repo, dead);
+    let RefError::Objects(source) = &error else { panic!("{error}") };
+    assert!(matches!(**source, StoreError::Missing { .. }), "{source}");
+}
+
 /// A store with a forgotten commit on `main`.
 fn with_forgotten() -> (Scratch, CommitId) {
     let scratch = Scratch::new();

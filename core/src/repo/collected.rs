@@ -6,15 +6,39 @@ use crate::{
     repo::{
         Repo,
         history::ancestors,
+        ref_name::{RefKind, RefName},
         refs::RefError,
         roots::{RootChoice, Roots},
     },
     store::{Epoch, StoreError},
 };
 
+/// The reason in the log of a remote-tracking branch that was removed because a collection at the remote
+/// has deleted its commit.
+pub const COLLECTED_THERE: &str = "deleted and collected there";
+
 impl Repo {
-    /// Returns true if a collection may have deleted a commit, or what only that commit refers to.
-    /// Reads the state of the store again.
+    /// Returns the remote-tracking branches that were removed because a collection at the remote has
+    /// deleted their commits, and that were not seen since. Each has its last known commit.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn collected_there(&self) -> Result<Vec<(RefName, CommitId)>, RefError> {
+        let mut collected = Vec::new();
+        for name in self.refs().logged_of(RefKind::Remote)? {
+            let last = self.refs().log(&name)?.pop();
+            let Some(last) = last.filter(|last| last.reason == COLLECTED_THERE) else { continue };
+            if let Some(id) = last.old.commit()
+                && self.refs().read(&name)?.is_none()
+            {
+                collected.push((name, id));
+            }
+        }
+        Ok(collected)
+    }
+
+    /// Returns true if a collection, here or at a remote, may have deleted a commit, or what only that
+    /// commit refers to. Reads the state of the store again.
     ///
     /// A commit that is alive, or that each collection until now had to keep, is lost if it or a part
     /// of it is missing.
@@ -25,7 +49,13 @@ impl Repo {
         let store = self.store();
         store.refresh()?;
         let epoch = store.epoch()?;
-        if epoch == Epoch::default() || store.is_alive(&id.object())? {
+        if store.is_alive(&id.object())? {
+            return Ok(false);
+        }
+        if self.collected_there()?.iter().any(|(_, own)| own == id) {
+            return Ok(true);
+        }
+        if epoch == Epoch::default() {
             return Ok(false);
         }
         if let Some(since) = store.forgotten().since(id) {

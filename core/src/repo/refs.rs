@@ -315,21 +315,21 @@ impl Refs {
     }
 
     /// Refuses a commit that a garbage collection found dead: objects that the commit refers to may
-    /// be deleted. The caller must hold the lock, so no collection begins meanwhile. In a store
-    /// without any collection, checks only commits with links: its origin may have forgotten them.
+    /// be deleted. The caller must hold the lock, so no collection begins meanwhile. Also refuses a
+    /// commit that the store lacks, such as one of a remote-tracking branch that others deleted.
     fn check_alive(&self, id: &CommitId) -> Result<(), RefError> {
         let Some(objects) = self.objects.upgrade() else { return Ok(()) };
-        if objects.epoch()? != Epoch::default() {
+        let is_first = objects.epoch()? == Epoch::default();
+        if !is_first {
             objects.enter_epoch()?;
-        } else if !objects.has_link(id)? {
-            return Ok(());
         }
         if !objects.is_alive(&id.object())? {
             // Another process may have stored the commit.
             objects.refresh()?;
             if !objects.is_alive(&id.object())? {
                 let is_absent = objects.places(&id.object())?.is_empty();
-                if is_absent && objects.is_forgotten_and_kept(id) {
+                let is_kept = is_first && !objects.has_link(id)?;
+                if is_absent && (is_kept || objects.is_forgotten_and_kept(id)) {
                     let (id, wanted) = (id.object(), ObjectKind::Commit);
                     return Err(StoreError::Missing { id, wanted }.into());
                 }
