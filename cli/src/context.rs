@@ -1,6 +1,7 @@
 //! The context of a command: the store, the user, the time, the settings and the output.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     fs::File,
     io,
@@ -12,6 +13,7 @@ use std::{
     },
 };
 
+use parking_lot::Mutex;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     flag,
@@ -19,11 +21,12 @@ use signal_hook::{
 use snap_core::{
     base::{id::CommitId, time::Time},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
+    format::pack::ObjectKind,
     local::owners::Owners,
     repo::{
         Config, RefName, Repo,
         open::{read_config_file, refuse_remote},
-        refs::RefLogMessage,
+        refs::{RefError, RefLogMessage},
         spec::{DatedCommit, OtherMeaning, Resolved, Revisions, base_texts},
     },
 };
@@ -60,6 +63,8 @@ pub(crate) struct Context {
     in_record: AtomicBool,
     /// The bundle that the command reads, if any.
     bundle: OnceLock<String>,
+    /// The commits that the command reads, each with the store in which revisions named them.
+    read: Mutex<BTreeSet<(PathBuf, CommitId)>>,
 }
 
 /// How the store was named.
@@ -100,6 +105,16 @@ pub(crate) fn check_is_folder(store: &Path) -> Result<(), CliError> {
     match text.split_once("://").filter(|_| remote::is_location(store.as_os_str().as_bytes())) {
         Some((scheme, _)) => Err(CliError::StoreIsRemote { scheme: scheme.to_owned() }),
         None => Ok(()),
+    }
+}
+
+/// Replaces an error about a missing commit that a collection may have deleted.
+fn explain_missing_commit(repo: &Repo, error: CliError) -> CliError {
+    let Some((object, ObjectKind::Commit)) = error.missing_object() else { return error };
+    let id = CommitId::from_object(object);
+    match repo.may_be_collected(&id) {
+        Ok(true) => RefError::Collected { id }.into(),
+        _ => error,
     }
 }
 
@@ -149,6 +164,7 @@ impl Context {
             wants_stats: global.stats,
             in_record: AtomicBool::new(false),
             bundle: OnceLock::new(),
+            read: Mutex::default(),
         })
     }
 
@@ -429,7 +445,9 @@ impl Context {
 
     /// Resolves `spec` to a commit and, after a `:`, a path from the top of the snapshot.
     pub(crate) fn resolve(&self, repo: &Repo, spec: &OsStr) -> Result<Resolved, CliError> {
-        let found = self.with_revisions(repo, |revisions| revisions.resolve(spec.as_bytes()))?;
+        let found = self.with_revisions(repo, |revisions| revisions.resolve(spec.as_bytes()));
+        let found = found.map_err(|error| explain_missing_commit(repo, error.into()))?;
+        self.read.lock().insert((repo.dir().to_owned(), found.id));
         let path = found.path.as_deref().map(|path| typed_path::in_revision(repo, path));
         Ok(Resolved { path: path.transpose()?, ..found })
     }
@@ -442,7 +460,25 @@ impl Context {
 
     /// Resolves `rev` to a commit.
     pub(crate) fn resolve_commit(&self, repo: &Repo, rev: &str) -> Result<CommitId, CliError> {
-        Ok(self.with_revisions(repo, |revisions| revisions.commit(rev))?)
+        let id = self.with_revisions(repo, |revisions| revisions.commit(rev));
+        let id = id.map_err(|error| explain_missing_commit(repo, error.into()))?;
+        self.read.lock().insert((repo.dir().to_owned(), id));
+        Ok(id)
+    }
+
+    /// Replaces an error about a missing object if a collection may have deleted a commit that the
+    /// command reads: before it began, or beside it.
+    pub(crate) fn explain_missing(&self, error: CliError) -> CliError {
+        let Some((object, _)) = error.missing_object() else { return error };
+        let Ok(repo) = self.open_repo() else { return error };
+        let mut there = repo.collected_there().unwrap_or_default().into_iter();
+        if let Some((_, id)) = there.find(|(_, id)| id.object() == object) {
+            return RefError::Collected { id }.into();
+        }
+        let read = self.read.lock().clone();
+        let read = read.into_iter().filter(|(dir, _)| dir == repo.dir()).map(|(_, id)| id);
+        let collected = read.into_iter().find(|id| repo.may_be_collected(id).unwrap_or(false));
+        collected.map_or(error, |id| RefError::Collected { id }.into())
     }
 
     /// Calls `resolve` with a resolver that reports to the user.

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
     let exit = match ran {
         Ok(done) => report::done(done),
         Err(error) => {
+            let error = context.explain_missing(error);
             let words: Vec<_> = std::env::args_os().collect();
             let advice = snapshot::advice(&error, &context, &words)
                 .or_else(|| typed_path::advice(&error, (&args.command, &context), &words));

@@ -14,14 +14,20 @@ mod trust;
 use std::{io, path::PathBuf, process::ExitCode};
 
 use snap_core::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
+    base::{
+        id::{CommitId, ObjectId},
+        io::PathError,
+        kind::ErrorKind,
+        name::NameError,
+    },
+    format::pack::ObjectKind,
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
         forget::ForgetError, gc::GcError, list::ListError, repair::RepairError,
         restore::RestoreError, rewrite::RewriteError, update::UpdateError, verify::VerifyError,
     },
     repo::{
-        PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
+        PastError, Pointer, RefError, RepoError, SpecError, UndoError, config::ConfigError,
         path::PathInTreeError, ref_name::RefNameError,
     },
     store::{BundleError, StoreError},
@@ -395,6 +401,9 @@ pub(crate) enum CliError {
     /// A redo moves one ref, and a rewrite all of them.
     #[error("cannot redo `snap rewrite`")]
     RedoRewrite,
+    /// A ref has changed since the undo of a `snap forget`.
+    #[error("cannot redo `snap forget`: {} has changed since the last undo", pointer.shown())]
+    RedoForget { pointer: Pointer },
     /// `snap gc` has deleted what an undo of a rewrite would bring back.
     #[error("cannot undo the last `snap rewrite`: `snap gc` has deleted what it removed")]
     RewriteFinal,
@@ -462,11 +471,17 @@ impl From<LocationError> for CliError {
 }
 
 impl CliError {
+    /// Returns the object that is missing, if the error says so.
+    pub(crate) fn missing_object(&self) -> Option<(ObjectId, ObjectKind)> {
+        causes(self).find_map(|cause| match cause.downcast_ref() {
+            Some(StoreError::Missing { id, wanted }) => Some((*id, *wanted)),
+            _ => None,
+        })
+    }
+
     /// Returns the kind of the error, from which a caller decides what to do.
     pub(crate) fn kind(&self) -> ErrorKind {
-        let lacks = causes(self)
-            .any(|cause| matches!(cause.downcast_ref(), Some(StoreError::Missing { .. })));
-        if lacks {
+        if self.missing_object().is_some() {
             // Every id that reaches this point came from the store itself.
             return ErrorKind::Damaged;
         }
@@ -511,9 +526,10 @@ impl CliError {
             | Self::ReceivedUnknown
             | Self::RedoRewrite
             | Self::ForgetRemote { .. } => ErrorKind::Invalid,
-            Self::ForgetBranch { .. } | Self::ForgottenGone { .. } | Self::RewriteFinal => {
-                ErrorKind::NotFound
-            }
+            Self::ForgetBranch { .. }
+            | Self::ForgottenGone { .. }
+            | Self::RedoForget { .. }
+            | Self::RewriteFinal => ErrorKind::NotFound,
             Self::NoSource { .. }
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }

@@ -91,7 +91,7 @@ pub fn run(
 ) -> Result<RemoteVerifyOutcome, RemoteError> {
     let mut remote = remote.keep_mirror();
     remote.remove_damaged_stubs()?;
-    let asking = waiting.unless_stopped(request_first(&mut remote, options.data, seen));
+    let asking = waiting.unless_stopped(request_first(&mut remote, options.data, seen, observer));
     let FirstReplies { tips, seen, lengths, problems, collected } =
         waiting.runtime.block_on(asking)?;
     let partial = waiting.unless_stopped(async { Ok(remote.client().partial_clone().await?) });
@@ -143,6 +143,7 @@ async fn request_first(
     remote: &mut RemoteStore,
     data: Data,
     SeenRefs { refs: seen, history }: SeenRefs<'_>,
+    observer: &dyn Observer,
 ) -> Result<FirstReplies, RemoteError> {
     let mut problems = Vec::new();
     // Read the settings themselves: the mirror may describe a store that is gone.
@@ -156,7 +157,7 @@ async fn request_first(
     let mut seen: Vec<_> = seen.iter().filter(|(name, _)| is_read(name)).collect();
     problems.extend(damaged.into_iter().map(|(_, error)| error));
     problems.extend(remote.blocked_refs(&refs).into_iter().map(|(_, error)| error));
-    problems.extend(remote.misnamed_refs().await?);
+    problems.extend(remote.check_ref_names(observer).await?);
     problems.extend(remote.head_problem(&refs).await?);
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
     // A deleted ref has a tombstone, and its last commit stays.
@@ -189,6 +190,27 @@ async fn request_first(
     }
     let tips = refs.into_iter().map(|(_, id)| id).collect();
     Ok(FirstReplies { tips, seen: seen_there, lengths, problems, collected })
+}
+
+/// Returns those branches whose last known commits garbage collection has deleted, after others deleted
+/// or moved them. Reads the refs and the index again.
+///
+/// # Errors
+/// [`RemoteError`] if a request fails.
+pub async fn collected_refs(
+    remote: &mut RemoteStore,
+    SeenRefs { refs, history }: SeenRefs<'_>,
+) -> Result<Vec<CollectedRef>, RemoteError> {
+    remote.refresh().await?;
+    let mut collected = Vec::new();
+    for (name, seen) in refs {
+        let now = remote.any_slot(name).await?.commit;
+        let is_there = now == Some(*seen) || remote.mirror().has(&seen.object())?;
+        if !is_there && remote.was_collected() && !moved_back(history, now, *seen) {
+            collected.push(CollectedRef { name: name.clone(), seen: *seen, now });
+        }
+    }
+    Ok(collected)
 }
 
 /// Returns true if a branch moved from `seen` to an ancestor, or may have: someone may have put back an

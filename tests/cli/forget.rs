@@ -60,12 +60,78 @@ fn a_policy_explains_itself_and_an_undo_takes_it_back() {
     exit: 0
     --- stderr ---
     3 commits brought back: undo of "snap forget", 2026-12-01 00:00:00 +00:00
+    Done; `snap undo --redo` redoes it
     "#);
     insta::assert_snapshot!(env.snap(["forget", "--keep-daily", "9"]).succeeds(), @"
     exit: 0
     --- stderr ---
     Nothing to forget; 5 commits stay
     ");
+}
+
+#[test]
+fn a_redo_forgets_again_until_something_else_changes() {
+    let env = with_days();
+    let forgotten = || env.snap(["log"]).succeeds().stdout.matches("(forgotten)").count();
+    env.snap(["forget", "HEAD~2", "HEAD~3"]).succeeds();
+    env.snap(["undo"]).succeeds();
+    insta::assert_snapshot!(env.snap(["undo", "--redo", "-n"]).succeeds(), @r#"
+    exit: 0
+    --- stderr ---
+    2 commits forgotten again: redo of "snap forget", 2026-12-01 00:00:00 +00:00
+    Dry run: nothing was changed
+    "#);
+    assert_eq!(forgotten(), 0);
+    insta::assert_snapshot!(env.snap(["undo", "--redo"]).succeeds(), @r#"
+    exit: 0
+    --- stderr ---
+    2 commits forgotten again: redo of "snap forget", 2026-12-01 00:00:00 +00:00
+    Done; `snap undo` undoes it
+    "#);
+    assert_eq!(forgotten(), 2);
+    insta::assert_snapshot!(env.snap(["undo", "--redo"]), @"
+    exit: 1
+    --- stderr ---
+    error: nothing to redo
+    hint: only the last undo can be redone, and only before any other change
+    ");
+    // A commit that was undone before the forget, and one that was made after it.
+    env.snap(["undo"]).succeeds();
+    insta::assert_snapshot!(env.snap(["undo", "--redo", "--json"]).succeeds().stdout, @r#"
+    {"version":1,"type":"undo","action":"redo","name":"forgotten","kind":"commits","from":null,"to":null,"time":"2026-12-01T00:00:00Z","who":"","reason":"forget: 2 commits","done":true}
+    "#);
+    env.snap(["undo"]).succeeds();
+    env.snap(["undo"]).succeeds();
+    env.snap(["undo", "--redo"]).succeeds();
+    env.snap(["undo", "--redo"]).succeeds();
+    assert_eq!(forgotten(), 2);
+    env.snap(["undo"]).succeeds();
+    env.snap(["tag", "other"]).succeeds();
+    insta::assert_snapshot!(env.snap(["undo", "--redo"]), @"
+    exit: 1
+    --- stderr ---
+    error: cannot redo `snap forget`: tag `other` has changed since the last undo
+    hint: run the same `snap forget` again
+    ");
+    env.snap(["undo"]).succeeds();
+    env.snap(["forget", "HEAD~3"]).succeeds();
+    insta::assert_snapshot!(env.snap(["undo", "--redo"]), @"
+    exit: 1
+    --- stderr ---
+    error: nothing to redo: `snap forget` has run since the last undo
+    hint: name the branch or tag: `snap undo --redo NAME`
+    ");
+    // An older rewrite that was undone.
+    env.snap(["rewrite", "--exclude", "day1"]).succeeds();
+    env.snap(["undo"]).succeeds();
+    env.snap(["undo"]).succeeds();
+    assert_eq!(forgotten(), 0);
+    insta::assert_snapshot!(env.snap(["undo", "--redo"]), @r#"
+    exit: 0
+    --- stderr ---
+    1 commit forgotten again: redo of "snap forget", 2026-12-01 00:00:00 +00:00
+    Done; `snap undo` undoes it
+    "#);
 }
 
 #[test]

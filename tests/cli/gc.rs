@@ -1,8 +1,13 @@
 //! `snap gc`.
 
+use std::{collections::BTreeSet, path::Path};
+
 use snap_testkit::leftovers::files_with;
 
-use crate::env::TestEnv;
+use crate::{
+    base_sequences::copy,
+    env::{TestEnv, noise},
+};
 
 /// A project with a commit on `main` and another one that only a deleted branch had.
 fn with_deleted_branch() -> TestEnv {
@@ -66,6 +71,89 @@ fn an_undo_keeps_what_the_setting_says() {
     --- stderr ---
     error: SNAP_GC_UNDO: `gc.undo` is soon, but must be a time such as 36h, 7d or 2w; `m` could be minutes or months: write 2h for 120 minutes, or 60d for 2 months
     ");
+}
+
+#[test]
+fn an_undo_of_what_a_collection_deleted_says_so() {
+    let env = with_deleted_branch();
+    collected(&env, &["--now"]);
+    insta::assert_snapshot!(env.snap(["undo"]), @"
+    exit: 1
+    --- stderr ---
+    error: cannot undo the last change of branch `topic`: `snap gc` has deleted commit [SHORT ID]
+    hint: a copy elsewhere may still have it
+    hint: `snap undo BRANCH` undoes the last change of one branch
+    ");
+    insta::assert_snapshot!(env.snap(["undo", "topic"]), @"
+    exit: 1
+    --- stderr ---
+    error: cannot undo the last change of branch `topic`: `snap gc` has deleted commit [SHORT ID]
+    hint: a copy elsewhere may still have it
+    hint: `snap undo BRANCH` undoes the last change of one branch
+    ");
+    let ran = env.snap(["undo", "--json"]);
+    assert!(ran.stderr.contains(r#""code":"forgotten""#), "{}", ran.stderr);
+    env.snap(["verify"]).succeeds();
+}
+
+/// A killed collection has deleted a part of a commit. A command beside a collection meets the same.
+#[test]
+fn a_command_that_reads_a_deleted_commit_names_it() {
+    let mut env = TestEnv::new();
+    env.write("start", "start");
+    env.snap(["commit", "-m", "start"]).succeeds();
+    let before = packs(&env.path(".snap"));
+    for (name, seed) in [("first", 1), ("second", 2)] {
+        env.write(name, noise(seed, 50_000));
+        env.snap(["commit", "-b", "topic", "-m", name]).succeeds();
+        if name == "first" {
+            copy(&env.path(".snap"), &env.path("first-only"));
+        }
+    }
+    let of_first = &packs(&env.path("first-only")) - &before;
+    let id = env.snap(["show", "--id", "topic"]).succeeds().stdout.trim().to_owned();
+    env.snap(["branch", "-d", "topic"]).succeeds();
+    env.snap(["config", "set", "gc.undo", "0s"]).succeeds();
+    env.set("SNAP_TIME", "2027-06-01T00:00:00Z");
+    // A collection that was killed before its first deletion.
+    let all = packs(&env.path(".snap"));
+    let place = (1..).map(|step| {
+        let place = format!("copy{step}");
+        copy(&env.path(".snap"), &env.path(&place));
+        let mut collection = env.command(".");
+        collection.args(["--store", &place, "gc", "--now"]);
+        let killed = collection.env("SNAP_TEST_STOP_AT", step.to_string()).output().unwrap();
+        assert!(!killed.status.success());
+        place
+    });
+    let place = place.filter(|place| env.path(place).join("gc").exists()).next().unwrap();
+    assert_eq!(packs(&env.path(&place)), all);
+    // Its first deletion.
+    for pack in &of_first {
+        fs_err::remove_file(env.path(&place).join("objects").join(pack)).unwrap();
+    }
+    insta::assert_snapshot!(env.snap(["--store", &place, "restore", &id, "out"]), @"
+    exit: 1
+    --- stderr ---
+    error: commit [SHORT ID] was deleted by a garbage collection
+    hint: `snap log --all` lists the commits that are left
+    ");
+    let revision = format!("{id}:first");
+    for args in [&["cat", &revision][..], &["export", &id, "-o", "x.tar"]] {
+        let ran = env.snap([&["--store", &place], args].concat());
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("was deleted by a garbage collection"), "{}", ran.stderr);
+    }
+    let commit = env.snap(["--store", &place, "cat", &format!("{id}:second")]);
+    assert_eq!(commit.code, Some(0), "{}", commit.stderr);
+    env.snap(["--store", &place, "gc", "--now"]).succeeds();
+    env.snap(["--store", &place, "verify"]).succeeds();
+}
+
+/// Returns the names of the packs of a store.
+fn packs(store: &Path) -> BTreeSet<String> {
+    let files = fs_err::read_dir(store.join("objects")).unwrap();
+    files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[test]

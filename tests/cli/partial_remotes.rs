@@ -160,6 +160,98 @@ fn a_shallow_clone_goes_on_after_its_origin_has_forgotten_commits() {
     }
 }
 
+/// Makes a remote with a branch `old`, and clones of it: shallow, of one path, and whole. Then others
+/// delete the branch at the remote, with its commit.
+fn with_deleted_branch(prepare: impl Fn(&TestEnv)) -> TestEnv {
+    let env = env();
+    env.snap_in("work", ["remote", "add", "origin", "../there"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
+    env.write("work/sub/old.txt", "old\n");
+    env.write("work/large.bin", noise(1, 1 << 20));
+    env.snap_in("work", ["commit", "-qb", "old", "-m", "old"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "old"]).succeeds();
+    for (name, options) in PARTIAL {
+        env.snap([&["clone", "-q", "there", name][..], &options].concat()).succeeds();
+    }
+    env.snap(["clone", "-q", "there", "whole"]).succeeds();
+    prepare(&env);
+    env.snap_in("work", ["push", "-q", "origin", "--delete", "old"]).succeeds();
+    env.snap_in("work", ["gc", "-q", "origin", "--now"]).succeeds();
+    env
+}
+
+#[test]
+fn a_fetch_names_a_branch_that_others_deleted_and_that_it_cannot_fetch() {
+    let env = with_deleted_branch(|_| {});
+    let named = "Branch old was deleted at origin, and `snap gc` has deleted its commit ";
+    for (name, _) in PARTIAL {
+        env.snap_in(name, ["pull", "-q"]).succeeds();
+        for _ in 0..2 {
+            says(&env.snap_in(name, ["fetch"]), 3, &["Nothing that origin has is missing", named]);
+        }
+        let ran = env.snap_in(name, ["fetch", "--json"]);
+        let [branch, fetched] = &ran.json()[..] else { panic!("{ran}") };
+        assert_eq!((&branch["type"], &branch["name"]), (&"branch".into(), &"old".into()));
+        assert_eq!(branch["now"], serde_json::Value::Null);
+        assert_eq!(fetched["branches_incomplete"], serde_json::json!([]));
+        env.snap_in(name, ["verify", "--data"]).succeeds();
+        says(&env.snap_in(name, ["log", "origin/old"]), 1, &["is not a commit, branch or tag"]);
+        // Its other work goes on.
+        env.write(&format!("{name}/sub/new.txt"), "new\n");
+        env.snap_in(name, ["commit", "-qb", name, "-m", "new"]).succeeds();
+        env.snap_in(name, ["push", "-q", "origin", name]).succeeds();
+    }
+    env.snap_in("shallow", ["gc", "-q", "--now"]).succeeds();
+    // A whole clone has everything.
+    says(&env.snap_in("whole", ["fetch"]), 0, &["Nothing to fetch"]);
+    env.snap_in("whole", ["branch", "old", "origin/old"]).succeeds();
+    env.snap_in("whole", ["push", "-q", "origin", "old"]).succeeds();
+    // The branch is back.
+    env.snap_in("shallow", ["pull", "-q", "origin", "old"]).succeeds();
+    says(&env.snap_in("shallow", ["fetch"]), 0, &["Nothing to fetch"]);
+}
+
+#[test]
+fn a_branch_at_a_commit_that_only_its_remote_had_is_called_deleted() {
+    let env = with_deleted_branch(|env| {
+        env.snap_in("part", ["branch", "old", "origin/old"]).succeeds();
+    });
+    let deleted = "was deleted by a garbage collection";
+    let ran = env.snap_in("part", ["fetch"]);
+    says(&ran, 3, &["Branch old was deleted at origin, and `snap gc` has deleted its commit "]);
+    for args in [&["log", "old"][..], &["restore", "old", "../out"], &["push", "origin", "old"]] {
+        says(&env.snap_in("part", args), 1, &[deleted]);
+    }
+    env.snap_in("part", ["branch", "-q", "-d", "old"]).succeeds();
+    env.snap_in("part", ["log", "--all"]).succeeds();
+}
+
+/// A lost pack is not taken for one that a collection has deleted.
+#[test]
+fn a_fetch_does_not_call_a_branch_deleted_that_its_remote_has() {
+    let env = env();
+    env.snap_in("work", ["remote", "add", "origin", "../there"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
+    env.write("work/sub/old.txt", "old\n");
+    env.snap_in("work", ["commit", "-qb", "old", "-m", "old"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "old"]).succeeds();
+    env.snap(["clone", "-q", "there", "whole"]).succeeds();
+    let before: Vec<_> = fs_err::read_dir(env.path("whole/.snap/objects")).unwrap().collect();
+    for pack in before {
+        let pack = pack.unwrap().path();
+        let kept = env.path("kept");
+        fs_err::rename(&pack, &kept).unwrap();
+        if env.snap_in("whole", ["verify"]).code == Some(0) {
+            // Only the remote-tracking branch needs it.
+            let ran = env.snap_in("whole", ["fetch"]);
+            says(&ran, 3, &["Branch old at origin is incomplete here, and cannot be fetched"]);
+            return;
+        }
+        fs_err::rename(&kept, &pack).unwrap();
+    }
+    panic!("no pack has only the branch");
+}
+
 /// A clone does not take a lost pack for one that a collection has deleted.
 #[test]
 fn a_lost_pack_of_an_origin_stays_damage_in_a_shallow_clone() {

@@ -26,12 +26,12 @@ use snap_core::{
         find::{self, FindOptions},
         forget::{
             self, ForgetChoice, ForgetError, ForgetPlan, GroupBy, KeepPolicy, KeepReason,
-            LastForget, Period,
+            LastForget, Period, UndoneForget,
         },
         gc::{self, GcOptions},
         log, path_log, stats, tidy, verify,
     },
-    repo::{PastError, RefName, Repo},
+    repo::{PastError, RefLogMessage, RefName, Repo},
     store::{ObjectWriter, StoreError},
 };
 
@@ -67,6 +67,10 @@ fn forget(repo: &Repo, ids: &[CommitId]) -> u64 {
 
 fn undo(repo: &Repo) -> bool {
     LastForget::read(repo).unwrap().unwrap().undo(repo, &message("undo: forget")).unwrap()
+}
+
+fn redo(repo: &Repo, message: &RefLogMessage<'_>) -> Option<u64> {
+    UndoneForget::read(repo)?.redo(repo, message, &Silent).unwrap()
 }
 
 /// Returns the commits of `main`, newest first, each with true if it is forgotten.
@@ -158,9 +162,71 @@ fn an_undo_brings_the_last_forgotten_commits_back_until_a_collection() {
     assert_eq!(check(&scratch.repo()), Ok(3));
     // Too late for the first one.
     let last = LastForget::read(&repo).unwrap().unwrap();
-    assert_eq!((last.commits.as_slice(), last.deleted), (&ids[..1], Some(ids[0])));
+    assert_eq!((last.forget.commits.as_slice(), last.deleted), (&ids[..1], Some(ids[0])));
     assert!(!last.undo(&repo, &message("undo: forget")).unwrap());
     assert_eq!(history(&scratch.repo())[3], (ids[0], true));
+}
+
+#[test]
+fn a_redo_forgets_again_what_an_undo_brought_back() {
+    let (scratch, ids) = with_history();
+    let repo = scratch.repo();
+    let forgotten =
+        |repo: &Repo| history(repo).iter().filter(|(_, is_forgotten)| *is_forgotten).count();
+    forget(&repo, &ids[..1]);
+    forget(&repo, &ids[1..3]);
+    let later = |secs| {
+        let time = Time { secs: START.secs + secs, nanos: 0 };
+        RefLogMessage { time, ..message("redo: forget") }
+    };
+    for _ in 0..2 {
+        assert!(undo(&repo) && undo(&repo));
+        // A collection deletes the links, which nothing needs now.
+        collect(&repo);
+        assert_eq!(
+            (forgotten(&scratch.repo()), repo.store().has_link(&ids[1]).unwrap()),
+            (0, false)
+        );
+        // The last undo is redone first.
+        assert_eq!(redo(&repo, &later(1)), Some(1));
+        assert_eq!(
+            history(&scratch.repo())[1..],
+            [(ids[2], false), (ids[1], false), (ids[0], true)]
+        );
+        assert_eq!(redo(&repo, &later(1)), Some(2));
+        assert_eq!((forgotten(&scratch.repo()), redo(&repo, &later(1))), (3, None));
+    }
+    assert_eq!(check(&repo), Ok(1));
+    // The time of an undo counts from the redo.
+    assert!(undo(&repo));
+    assert_eq!(redo(&repo, &later(900_000)), Some(2));
+    let undo_of_forget = Duration::from_secs(200_000);
+    gc::run(&repo, &GcOptions { undo_of_forget, ..ALL }, &Silent).unwrap();
+    let kept: Vec<bool> = (0..4).map(|n| has(repo.store(), &own(n).object())).collect();
+    assert_eq!(kept, [false, true, true, true]);
+    // A tag keeps its commit.
+    assert!(undo(&repo));
+    let tag = RefName::tag("t").unwrap();
+    repo.refs().update(&tag, None, Some(ids[2]), &message("tag")).unwrap();
+    assert_eq!(redo(&repo, &message("redo: forget")), Some(1));
+    assert_eq!(history(&repo)[1..], [(ids[2], false), (ids[1], true), (ids[0], true)]);
+    // After another forget there is nothing to redo.
+    repo.refs().update(&tag, Some(ids[2]), None, &message("tag: delete")).unwrap();
+    assert!(undo(&repo));
+    forget(&repo, &ids[2..3]);
+    assert_eq!(UndoneForget::read(&repo), None);
+}
+
+#[test]
+fn a_redo_beside_another_forget_changes_nothing() {
+    let (scratch, ids) = with_history();
+    let repo = scratch.repo();
+    forget(&repo, &ids[..2]);
+    undo(&repo);
+    let undone = UndoneForget::read(&repo).unwrap();
+    forget(&scratch.repo(), &ids[2..3]);
+    assert_eq!(undone.redo(&repo, &message("redo: forget"), &Silent).unwrap(), None);
+    assert_eq!(history(&scratch.repo())[1..], [(ids[2], true), (ids[1], false), (ids[0], false)]);
 }
 
 #[test]
@@ -444,18 +510,33 @@ fn a_tag_at_a_forgotten_commit_beside_a_collection_at_any_step() {
 fn a_killed_forget_forgets_all_or_nothing() {
     let (scratch, ids) = with_history();
     let old: BTreeSet<CommitId> = ids[..3].iter().copied().collect();
+    killed_at_each_step(&scratch, "forget", &|repo| {
+        forget::run(repo, &old, &message("forget"), &Silent).is_ok()
+    });
+    forget(&scratch.repo(), &ids[..3]);
+    undo(&scratch.repo());
+    collect(&scratch.repo());
+    killed_at_each_step(&scratch, "redo", &|repo| {
+        let undone = UndoneForget::read(repo).unwrap();
+        undone.redo(repo, &message("redo: forget"), &Silent).is_ok()
+    });
+}
+
+/// Runs `forgets`, which forgets the first three commits of [`with_history`], with a fault at each of
+/// its steps. It returns false after an error.
+fn killed_at_each_step(scratch: &Scratch, name: &str, forgets: &dyn Fn(&Repo) -> bool) {
     for plan in PLANS {
         for at in 0.. {
-            let store = scratch.path(&format!("{plan:?}{at}"));
+            let store = scratch.path(&format!("{name}{plan:?}{at}"));
             crate::scratch::copy(&scratch.store(), &store);
             let fault = Fault::new(plan, at);
             let repo = open_gated(&store, Arc::clone(&fault) as _);
-            let result = forget::run(&repo, &old, &message("forget"), &Silent);
+            let is_done = forgets(&repo);
             drop(repo);
             let repo = open(&store);
             let forgotten = history(&repo).iter().filter(|(_, is_forgotten)| *is_forgotten).count();
             assert!(forgotten == 0 || forgotten == 3, "{plan:?} at {at}: {forgotten}");
-            assert!(forgotten == 3 || result.is_err(), "{plan:?} at {at}");
+            assert!(forgotten == 3 || !is_done, "{plan:?} at {at}");
             collect(&repo);
             assert_eq!(check(&repo), Ok(4 - forgotten), "{plan:?} at {at}");
             fs_err::remove_dir_all(&store).unwrap();

@@ -12,15 +12,16 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId},
         kind::ErrorKind,
-        observe::{Observer, Phase, Silent},
+        observe::{Note, Observer, Phase, Silent},
         time::Time,
     },
     disk::{DiskStep, FaultDecision, FaultInjector},
-    format::chunk_list::ChunkListEntries,
+    format::{chunk_list::ChunkListEntries, ref_text::RefText},
     ops::{
         gc::{self, GcOptions, GcOutcome},
         tidy, verify,
@@ -208,6 +209,56 @@ fn former_values_of_tracking_branches_and_unpacked_commits_are_kept_for_the_time
         assert!(!has(scratch.repo().store(), &former().object()), "case {number}: after it");
         assert_eq!(check(&scratch.repo()), Ok(1), "case {number}");
     }
+}
+
+/// Collects the names of the files that operations skip because of their names.
+#[derive(Default)]
+struct MisnamedFiles(Mutex<Vec<String>>);
+
+impl Observer for MisnamedFiles {
+    fn note(&self, note: Note<'_>) {
+        if let Note::MisnamedRef { path, commit, .. } = note {
+            self.0.lock().push(format!("{path} {}", commit.is_some()));
+        }
+    }
+}
+
+#[test]
+fn a_file_whose_name_no_ref_can_have_is_skipped_and_its_commit_is_kept() {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    scratch.write("only-there", "x");
+    let other = commit(&repo, &scratch.source(), "other");
+    fs_err::remove_file(scratch.source().join("only-there")).unwrap();
+    scratch.write("live", "y");
+    commit(&repo, &scratch.source(), "main");
+    let (content, branch) = (BlobId::of(b"x").object(), RefName::branch("other").unwrap());
+    let refs = scratch.store().join("refs");
+    fs_err::copy(refs.join("heads/other"), refs.join("heads/other.lock")).unwrap();
+    delete_branch(&repo, "other");
+    fs_err::create_dir_all(refs.join("tags")).unwrap();
+    fs_err::write(refs.join("tags/.DS_Store"), [0; 9000]).unwrap();
+    let lost = RefText::without_nonce(Some(CommitId::from_bytes([7; 32]))).encode();
+    fs_err::write(refs.join("heads/._main"), lost).unwrap();
+    let expected =
+        ["refs/heads/._main true", "refs/heads/other.lock true", "refs/tags/.DS_Store false"];
+    for _ in 0..2 {
+        let noted = MisnamedFiles::default();
+        gc::run(&repo, &ALL, &noted).unwrap();
+        assert_eq!(noted.0.into_inner(), expected);
+        let noted = MisnamedFiles::default();
+        let options = verify::VerifyOptions::default();
+        let found = verify::run(&repo, &options, &noted).unwrap();
+        assert!(found.problems.is_empty(), "{:?}", found.problems);
+        assert_eq!(noted.0.into_inner(), expected);
+    }
+    assert!(has(repo.store(), &content));
+    fs_err::rename(refs.join("heads/other.lock"), refs.join("heads/other")).unwrap();
+    assert_eq!((check(&repo), repo.refs().read(&branch).unwrap()), (Ok(2), Some(other)));
+    // Without the file, a collection deletes the commit.
+    delete_branch(&repo, "other");
+    collect(&repo);
+    assert!(!has(repo.store(), &content));
 }
 
 #[test]

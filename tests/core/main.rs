@@ -8,6 +8,7 @@ mod base;
 mod base_sequences;
 mod bundle;
 mod bundle_hostile;
+mod collected;
 mod commit_counts;
 mod concurrency;
 mod content_reader;

@@ -501,7 +501,7 @@ fn a_forgotten_commit_keeps_what_no_pattern_matches() {
     let new = history(&repo, &branch("main"));
     assert!(repo.store().is_forgotten(&new[2]).unwrap());
     let last = LastForget::read(&repo).unwrap().unwrap();
-    assert_eq!((&last.commits[..], last.deleted), (&new[2..3], None));
+    assert_eq!((&last.forget.commits[..], last.deleted), (&new[2..3], None));
     assert!(last.undo(&repo, &message("undo: forget")).unwrap());
     assert_eq!(paths(&repo, &new[2]), ["conf", "conf/public", "own"]);
     assert_eq!(check(&scratch.repo()), Ok(4));

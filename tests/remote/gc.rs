@@ -560,6 +560,47 @@ fn a_collection_that_is_killed_at_each_request_is_finished_by_the_next() {
 }
 
 #[test]
+fn a_commit_that_only_a_file_with_a_wrong_name_names_survives_a_collection_killed_at_each_request()
+{
+    let setting = Setting::new("misnamed_gc");
+    let service = load("misnamed_gc", &setting.objects);
+    let other = Place::new();
+    let extra = other.change("extra", "only a file with a wrong name leads here");
+    let refs = vec![other.update("extra", extra)];
+    other.push_all(&mut other.remote(service.clone(), "remote"), refs).unwrap();
+    let mut objects = dump(&*service);
+    let text = objects.remove("refs/heads/extra").unwrap();
+    objects.insert("refs/heads/extra.lock".to_owned(), text.clone());
+    let calls = while_true(|at| {
+        let service = load("misnamed_gc", &objects);
+        let failing = Wrapped::failing_from(service.clone(), at);
+        let mut remote = setting.collector.remote(failing.clone(), &format!("misnamed_{at}"));
+        let killed = collect_in(&setting.collector, &mut remote);
+        drop(remote);
+        assert!(killed.is_ok() || failing.calls() > at, "{at}");
+        Bucket::read(&*service).check();
+        collect(service.clone()).unwrap();
+        let bucket = Bucket::read(&*service);
+        bucket.check();
+        assert_eq!(bucket.objects["refs/heads/extra.lock"], text);
+        failing.calls() > at
+    });
+    assert!(calls > 15, "{calls}");
+    // The user gives the file a valid name.
+    let mut objects = dump(&*service);
+    objects.insert("refs/heads/extra".to_owned(), text.clone());
+    assert_eq!(complete(load("misnamed_gc", &objects), "extra"), Some(extra));
+    // A commit that is not there, and contents that are not a ref, stop nothing.
+    let lost = RefText::without_nonce(Some(CommitId::from_bytes([7; 32]))).encode();
+    for (key, content) in [("a..b", lost.as_bytes()), (".DS_Store", &[0; 9000]), ("d/._f", b"")] {
+        let mut objects = setting.objects.clone();
+        objects.insert(format!("refs/heads/{key}"), content.to_vec());
+        let outcome = collect(load("misnamed_gc", &objects)).unwrap();
+        assert_eq!(outcome.deleted_packs, 4, "{key}");
+    }
+}
+
+#[test]
 fn two_collections_at_once_do_not_disturb_each_other() {
     let setting = Setting::new("two_gcs");
     let collector = Arc::new(Place::new());

@@ -1,6 +1,7 @@
 //! `snap fetch`: fetches objects that are missing locally.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     sync::Arc,
     time::Instant,
@@ -8,23 +9,32 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::id::CommitId,
-    ops::missing_objects::{FetchRequest, HistoryDepth},
+    base::id::{CommitId, ObjectId},
+    ops::{
+        missing_objects::{FetchRequest, HistoryDepth},
+        reach::{self, ReachError},
+    },
     repo::{
-        Repo,
+        RefName, Repo,
         history::{History, Parents},
         roots::{RootChoice, Roots},
     },
+    store::{Marks, ObjectLocation, Store, StoreError},
 };
 use snap_remote::{
     location::Location,
+    store::RemoteError,
     transfer::fetch::{self, FetchOutcome, FetchScope},
+    verify::{CollectedRef, SeenRefs, collected_refs},
 };
 
 use crate::{
-    commands::push,
+    commands::{
+        push,
+        verify::{collected_json, tell_collected},
+    },
     context::Context,
-    remote::{Connection, LimitArgs, RemoteStatsJson},
+    remote::{Connection, LimitArgs, RemoteStatsJson, tracking},
     report::{CliError, CommandOutcome},
     ui::{size, size::ByteCount},
 };
@@ -39,8 +49,8 @@ Examples:
 ///
 /// A clone with --depth or --path, or an interrupted one, downloads missing objects on demand. This
 /// command downloads them now, so that they can be read offline. `REV[:PATH]` selects the objects of
-/// some snapshots, folders or files. Exits with 3 if the remote lacks some of them, for example because
-/// commits were forgotten there.
+/// some snapshots, folders or files. Exits with 3 if the remote lacks some of them, and names commits
+/// that were forgotten and branches that were deleted there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FetchArgs {
@@ -73,21 +83,107 @@ pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<CommandOutcome, CliE
         total.partial = outcome.partial;
     }
     drop(progress);
-    let forgotten = match revs {
-        [] => forgotten_elsewhere(&repo)?,
-        _ => 0,
+    let gaps = match revs {
+        [] => Gaps::find(&total, &repo, &mut connection, cx)?,
+        _ => Gaps::default(),
     };
-    print_result((&total, forgotten), (&connection, start), cx)?;
-    Ok(match revs.is_empty() && (total.partial > 0 || forgotten > 0) {
+    print_result((&total, &gaps), (&connection, start), cx)?;
+    Ok(match gaps.is_any {
         true => CommandOutcome::Skipped,
         false => CommandOutcome::Success,
     })
 }
 
+/// What a fetch of everything could not fetch.
+#[derive(Debug, Default)]
+struct Gaps {
+    is_any: bool,
+    /// Number of commits of branches and tags that were forgotten at the remote.
+    forgotten: u64,
+    /// Branches that others deleted or moved, and whose commits a collection deleted at the remote.
+    collected: Vec<CollectedRef>,
+    /// Other branches of the remote that are not complete here, by their names there.
+    incomplete: Vec<String>,
+}
+
+impl Gaps {
+    fn find(
+        outcome: &FetchOutcome,
+        repo: &Repo,
+        connection: &mut Connection,
+        cx: &Context,
+    ) -> Result<Self, CliError> {
+        let mut gaps = Self::default();
+        gaps.add_branches(connection, cx)?;
+        let gone = gaps.collected.iter().map(|found| found.seen).collect();
+        gaps.forgotten = forgotten_elsewhere(repo, &gone)?;
+        gaps.is_any = outcome.partial > 0
+            || gaps.forgotten > 0
+            || !gaps.collected.is_empty()
+            || !gaps.incomplete.is_empty();
+        Ok(gaps)
+    }
+
+    /// Adds the remote-tracking branches that are not complete. Removes those of deleted branches, so
+    /// that no other command takes them for damage. Later fetches name them from their logs.
+    fn add_branches(&mut self, connection: &mut Connection, cx: &Context) -> Result<(), CliError> {
+        let Some(remote) = connection.place.name.clone() else { return Ok(()) };
+        // Without a source of remote objects.
+        let repo = cx.open_repo()?;
+        let mut incomplete = Vec::new();
+        for (branch, at) in tracking::branches(&repo, &remote)? {
+            if !is_complete(repo.store(), at, cx)? {
+                incomplete.push((branch, at));
+            }
+        }
+        let deleted = tracking::deleted(&repo, &remote)?;
+        let named = incomplete.iter().chain(&deleted);
+        let refs = named.map(|(branch, at)| Ok((RefName::branch(branch)?, *at)));
+        let refs = refs.collect::<Result<Vec<_>, CliError>>()?;
+        if refs.is_empty() {
+            return Ok(());
+        }
+        let Connection { store, runtime, .. } = connection;
+        let seen = SeenRefs { refs: &refs, history: Some(repo.store()) };
+        let collected = runtime.block_on(collected_refs(store, seen));
+        self.collected = collected.map_err(|error| cx.remote_error(error))?;
+        for (branch, at) in incomplete {
+            match self.collected.iter().any(|found| found.name.short() == branch) {
+                true => tracking::forget_deleted((&repo, &remote), (&branch, at), cx)?,
+                false => self.incomplete.push(branch),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if the store has everything that a commit refers to.
+fn is_complete(store: &Store, commit: CommitId, cx: &Context) -> Result<bool, CliError> {
+    if !store.is_alive(&commit.object())? {
+        return Ok(false);
+    }
+    if !store.has_partial() && !store.has_any_dead() {
+        return Ok(true);
+    }
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+        if !store.is_here(place)? {
+            return Err(StoreError::Missing { id: *id, wanted: place.kind });
+        }
+        marks.mark(id)
+    };
+    let progress = cx.progress();
+    match reach::visit(store, &[commit], &mut enter, &progress) {
+        Err(ReachError::Interrupted) => Err(CliError::from(RemoteError::Interrupted)),
+        visited => Ok(visited.is_ok()),
+    }
+}
+
 /// Counts the commits of branches and tags that were forgotten at a remote and not in this store.
-fn forgotten_elsewhere(repo: &Repo) -> Result<u64, CliError> {
-    let tips: Vec<CommitId> =
-        Roots::read(repo, RootChoice::Shared)?.commits().into_iter().collect();
+/// Leaves out branches at the commits `gone`, which nobody has.
+fn forgotten_elsewhere(repo: &Repo, gone: &BTreeSet<CommitId>) -> Result<u64, CliError> {
+    let tips = Roots::read(repo, RootChoice::Shared)?.commits();
+    let tips: Vec<CommitId> = tips.difference(gone).copied().collect();
     let (store, known) = (repo.store(), repo.store().forgotten());
     let mut count = 0;
     for step in History::new(store, &tips, Parents::All)? {
@@ -131,17 +227,21 @@ struct FetchedJson<'a> {
     packs_completed: u64,
     packs_partial: u64,
     commits_forgotten: u64,
+    branches_incomplete: Vec<&'a str>,
     stats: RemoteStatsJson,
 }
 
 fn print_result(
-    (outcome, forgotten): (&FetchOutcome, u64),
+    (outcome, gaps): (&FetchOutcome, &Gaps),
     (connection, start): (&Connection, Instant),
     cx: &Context,
 ) -> Result<(), CliError> {
-    let place = &connection.place;
+    let (place, forgotten) = (&connection.place, gaps.forgotten);
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
+        for found in &gaps.collected {
+            out.json(&collected_json(found))?;
+        }
         out.json(&FetchedJson {
             version: 1,
             r#type: "fetched",
@@ -151,12 +251,16 @@ fn print_result(
             packs_completed: outcome.completed,
             packs_partial: outcome.partial,
             commits_forgotten: forgotten,
+            branches_incomplete: gaps.incomplete.iter().map(String::as_str).collect(),
             stats: cx.stats(),
         })?;
         out.finish()?;
     }
     let ui = cx.ui();
     match outcome.received_bytes {
+        0 if gaps.is_any => {
+            ui.status(format_args!("Nothing that {} has is missing", place.shown()))
+        }
         0 => {
             ui.status(format_args!("Nothing to fetch: no object of the local commits is missing"));
             ui.hint("`snap pull` downloads new commits");
@@ -179,6 +283,11 @@ fn print_result(
             "{commits} {were} forgotten at {}, and cannot be fetched",
             place.shown()
         ));
+    }
+    let at = format!(" at {}", place.shown());
+    gaps.collected.iter().for_each(|found| tell_collected(found, &at, cx));
+    for branch in &gaps.incomplete {
+        ui.status(format_args!("Branch {branch}{at} is incomplete here, and cannot be fetched"));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use snap_core::{
 use crate::{
     context::Context,
     report::{CliError, CommandOutcome, hint},
-    ui::{Out, text, time},
+    ui::{Out, misnamed, text, time},
 };
 
 /// How to treat a name that is taken.
@@ -93,7 +93,7 @@ pub(super) fn readable(
     Ok(readable_of(cx, repo, kind)?.0)
 }
 
-/// Returns the same refs as [`readable`], and true if there were no warnings.
+/// Returns the same refs as [`readable`], and true if all refs could be read.
 fn readable_of(
     cx: &Context,
     repo: &Repo,
@@ -102,13 +102,15 @@ fn readable_of(
     let (refs, damaged) = repo.refs().list_readable(kind)?;
     let lost = repo.lost_refs()?.into_iter().filter(|(name, _)| name.kind() == kind);
     let lost = lost.map(|(name, at)| RefError::Lost { name, at });
-    let misnamed = repo.refs().misnamed(kind)?;
     let mut is_whole = true;
-    for error in damaged.into_iter().map(|(_, error)| error).chain(lost).chain(misnamed) {
+    for error in damaged.into_iter().map(|(_, error)| error).chain(lost) {
         let error = CliError::from(error);
         let hint = hint(&error).map(|hint| format!(" ({hint})")).unwrap_or_default();
         cx.ui().warning_once(&format!("{}{hint}", text::chain(&error)));
         is_whole = false;
+    }
+    for file in repo.refs().misnamed(kind)? {
+        cx.ui().warning_once(&misnamed(&file.path, None, file.commit.as_ref()));
     }
     Ok((refs, is_whole))
 }

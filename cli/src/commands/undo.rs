@@ -3,15 +3,16 @@
 use serde::Serialize;
 use snap_core::{
     base::{id::CommitId, time::Time},
+    format::forgotten::ForgottenState,
     ops::{
-        forget::LastForget,
+        forget::{LastForget, UndoneForget},
         rewrite::{self, LastRewrite},
     },
     repo::{
         Pointer, RefError, RefLogMessage, RefName, Repo,
         ref_log::RefValue,
         ref_name::RefKind,
-        undo::{self, Direction, UndoPlan},
+        undo::{self, Direction, UndoError, UndoPlan},
     },
 };
 
@@ -37,7 +38,7 @@ Examples:
 /// restore.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
-/// new change is made. `snap branch --log NAME` lists all changes, also those by an undo.
+/// new change is made. It does not redo a `snap rewrite`. `snap branch --log NAME` lists all changes, also those by an undo.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UndoArgs {
@@ -57,21 +58,33 @@ pub(crate) struct UndoArgs {
 pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     let wanted = args.name.as_deref().map(|name| pointer(&repo, name)).transpose()?;
-    let direction = if args.redo { Direction::Redo } else { Direction::Undo };
+    let direction = direction_of(args);
     let plan = undo::plan(&repo, wanted.as_ref(), direction);
     if wanted.is_none() && direction == Direction::Undo {
         let change = plan.as_ref().ok().map(|plan| &plan.change);
         let forget = LastForget::read(&repo)?
-            .filter(|last| change.is_none_or(|change| change.time < last.time));
+            .filter(|last| change.is_none_or(|change| change.time < last.forget.time));
         let rewrite = LastRewrite::read(&repo)?
             .filter(|last| change.is_none_or(|change| last.is_after(change)));
         let rewrite_time = rewrite.as_ref().map(|last| last.time);
         match (forget, rewrite) {
-            (Some(last), _) if Some(last.time) > rewrite_time => {
+            (Some(last), _) if Some(last.forget.time) > rewrite_time => {
                 return undo_forget(&last, args, &repo, cx);
             }
             (_, Some(last)) => return undo_rewrite(&last, args, &repo, cx),
             _ => {}
+        }
+    }
+    if wanted.is_none() && direction == Direction::Redo {
+        let undone = plan.as_ref().ok().and_then(|plan| plan.undone);
+        if let Some(forget) =
+            UndoneForget::read(&repo).filter(|forget| undone < Some(forget.0.since))
+        {
+            return redo_forget(&forget, args, &repo, cx);
+        }
+        let forgotten = repo.store().forgotten().last(ForgottenState::Forgotten);
+        if plan.is_ok() && forgotten.is_some_and(|forget| undone < Some(forget.time)) {
+            return Err(UndoError::ForgottenSince.into());
         }
     }
     let plan = plan?;
@@ -97,6 +110,10 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         out.finish()?;
     }
     Ok(CommandOutcome::Success)
+}
+
+fn direction_of(args: &UndoArgs) -> Direction {
+    if args.redo { Direction::Redo } else { Direction::Undo }
 }
 
 /// Moves the refs back that the last `snap rewrite` moved.
@@ -132,11 +149,14 @@ fn undo_forget(
     repo: &Repo,
     cx: &Context,
 ) -> Result<CommandOutcome, CliError> {
-    let gone = |id: CommitId| Err(CliError::ForgottenGone { id });
+    let gone = |id: CommitId| {
+        LastForget::check_not_lost(repo, &id)?;
+        Err(CliError::ForgottenGone { id })
+    };
     if let Some(id) = last.deleted {
         return gone(id);
     }
-    let count = size::count(last.commits.len() as u64, "commit");
+    let count = size::count(last.forget.commits.len() as u64, "commit");
     let reason = format!("forget: {count}");
     if !args.dry_run {
         let undo = |change: &RefLogMessage<'_>| last.undo(repo, change);
@@ -146,12 +166,49 @@ fn undo_forget(
                 .map_or_else(|| Err(CliError::from(RefError::HeadMoved)), gone);
         }
     }
-    let time = time::local(last.time);
+    let time = time::local(last.forget.time);
     cx.ui().status(format_args!("{count} brought back: undo of \"snap forget\", {time}"));
-    report_undo(("forgotten", "commits"), last.time, &reason, args, cx)
+    if !args.dry_run {
+        cx.ui().status(format_args!("Done; `snap undo --redo` redoes it"));
+    }
+    report_undo(("forgotten", "commits"), last.forget.time, &reason, args, cx)
 }
 
-/// Ends the report of an undo of several changes at once. They have a name and the noun of a kind.
+/// Forgets the commits again that the last undo of a `snap forget` brought back.
+fn redo_forget(
+    undone: &UndoneForget,
+    args: &UndoArgs,
+    repo: &Repo,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
+    let UndoneForget(forget) = undone;
+    if let Some(pointer) = undo::changed_since(repo.refs(), forget.since)? {
+        return Err(CliError::RedoForget { pointer });
+    }
+    let mut commits = forget.commits.len() as u64;
+    if !args.dry_run {
+        let reason = format!("redo: forget: {}", size::count(commits, "commit"));
+        let progress = cx.progress();
+        let redo = |change: &RefLogMessage<'_>| undone.redo(repo, change, &progress);
+        commits = match cx.with_change(repo.config(), &reason, redo)? {
+            Some(0) => {
+                let nothing = UndoError::Nothing { direction: Direction::Redo, pointer: None };
+                return Err(nothing.into());
+            }
+            Some(commits) => commits,
+            None => return Err(RefError::HeadMoved.into()),
+        };
+    }
+    let (count, time) = (size::count(commits, "commit"), time::local(forget.time));
+    cx.ui().status(format_args!("{count} forgotten again: redo of \"snap forget\", {time}"));
+    if !args.dry_run {
+        cx.ui().status(format_args!("Done; `snap undo` undoes it"));
+    }
+    let reason = format!("forget: {count}");
+    report_undo(("forgotten", "commits"), forget.time, &reason, args, cx)
+}
+
+/// Ends the report of an undo or a redo of several changes at once. They have a name and the noun of a kind.
 fn report_undo(
     (name, kind): (&str, &'static str),
     time: Time,
@@ -167,7 +224,7 @@ fn report_undo(
         out.json(&UndoJson {
             version: VERSION,
             r#type: "undo",
-            action: Direction::Undo.verb(),
+            action: direction_of(args).verb(),
             name,
             kind,
             from: None,

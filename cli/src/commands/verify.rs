@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io, io::Write, os::unix::ffi::OsStrExt, path::Path, time::Duration};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use snap_core::{
     base::{id::CommitId, time::Time},
     ops::{
@@ -226,6 +226,35 @@ pub(crate) fn seen(place: &RemoteSpec, cx: &Context) -> Result<Vec<(RefName, Com
     branches.map(|(name, at)| Ok((RefName::branch(&name)?, at))).collect()
 }
 
+/// Names a branch whose last known commit was deleted at a remote; `at` names the remote, after a
+/// word.
+pub(crate) fn tell_collected(
+    CollectedRef { name, seen, now }: &CollectedRef,
+    at: &str,
+    cx: &Context,
+) {
+    let name = name.short();
+    match now {
+        None => cx.ui().status(format_args!(
+            "Branch {name} was deleted{at}, and `snap gc` has deleted its commit {seen:.12}"
+        )),
+        Some(now) => cx.ui().status(format_args!(
+            "Branch {name} was moved{at} to {now:.12}, and `snap gc` has deleted its commit {seen:.12}"
+        )),
+    }
+}
+
+/// Returns the record of such a branch.
+pub(crate) fn collected_json(CollectedRef { name, seen, now }: &CollectedRef) -> Value {
+    json!({
+        "version": 1,
+        "type": "branch",
+        "name": name.short(),
+        "seen": seen.to_string(),
+        "now": now.map(|id| id.to_string()),
+    })
+}
+
 fn write_text(out: &mut Out, cx: &Context, checked: &Checked) -> io::Result<()> {
     let outcome = &checked.outcome;
     let problems = checked.problems();
@@ -308,7 +337,7 @@ impl LostRef {
 #[derive(Serialize)]
 struct ProblemJson {
     #[serde(flatten)]
-    record: serde_json::Value,
+    record: Value,
     #[serde(flatten)]
     lost: Option<LostRef>,
 }
@@ -321,14 +350,8 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         let record = json!({ "version": 1, "type": "problem", "message": problem });
         out.json(&ProblemJson { record, lost })?;
     }
-    for CollectedRef { name, seen, now } in &checked.collected {
-        out.json(&json!({
-            "version": 1,
-            "type": "branch",
-            "name": name.short(),
-            "seen": seen.to_string(),
-            "now": now.map(|id| id.to_string()),
-        }))?;
+    for found in &checked.collected {
+        out.json(&collected_json(found))?;
     }
     write_touched_json(out, &outcome.touched)?;
     out.json(&json!({
@@ -426,18 +449,7 @@ fn summarize(checked: &Checked, cx: &Context) {
         Data::All => cx.ui().status(format_args!("Data read: {read}, all of the data")),
     }
     report_recorded_damage(checked, cx);
-    for CollectedRef { name, seen, now } in &checked.collected {
-        let name = name.short();
-        match now {
-            None => cx.ui().status(format_args!(
-                "Branch {name} was deleted{at}, and `snap gc` has deleted its commit {seen:.12}"
-            )),
-            Some(now) => cx.ui().status(format_args!(
-                "Branch {name} was moved{at} to {now:.12}, and `snap gc` has deleted its commit \
-                 {seen:.12}"
-            )),
-        }
-    }
+    checked.collected.iter().for_each(|found| tell_collected(found, &at, cx));
     match checked.problems().len() as u64 {
         0 if place.is_some() && outcome.commits == 0 && partial.is_none() => {
             cx.ui().status(format_args!("No damage found, but the store has no branch or tag"));

@@ -3,7 +3,7 @@
 
 use snap_core::{
     base::id::CommitId,
-    repo::{RefError, RefName, Repo, ref_name::RefKind},
+    repo::{RefError, RefName, Repo, collected::COLLECTED_THERE, ref_name::RefKind},
 };
 
 use super::RemoteSpec;
@@ -71,12 +71,32 @@ fn forget_one(
 
 /// Lists the last known branches of a remote, by their names there.
 pub(crate) fn branches(repo: &Repo, remote: &str) -> Result<Vec<(String, CommitId)>, CliError> {
-    let all = repo.refs().list(RefKind::Remote)?.into_iter();
-    let own = all.filter_map(|(name, id)| {
+    Ok(of_remote(remote, repo.refs().list(RefKind::Remote)?))
+}
+
+/// Selects the remote-tracking branches of a remote.
+fn of_remote(remote: &str, all: Vec<(RefName, CommitId)>) -> Vec<(String, CommitId)> {
+    let own = all.into_iter().filter_map(|(name, id)| {
         let branch = name.short().strip_prefix(remote)?.strip_prefix('/')?;
         Some((branch.to_owned(), id))
     });
-    Ok(own.collect())
+    own.collect()
+}
+
+/// Removes the remote-tracking branch of a branch that others deleted, and whose commit a collection
+/// deleted at the remote. Nothing can read that commit here.
+pub(crate) fn forget_deleted(
+    (repo, remote): (&Repo, &str),
+    (branch, id): (&str, CommitId),
+    cx: &Context,
+) -> Result<(), CliError> {
+    forget_one(repo, (&RefName::remote(remote, branch)?, id), COLLECTED_THERE, cx)
+}
+
+/// Lists the branches for which [`forget_deleted`] was called and that were not seen since, each with
+/// its last known commit.
+pub(crate) fn deleted(repo: &Repo, remote: &str) -> Result<Vec<(String, CommitId)>, CliError> {
+    Ok(of_remote(remote, repo.collected_there()?))
 }
 
 /// Removes all remote-tracking branches of a remote.

@@ -222,6 +222,7 @@ fn of_writing<'a>(error: Link<'a>) -> Option<Link<'a>> {
     }
     match error.downcast_ref() {
         Some(RestoreError::Store(inner)) => Some(&**inner),
+        Some(RestoreError::Damaged { source, .. }) => Some(&**source),
         _ => None,
     }
 }

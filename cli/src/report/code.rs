@@ -6,7 +6,7 @@ use std::{error::Error, io};
 use snap_core::{
     base::kind::ErrorKind,
     ops::commit::CommitError,
-    repo::{RefError, RepoError, SpecError, ownership::Distrust},
+    repo::{RefError, RepoError, SpecError, UndoError, ownership::Distrust},
     store::StoreError,
 };
 use snap_remote::{
@@ -129,6 +129,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<&'static ErrorCode> {
         .or_else(|| error.downcast_ref().and_then(of_remote))
         .or_else(|| error.downcast_ref().and_then(of_repo))
         .or_else(|| error.downcast_ref().and_then(of_ref))
+        .or_else(|| error.downcast_ref().and_then(of_undo))
         .or_else(|| error.downcast_ref().and_then(of_spec))
         .or_else(|| error.downcast_ref().and_then(of_store))
         .or_else(|| error.downcast_ref().and_then(of_commit))
@@ -189,6 +190,10 @@ fn of_ref(error: &RefError) -> Option<&'static ErrorCode> {
         RefError::Collected { .. } => &FORGOTTEN,
         _ => return None,
     })
+}
+
+fn of_undo(error: &UndoError) -> Option<&'static ErrorCode> {
+    matches!(error, UndoError::Collected { .. }).then_some(&FORGOTTEN)
 }
 
 fn of_spec(error: &SpecError) -> Option<&'static ErrorCode> {

@@ -126,15 +126,13 @@ fn of_cli(error: &CliError) -> Option<String> {
         }
         CliError::ReceivedUnknown => "leave out --by; rules then use the times of the commits",
         CliError::ForgetRemote { .. } => "run `snap forget` in a clone of the remote",
+        CliError::RedoForget { .. } => "run the same `snap forget` again",
         CliError::RedoRewrite => "run the same `snap rewrite` again",
         CliError::RewriteFinal => {
             "`snap branch --log` lists other changes; `snap undo NAME` undoes one"
         }
         CliError::ForgetBranch { .. } => "`snap branch` lists the branches",
-        CliError::ForgottenGone { .. } => {
-            "a copy elsewhere may still have it\n\
-             `snap undo BRANCH` undoes the last change of one branch"
-        }
+        CliError::ForgottenGone { .. } => DELETED,
         CliError::NoSource { store } => {
             return Some(format!("name what to commit: `snap --store {store} commit PATH`"));
         }
@@ -570,7 +568,6 @@ pub(crate) fn of_ref(error: &RefError) -> Option<String> {
                 .to_owned()
         }
         RefError::Collected { .. } => "`snap log --all` lists the commits that are left".to_owned(),
-        RefError::Misnamed { .. } => "rename or remove the file".to_owned(),
         RefError::Lost { name, at } => of_lost_ref(name, at),
         RefError::Newer { .. } => {
             "update snap: a newer version runs garbage collection here".to_owned()
@@ -865,6 +862,10 @@ fn of_past(error: &PastError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// The hint for an undo that needs what a collection has deleted.
+const DELETED: &str = "a copy elsewhere may still have it\n\
+                       `snap undo BRANCH` undoes the last change of one branch";
+
 fn of_undo(error: &UndoError) -> Option<String> {
     match error {
         UndoError::Nothing { direction: Direction::Redo, .. } => {
@@ -873,9 +874,10 @@ fn of_undo(error: &UndoError) -> Option<String> {
         UndoError::Nothing { pointer: Some(_), .. } => {
             Some("`snap undo` without a name undoes the last change".to_owned())
         }
-        UndoError::ChangedSince { .. } => {
+        UndoError::ChangedSince { .. } | UndoError::ForgottenSince => {
             Some("name the branch or tag: `snap undo --redo NAME`".to_owned())
         }
+        UndoError::Collected { .. } => Some(DELETED.to_owned()),
         UndoError::Log { pointer } | UndoError::Commit { pointer, .. } => Some(match pointer {
             Pointer::Head => "`snap branch --log` lists its earlier values".to_owned(),
             Pointer::Ref(name) => {

@@ -36,7 +36,7 @@ pub(crate) use self::{
     json::{VERSION, Versioned},
     out::Out,
     paint::Paint,
-    progress::Progress,
+    progress::{Progress, misnamed},
 };
 use self::{pager::Pager, screen::Screen};
 use crate::{args::Global, config::UiSettings, env::Env, report::ErrorCode};

@@ -16,7 +16,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
-use snap_core::base::observe::{Note, Observer, Phase};
+use snap_core::base::{
+    id::CommitId,
+    observe::{Note, Observer, Phase},
+};
 
 use crate::{
     remote::Network,
@@ -209,6 +212,9 @@ impl Observer for Progress<'_> {
             Note::BaseUnknown { tip } => self.print_note(format_args!(
                 "the store does not know which commit the files come from; using {tip:.12}"
             )),
+            Note::MisnamedRef { path, location, commit } => {
+                self.print_note(format_args!("{}", misnamed(path, location, commit)));
+            }
             Note::BranchRecreated { branch, at } => self.print_note(format_args!(
                 "the file of branch `{branch}` was lost; recreated it at {at:.12} from its log"
             )),
@@ -264,6 +270,16 @@ impl Observer for Progress<'_> {
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// Returns the warning about a file whose name no ref can have.
+pub(crate) fn misnamed(path: &str, location: Option<&str>, commit: Option<&CommitId>) -> String {
+    let place = location.map(|location| format!(" at {location}")).unwrap_or_default();
+    let skipped = format!("skipped {path}{place}: no branch or tag can have this name");
+    match commit {
+        Some(id) => format!("{skipped}; it names commit {id:.12}, which `snap gc` keeps"),
+        None => skipped,
     }
 }
 

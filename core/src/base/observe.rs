@@ -80,6 +80,9 @@ pub enum Note<'a> {
     /// The store does not know which commit the project's files come from, and uses the tip of the
     /// branch.
     BaseUnknown { tip: &'a CommitId },
+    /// A file below `refs/`, here or at a remote, has a name that no ref can have. It was skipped; a
+    /// collection keeps the commit that it names.
+    MisnamedRef { path: &'a str, location: Option<&'a str>, commit: Option<&'a CommitId> },
     /// The file of a branch was missing, and was rebuilt from the branch's log.
     BranchRecreated { branch: &'a str, at: &'a CommitId },
     /// The source folders of the branch's last commit differ from those of the new commit.

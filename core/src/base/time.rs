@@ -43,16 +43,23 @@ pub fn since_boot() -> Duration {
     Duration::new(secs.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
-impl Time {
-    /// Returns the current time of the system clock.
-    pub fn now() -> Self {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
+/// Converts a time of the system; a time before 1970 becomes 1970.
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
             Ok(since) => Self {
                 secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
                 nanos: since.subsec_nanos(),
             },
             Err(_) => Self::default(),
         }
+    }
+}
+
+impl Time {
+    /// Returns the current time of the system clock.
+    pub fn now() -> Self {
+        SystemTime::now().into()
     }
 
     /// Returns the nanoseconds since 1970, unless they do not fit in an `i64` (before

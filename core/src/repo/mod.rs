@@ -4,6 +4,7 @@
 //! |---------------|--------------------------------------------------------|
 //! | [`base`]      | the commits that a project's files come from           |
 //! | [`base_state`] | the base as a state machine                           |
+//! | [`collected`] | tells what a collection has deleted from what is lost  |
 //! | [`config`]    | settings: `config.toml` of a store and of a user       |
 //! | [`files_lock`] | the lock on a project's files                         |
 //! | `make`        | creates a store ([`Repo::init`])                       |
@@ -27,6 +28,7 @@
 pub mod base;
 pub mod base_state;
 pub mod changed;
+pub mod collected;
 pub mod config;
 pub mod files_lock;
 pub mod history;

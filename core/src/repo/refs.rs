@@ -32,6 +32,7 @@ use crate::{
         io::{PathError, if_exists},
         kind::ErrorKind,
         limits,
+        observe::{Note, Observer},
         time::Time,
     },
     disk::{
@@ -39,7 +40,7 @@ use crate::{
         folder_times::FolderTimes,
         regular::{is_link, read_at_most},
     },
-    format::ref_text::RefText,
+    format::{pack::ObjectKind, ref_text::RefText},
     repo::{
         history::ancestors,
         ref_log::{self, RefValue},
@@ -104,9 +105,6 @@ pub enum RefError {
     /// The content of the file is not the expected `noun`, for example "commit id".
     #[error("{} is damaged: it is not a {noun}", path.display())]
     Damaged { path: PathBuf, noun: &'static str },
-    /// A file below `refs/` has a name that no ref can have.
-    #[error("{} is not a valid name of a branch or tag", path.to_string_lossy().escape_debug())]
-    Misnamed { path: PathBuf },
     /// The ref already exists.
     #[error("{} `{}` already exists", name.kind().noun(), name.short())]
     Exists { name: RefName, at: CommitId },
@@ -172,7 +170,7 @@ impl RefError {
     /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Damaged { .. } | Self::Misnamed { .. } | Self::Lost { .. } => ErrorKind::Damaged,
+            Self::Damaged { .. } | Self::Lost { .. } => ErrorKind::Damaged,
             Self::Newer { .. } => ErrorKind::Unsupported,
             Self::Exists { .. }
             | Self::Moved { .. }
@@ -192,13 +190,24 @@ impl RefError {
     pub fn damaged_file(&self) -> Option<String> {
         if let Self::Damaged { path, .. } = self { Some(in_store(path)) } else { None }
     }
+}
 
-    /// Returns the path in the store, escaped, of a file whose name no ref can have.
-    pub fn misnamed_file(&self) -> Option<String> {
-        match self {
-            Self::Misnamed { path } => Some(in_store(path).escape_debug().to_string()),
-            _ => None,
-        }
+/// A file below `refs/` with a name that no ref can have: another program put it there, such as a file
+/// manager or a sync client. All commands skip it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MisnamedFile {
+    /// The path in the store, escaped.
+    pub path: String,
+    /// The commit, if the file has the content of a ref. It may be the only copy of a ref, so garbage
+    /// collection keeps the commit.
+    pub commit: Option<CommitId>,
+}
+
+impl MisnamedFile {
+    /// Informs `observer` about the file. `location` is the remote store that has it.
+    pub fn note(&self, location: Option<&str>, observer: &dyn Observer) {
+        let (path, commit) = (&self.path[..], self.commit.as_ref());
+        observer.note(Note::MisnamedRef { path, location, commit });
     }
 }
 
@@ -306,19 +315,24 @@ impl Refs {
     }
 
     /// Refuses a commit that a garbage collection found dead: objects that the commit refers to may
-    /// be deleted. The caller must hold the lock, so no collection begins meanwhile. In a store
-    /// without any collection, checks only commits with links: its origin may have forgotten them.
+    /// be deleted. The caller must hold the lock, so no collection begins meanwhile. Also refuses a
+    /// commit that the store lacks, such as one of a remote-tracking branch that others deleted.
     fn check_alive(&self, id: &CommitId) -> Result<(), RefError> {
         let Some(objects) = self.objects.upgrade() else { return Ok(()) };
-        if objects.epoch()? != Epoch::default() {
+        let is_first = objects.epoch()? == Epoch::default();
+        if !is_first {
             objects.enter_epoch()?;
-        } else if !objects.has_link(id)? {
-            return Ok(());
         }
         if !objects.is_alive(&id.object())? {
             // Another process may have stored the commit.
             objects.refresh()?;
             if !objects.is_alive(&id.object())? {
+                let is_absent = objects.places(&id.object())?.is_empty();
+                let is_kept = is_first && !objects.has_link(id)?;
+                if is_absent && (is_kept || objects.is_forgotten_and_kept(id)) {
+                    let (id, wanted) = (id.object(), ObjectKind::Commit);
+                    return Err(StoreError::Missing { id, wanted }.into());
+                }
                 return Err(RefError::Collected { id: *id });
             }
         }
@@ -387,13 +401,33 @@ impl Refs {
         Ok(self.names_with_times(kind, &mut FolderTimes::default())?.0)
     }
 
-    /// Returns an error for each file whose name no ref of this kind can have.
+    /// Returns the files among the refs of a kind whose names no ref can have, sorted.
     ///
     /// # Errors
     /// [`RefError::Io`].
-    pub fn misnamed(&self, kind: RefKind) -> Result<Vec<RefError>, RefError> {
+    pub fn misnamed(&self, kind: RefKind) -> Result<Vec<MisnamedFile>, RefError> {
         let (_, paths) = self.names_with_times(kind, &mut FolderTimes::default())?;
-        Ok(paths.into_iter().map(|path| RefError::Misnamed { path }).collect())
+        let files = paths.into_iter().map(|file| {
+            let text = match read_small(&file, "commit id") {
+                Err(RefError::Damaged { .. }) => None,
+                text => text?,
+            };
+            let text = text.and_then(|text| RefText::decode(text.as_bytes()).ok());
+            let path = in_store(&file).escape_debug().to_string();
+            Ok(MisnamedFile { path, commit: text.and_then(|text| text.commit) })
+        });
+        files.collect()
+    }
+
+    /// Informs `observer` about each file below `refs/` whose name no ref can have.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn note_misnamed(&self, observer: &dyn Observer) -> Result<(), RefError> {
+        for kind in [RefKind::Branch, RefKind::Tag, RefKind::Remote] {
+            self.misnamed(kind)?.iter().for_each(|file| file.note(None, observer));
+        }
+        Ok(())
     }
 
     /// Lists the names of refs, and the files with invalid names. Adds the modification times of

@@ -24,8 +24,8 @@ pub enum RootChoice {
     Movable,
     /// Also lost branches and tags, and the base of the project: what must be complete.
     Needed,
-    /// Also remote-tracking branches, and what any of these refs pointed at since this time: what
-    /// `gc` keeps.
+    /// Also remote-tracking branches, files whose names no ref can have, and what any of these refs
+    /// pointed at since this time: what `gc` keeps.
     Kept { since: Time },
 }
 
@@ -40,6 +40,8 @@ pub enum RootOrigin {
     Base,
     /// A remote-tracking branch points at the commit.
     Tracking(RefName),
+    /// A file among the refs whose name no ref can have.
+    Misnamed,
     /// A ref pointed at the commit, or `unpack` received it without a ref.
     Former,
 }
@@ -89,6 +91,11 @@ impl Roots {
         base.into_iter().for_each(|id| roots.add(id, RootOrigin::Base));
         if let RootChoice::Kept { since } = choice {
             roots.add_refs(repo, RefKind::Remote)?;
+            for kind in [RefKind::Branch, RefKind::Tag, RefKind::Remote] {
+                let files = repo.refs().misnamed(kind)?;
+                let commits = files.into_iter().filter_map(|file| file.commit);
+                commits.for_each(|id| roots.add(id, RootOrigin::Misnamed));
+            }
             roots.add_former(repo, since)?;
         }
         Ok(roots)

@@ -79,6 +79,8 @@ pub struct UndoPlan {
     pub to: RefValue,
     /// The change to take back or to make again.
     pub change: RefLogEntry,
+    /// When the change was undone; `None` for an undo.
+    pub undone: Option<Time>,
     pub direction: Direction,
 }
 
@@ -109,9 +111,15 @@ pub enum UndoError {
     /// The undone change cannot be redone, because a ref has changed since.
     #[error("nothing to redo: {} has changed since the last undo", pointer.shown())]
     ChangedSince { pointer: Pointer },
+    /// The undone change cannot be redone, because commits were forgotten since.
+    #[error("nothing to redo: `snap forget` has run since the last undo")]
+    ForgottenSince,
     /// The last value in the log is not the current value of the ref.
     #[error("the log of {} does not record how it got its current value", pointer.shown())]
     Log { pointer: Pointer },
+    /// Garbage collection has deleted the commit to which the ref would move.
+    #[error("cannot {} the last change of {}: `snap gc` has deleted commit {id:.12}", direction.verb(), pointer.shown())]
+    Collected { direction: Direction, pointer: Pointer, id: CommitId },
     /// The earlier commit of the ref cannot be read.
     #[error("cannot read commit {id:.12}, the earlier value of {}", pointer.shown())]
     Commit { pointer: Pointer, id: CommitId, source: Box<StoreError> },
@@ -128,7 +136,10 @@ impl UndoError {
     /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Nothing { .. } | Self::ChangedSince { .. } => ErrorKind::NotFound,
+            Self::Nothing { .. }
+            | Self::ChangedSince { .. }
+            | Self::ForgottenSince
+            | Self::Collected { .. } => ErrorKind::NotFound,
             Self::Log { .. } => ErrorKind::Damaged,
             Self::Commit { source, .. } => source.kind(),
             Self::Ref(error) => error.kind(),
@@ -150,9 +161,25 @@ pub fn plan(
     if let RefValue::Commit(id) = plan.to
         && let Err(source) = repo.store().commit(&id)
     {
+        if matches!(source, StoreError::Missing { .. }) && repo.may_be_collected(&id)? {
+            return Err(UndoError::Collected { direction, pointer: plan.pointer, id });
+        }
         return Err(UndoError::Commit { pointer: plan.pointer, id, source: Box::new(source) });
     }
     Ok(plan)
+}
+
+/// Returns the ref that changed last, if that was after `time`. An undo or a redo is no change.
+///
+/// # Errors
+/// [`UndoError::Ref`] if a log cannot be read.
+pub fn changed_since(refs: &Refs, time: Time) -> Result<Option<Pointer>, UndoError> {
+    let mut last = None;
+    for pointer in refs.logged()? {
+        let changed = RefHistory::read(refs, &pointer)?.changed;
+        last = last.max(changed.filter(|changed| *changed > time).map(|time| (time, pointer)));
+    }
+    Ok(last.map(|(_, pointer)| pointer))
 }
 
 /// Plans an undo or redo without reading commits.
@@ -344,10 +371,10 @@ impl RefHistory {
         }
         let from = self.target?;
         let change = match direction {
-            Direction::Undo => self.undo_stack.pop(),
-            Direction::Redo => self.redo_stack.pop().map(|(_, change)| change),
+            Direction::Undo => self.undo_stack.pop().map(|change| (None, change)),
+            Direction::Redo => self.redo_stack.pop().map(|(time, change)| (Some(time), change)),
         };
-        let Some(change) = change else {
+        let Some((undone, change)) = change else {
             return match (direction, self.is_whole) {
                 (Direction::Undo, false) => Err(UndoError::Log { pointer: self.pointer }),
                 _ => Ok(None),
@@ -357,7 +384,7 @@ impl RefHistory {
             Direction::Undo => change.old.clone(),
             Direction::Redo => change.new.clone(),
         };
-        Ok(Some(UndoPlan { pointer: self.pointer, from, to, change, direction }))
+        Ok(Some(UndoPlan { pointer: self.pointer, from, to, change, undone, direction }))
     }
 }
 

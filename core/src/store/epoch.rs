@@ -13,13 +13,19 @@
 //! every moment. `tests/model` explores these rules, and
 //! [decision 31](../../../docs/decisions/0031-garbage-collection.md) explains them.
 //!
-//! The file `gc` has three lines:
+//! The file `gc` has five lines:
 //!
 //! | line | what                                               |
 //! |------|----------------------------------------------------|
-//! | 1    | `snap gc 1`                                        |
+//! | 1    | `snap gc 2`                                        |
 //! | 2    | the epoch, in decimal                              |
 //! | 3    | nonce, 32 hex digits: a random number for each epoch |
+//! | 4    | time: collections may have deleted what no ref has named since |
+//! | 5    | time: collections may have deleted what was forgotten until then |
+//!
+//! The times are seconds since 1970, a point and nine digits. They tell what a collection has deleted
+//! from what is lost. Version 1, which snap still reads, has three lines: its collections deleted
+//! nothing of a later time than that of the file.
 //!
 //! If `gc` is a folder, another machine may push to this store as to a folder, and its garbage was
 //! collected as that of a [remote](crate::format::gc_state). Then the epoch is that of `gc/state`.
@@ -37,6 +43,7 @@ use crate::{
         id::{ObjectId, PackId},
         io::PathError,
         limits,
+        time::Time,
     },
     disk::{Renamed, regular::read_at_most},
     format::{
@@ -55,10 +62,35 @@ const FILE: &str = "gc";
 const LOCK: &str = "gc.lock";
 
 /// The first line of the file.
-const HEADING: &str = "snap gc 1";
+const HEADING: &str = "snap gc 2";
 
-/// Maximum length of the file in bytes: three short lines.
-const FILE_BYTES: u64 = 128;
+/// The first line of version 1.
+const HEADING_1: &str = "snap gc 1";
+
+/// Maximum length of the file in bytes: five short lines.
+const FILE_BYTES: u64 = 192;
+
+/// Until when something must have gone that a collection of this store may have deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CollectedUntil {
+    /// Commits that no ref has named since this time.
+    pub unnamed: Time,
+    /// Commits that were forgotten at this time or before.
+    pub forgotten: Time,
+}
+
+impl CollectedUntil {
+    fn all(time: Time) -> Self {
+        Self { unnamed: time, forgotten: time }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            unnamed: self.unnamed.max(other.unnamed),
+            forgotten: self.forgotten.max(other.forgotten),
+        }
+    }
+}
 
 /// The epoch of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,30 +98,41 @@ pub struct Epoch {
     /// The number; 0 before the first collection.
     pub number: u64,
     nonce: Option<Nonce>,
+    /// What collections until now may have deleted.
+    pub collected: CollectedUntil,
     /// A checksum of a file that cannot be decoded, or 0.
     damage: u64,
 }
 
 impl Epoch {
-    /// Returns the epoch after this one.
+    /// Returns the epoch after this one. Its collection may delete what `collected` says.
     #[must_use]
-    pub fn next(self) -> Self {
-        Self { number: self.number + 1, nonce: Some(Nonce::random()), damage: 0 }
+    pub fn next(self, collected: CollectedUntil) -> Self {
+        let collected = self.collected.max(collected);
+        Self { number: self.number + 1, nonce: Some(Nonce::random()), collected, damage: 0 }
     }
 
     fn encode(&self) -> String {
         let nonce = self.nonce.map_or_else(String::new, |nonce| nonce.to_string());
-        format!("{HEADING}\n{}\n{nonce}\n", self.number)
+        let CollectedUntil { unnamed, forgotten } = self.collected;
+        let times = format!("{}\n{}", unnamed.decimal(), forgotten.decimal());
+        format!("{HEADING}\n{}\n{nonce}\n{times}\n", self.number)
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut lines = str::from_utf8(bytes).ok()?.lines();
-        if lines.next()? != HEADING {
-            return None;
+    /// Decodes the file, which was written at `modified`.
+    fn decode(bytes: &[u8], modified: Time) -> Option<Self> {
+        let text = str::from_utf8(bytes).ok()?;
+        let mut lines = text.lines();
+        let heading = lines.next()?;
+        let (number, nonce) = (lines.next()?.parse().ok()?, Some(lines.next()?.parse().ok()?));
+        if heading == HEADING_1 {
+            let collected = CollectedUntil::all(modified);
+            return Some(Self { number, nonce, collected, damage: 0 });
         }
-        let (number, nonce) = (lines.next()?.parse().ok()?, lines.next()?.parse().ok()?);
-        let epoch = Self { number, nonce: Some(nonce), damage: 0 };
-        (epoch.encode().as_bytes() == bytes).then_some(epoch)
+        let mut time = || Time::parse_decimal(lines.next()?);
+        let collected = CollectedUntil { unnamed: time()?, forgotten: time()? };
+        let epoch = Self { number, nonce, collected, damage: 0 };
+        (epoch.encode() == text).then_some(epoch)
     }
 
     /// Reads the epoch of the store in `dir`.
@@ -107,18 +150,33 @@ impl Epoch {
             Err(_) if path.is_dir() => return Ok(Self::of_folder(&path)),
             Err(error) => return Err(PathError::when("read", &path)(error)),
         };
-        let damaged = || Self { damage: checksum(&bytes) | 1, ..Self::default() };
-        Ok(Self::decode(&bytes).unwrap_or_else(damaged))
+        let modified = modified(&path);
+        Ok(Self::decode(&bytes, modified).unwrap_or_else(|| Self::of_damage(&bytes, modified)))
+    }
+
+    fn of_damage(bytes: &[u8], modified: Time) -> Self {
+        let collected = CollectedUntil::all(modified);
+        Self { damage: checksum(bytes) | 1, collected, ..Self::default() }
     }
 
     /// Returns the epoch of a store that clients use as a remote. It is never the first one.
     fn of_folder(dir: &Path) -> Self {
-        let bytes = read_at_most(&dir.join("state"), limits::GC_STATE_BYTES).unwrap_or_default();
+        let path = dir.join("state");
+        let bytes = read_at_most(&path, limits::GC_STATE_BYTES).unwrap_or_default();
+        let damaged = Self::of_damage(&bytes, modified(&path));
         match GcState::decode(&bytes) {
-            Ok(state) => Self { number: state.epoch, nonce: Some(state.nonce), damage: 0 },
-            Err(_) => Self { damage: checksum(&bytes) | 1, ..Self::default() },
+            Ok(state) => {
+                Self { number: state.epoch, nonce: Some(state.nonce), damage: 0, ..damaged }
+            }
+            Err(_) => damaged,
         }
     }
+}
+
+/// Returns the time of the last write of a file; the present if it cannot be read.
+fn modified(path: &Path) -> Time {
+    let time = fs_err::metadata(path).and_then(|meta| meta.modified());
+    time.map_or_else(|_| Time::now(), Time::from)
 }
 
 /// The lock on `gc.lock`, released on drop.
@@ -396,5 +454,32 @@ mod tests {
         fs_err::write(dir.join("gc/state"), state.encode()).unwrap();
         let read = Epoch::read(dir).unwrap();
         assert_eq!((read.number, read.nonce), (3, Some(state.nonce)));
+    }
+
+    #[test]
+    fn an_epoch_has_these_lines_and_never_takes_back_what_may_be_collected() {
+        let time = |secs| Time { secs, nanos: 5 };
+        let collected = CollectedUntil { unnamed: time(7), forgotten: time(9) };
+        let first = Epoch::default().next(collected);
+        let lines: Vec<String> = first.encode().lines().map(str::to_owned).collect();
+        let nonce = first.nonce.unwrap().to_string();
+        assert_eq!(lines, ["snap gc 2", "1", &nonce, "7.000000005", "9.000000005"]);
+        assert_eq!(Epoch::decode(first.encode().as_bytes(), time(0)), Some(first));
+        let later = first.next(CollectedUntil { unnamed: time(8), forgotten: time(3) });
+        assert_eq!(later.collected, CollectedUntil { unnamed: time(8), forgotten: time(9) });
+        assert_eq!(Epoch::decode(b"snap gc 2\n1\n", time(0)), None);
+    }
+
+    #[test]
+    fn an_epoch_of_version_1_may_have_deleted_what_is_older_than_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        let nonce = Nonce::random();
+        fs_err::write(&path, format!("snap gc 1\n4\n{nonce}\n")).unwrap();
+        let modified = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(99);
+        File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        let read = Epoch::read(folder.path()).unwrap();
+        assert_eq!((read.number, read.nonce, read.damage), (4, Some(nonce), 0));
+        assert_eq!(read.collected, CollectedUntil::all(Time { secs: 99, nanos: 0 }));
     }
 }

@@ -65,6 +65,12 @@ impl Store {
             || !self.is_alive(&id.object())? && self.is_alive(&id.link())?)
     }
 
+    /// Returns true if no collection could delete a commit yet, because it was forgotten too late.
+    pub fn is_forgotten_and_kept(&self, id: &CommitId) -> bool {
+        let catalog = self.catalog();
+        catalog.forgotten.since(id).is_some_and(|since| since > catalog.epoch.collected.forgotten)
+    }
+
     /// Returns true if a parent is forgotten. In a partial clone, reads the commit of a pack that lies
     /// elsewhere: only then it turns out that the remote has forgotten the commit.
     ///
@@ -104,7 +110,10 @@ impl Store {
     pub fn ancestor(&self, id: &CommitId) -> Result<Ancestor, StoreError> {
         match self.commit(id) {
             Ok(commit) => Ok(Ancestor { commit, is_forgotten: self.is_forgotten(id)? }),
-            Err(StoreError::Forgotten { .. }) => {
+            // Its link is enough also if the commit is lost before a collection deletes it.
+            Err(StoreError::Forgotten { .. } | StoreError::Missing { .. })
+                if self.locate(&id.link())?.is_some() =>
+            {
                 let bytes = self.object(&id.link(), ObjectKind::Link)?;
                 let commit = decode_commit(id.link(), ObjectKind::Link, &bytes)?;
                 Ok(Ancestor { commit, is_forgotten: true })

@@ -61,7 +61,7 @@ pub use content::{ChunkVisit, ContentPlace, ReadObject, decode_list, listed_byte
 pub use content_reader::{BatchOutcome, ContentError, ContentReader, FileContent, read_chunks};
 pub use disk_usage::{DiskUsage, DiskUsageSum};
 pub use entries::Entries;
-pub use epoch::{Epoch, EpochLock};
+pub use epoch::{CollectedUntil, Epoch, EpochLock};
 pub use error::StoreError;
 pub use fetch::Pause;
 pub use fifo_semaphore::FifoSemaphore;

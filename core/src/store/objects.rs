@@ -573,12 +573,14 @@ impl Store {
     /// Reads a commit.
     ///
     /// # Errors
-    /// [`StoreError::Forgotten`] if the store has only the link of the commit, and any other
-    /// [`StoreError`] if the commit is missing or damaged.
+    /// [`StoreError::Forgotten`] if the store has only the link of the commit and may have deleted it,
+    /// and any other [`StoreError`] if the commit is missing or damaged.
     pub fn commit(&self, id: &CommitId) -> Result<Commit, StoreError> {
         match self.object(&id.object(), ObjectKind::Commit) {
             Ok(bytes) => decode_commit(id.object(), ObjectKind::Commit, &bytes),
-            Err(StoreError::Missing { .. }) if self.locate(&id.link())?.is_some() => {
+            Err(StoreError::Missing { .. })
+                if self.locate(&id.link())?.is_some() && !self.is_forgotten_and_kept(id) =>
+            {
                 Err(StoreError::Forgotten { id: *id })
             }
             // The read may have found out that the remote has forgotten the commit.

@@ -57,7 +57,7 @@ use snap_core::{
         reach::ReachError,
         remaining::{self, Remaining},
     },
-    repo::RefName,
+    repo::{RefName, refs::MisnamedFile},
     store::{ObjectWriter, Store, StoreError},
 };
 
@@ -69,7 +69,7 @@ use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
     store::{
         OBJECTS, RemoteError, RemoteStore, SettingsState,
-        gc::{ReadGc, ReadRefs, RefsToTouch},
+        gc::{ListedRefs, ReadGc, ReadRefs, RefsToTouch},
         gc_view::{GcView, epoch_of, index_name},
     },
     transfer::{push, reach_error},
@@ -169,11 +169,13 @@ pub fn run(
         remote,
         ATTEMPTS,
         |remote| {
-            let remaining = Remaining::default();
-            let mut collection = Collection { remote, options, waiting, observer, remaining };
-            let outcome = collection.attempt()?;
-            Ok(outcome
-                .map(|outcome| RemoteGcOutcome { remaining: collection.remaining, ..outcome }))
+            let (remaining, misnamed) = Default::default();
+            let mut collection =
+                Collection { remote, options, waiting, observer, remaining, misnamed };
+            let Some(outcome) = collection.attempt()? else { return Ok(None) };
+            let location = Some(collection.remote.location());
+            collection.misnamed.iter().for_each(|file| file.note(location, observer));
+            Ok(Some(RemoteGcOutcome { remaining: collection.remaining, ..outcome }))
         },
         |remote, error| Ok(is_passing(error) || is_overtaken(remote, waiting, error)),
     );
@@ -237,6 +239,8 @@ struct Collection<'a> {
     observer: &'a dyn Observer,
     /// The refs that reach a content which a rewrite removed here.
     remaining: Remaining<RefName>,
+    /// The files below `refs/` that cannot be refs.
+    misnamed: Vec<MisnamedFile>,
 }
 
 /// A pack in a remote store.
@@ -253,23 +257,23 @@ impl Collection<'_> {
     /// Collects once. Returns `None` if another client has replaced the state meanwhile.
     fn attempt(&mut self) -> Result<Option<RemoteGcOutcome>, RemoteError> {
         let remote = &*self.remote;
-        let (read, mut names) = self.waiting.block_on(async {
+        let (read, mut listed) = self.waiting.block_on(async {
             let check = check_service(remote, self.options, self.observer);
-            let (checked, read, names) =
-                futures::join!(check, remote.read_gc(), remote.ref_names());
+            let (checked, read, listed) =
+                futures::join!(check, remote.read_gc(), remote.list_refs());
             checked?;
-            Ok((read?, names?))
+            Ok((read?, listed?))
         })?;
         remote.check_gc_is_known()?;
         let is_fenced = |view: &Arc<GcView>| view.state.phase == gc_state::Phase::Fenced;
         let is_resumed = read.view.as_ref().is_some_and(is_fenced);
         if is_resumed && !self.options.dry_run {
             // All refs are read later.
-            names.clear();
+            listed.names.clear();
         }
         // Read the refs after the state. If a commit is missing then, another collector has replaced
         // the state. Read them before the index: a push writes them in the reverse order.
-        let refs = self.waiting.block_on(remote.read_refs(&names))?;
+        let refs = self.waiting.block_on(remote.read_refs(&listed.names))?;
         self.waiting.block_on(self.remote.refresh())?;
         let time = self.present_time()?;
         let stubs = self.open_stubs()?;
@@ -285,7 +289,10 @@ impl Collection<'_> {
         }
         live.forget(forgotten);
         self.observer.phase(Phase::Mark, None);
-        self.mark(&live, refs.values().filter_map(|slot| slot.commit).collect())?;
+        let mut tips: BTreeSet<_> = refs.values().filter_map(|slot| slot.commit).collect();
+        tips.extend(misnamed_tips(&listed, &stubs)?);
+        self.misnamed = listed.misnamed;
+        self.mark(&live, tips)?;
         self.remaining = self.find_remaining(&live, &stubs, &refs)?;
         if !is_resumed {
             self.mark_young(&live, &stubs, &present)?;
@@ -360,7 +367,7 @@ impl Collection<'_> {
     ) -> Result<Option<RemoteGcOutcome>, RemoteError> {
         let Some(view) = &fenced.view else { return Ok(None) };
         let epoch = view.state.epoch;
-        let tips = self.waiting.block_on(self.remote.touch_refs(to_touch, epoch, refs))?;
+        let mut tips = self.waiting.block_on(self.remote.touch_refs(to_touch, epoch, refs))?;
         // The index has everything that the refs reach, since a push writes it before the ref.
         self.waiting.block_on(self.remote.refresh())?;
         if self.remote.mirror().gc().is_none_or(|now| now.state != view.state) {
@@ -369,6 +376,7 @@ impl Collection<'_> {
         stubs.refresh()?;
         // The others have no links. A push may have brought one of them meanwhile.
         live.forget(view.table.forgotten.iter().copied());
+        tips.extend(misnamed_tips(&to_touch.listed, stubs)?);
         self.mark(live, tips)?;
         let plan = SweepPlan::make(self.remote, view, live, present, self.options, self.observer)?;
         let may_have_sent = self.remote.mirror().may_have_sent();
@@ -533,6 +541,18 @@ impl Collection<'_> {
     fn delete_packs(&self, packs: &[PackId]) -> Result<(), RemoteError> {
         self.waiting.block_on(self.remote.remove_all(&keys_of(packs)))
     }
+}
+
+/// Returns the commits that files with wrong names name and that the store has. Any program may have
+/// written such a file, so a commit that is not there is no damage.
+fn misnamed_tips(listed: &ListedRefs, stubs: &Store) -> Result<Vec<CommitId>, StoreError> {
+    let mut tips = Vec::new();
+    for id in listed.misnamed.iter().filter_map(|file| file.commit) {
+        if stubs.is_alive(&id.object())? {
+            tips.push(id);
+        }
+    }
+    Ok(tips)
 }
 
 fn keys_of(packs: &[PackId]) -> Vec<String> {

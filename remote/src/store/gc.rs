@@ -32,7 +32,7 @@ use snap_core::{
         ref_text::{FIRST_EPOCH, Nonce},
         wire::FormatError,
     },
-    repo::{config::VERSION, ref_name::RefName},
+    repo::{config::VERSION, ref_name::RefName, refs::MisnamedFile},
 };
 
 use super::{
@@ -41,8 +41,7 @@ use super::{
     refs::{NewRef, RefSlot},
 };
 use crate::service::{
-    ConditionalWrites, FailureDetail, FailureReason, ListedObject, ObjectVersion, ServiceError,
-    WriteCondition,
+    ConditionalWrites, FailureDetail, FailureReason, ObjectVersion, ServiceError, WriteCondition,
 };
 
 /// Prefix of the keys of the garbage collection.
@@ -69,10 +68,19 @@ pub(crate) struct ReadGc {
     pub(crate) version: Option<ObjectVersion>,
 }
 
+/// The keys below `refs/`.
+#[derive(Debug, Default)]
+pub(crate) struct ListedRefs {
+    /// The refs, also deleted ones.
+    pub(crate) names: Vec<RefName>,
+    /// The files that cannot be refs. Nothing moves them.
+    pub(crate) misnamed: Vec<MisnamedFile>,
+}
+
 /// The refs that a collector touches.
 #[derive(Debug)]
 pub(crate) struct RefsToTouch {
-    names: Vec<RefName>,
+    pub(crate) listed: ListedRefs,
     /// The branch in `HEAD`, which need not exist.
     head: RefName,
 }
@@ -341,20 +349,19 @@ impl RemoteStore {
         Ok(read)
     }
 
-    /// Lists the names of all refs, also of deleted ones.
+    /// Lists the names of all refs, also of deleted ones, and the files that cannot be refs.
     ///
     /// # Errors
-    /// [`RemoteError::Damaged`] if no ref can have a listed name.
-    pub(crate) async fn ref_names(&self) -> Result<Vec<RefName>, RemoteError> {
-        let listed = self.client.list(REFS).await?;
-        let to_name = |object: &ListedObject| {
-            RefName::parse_full(&object.key).ok_or_else(|| RemoteError::Damaged {
-                key: object.key.clone(),
-                location: self.location.clone(),
-                why: "no branch or tag can have this name".to_owned(),
-            })
-        };
-        listed.iter().map(to_name).collect()
+    /// [`RemoteError::Service`].
+    pub(crate) async fn list_refs(&self) -> Result<ListedRefs, RemoteError> {
+        let mut listed = ListedRefs::default();
+        for object in self.client.list(REFS).await? {
+            match RefName::parse_full(&object.key) {
+                Some(name) => listed.names.push(name),
+                None => listed.misnamed.push(self.read_misnamed(&object.key).await?),
+            }
+        }
+        Ok(listed)
     }
 
     /// Lists the refs to touch, with the branch in `HEAD`. The caller has replaced the state before.
@@ -362,12 +369,12 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Damaged`].
     pub(crate) async fn refs_to_touch(&self) -> Result<RefsToTouch, RemoteError> {
-        let (names, head) = futures::join!(self.ref_names(), self.find_head());
-        let (mut names, head) = (names?, head?.ok_or_else(|| self.lost_head())?);
-        if !names.contains(&head) {
-            names.push(head.clone());
+        let (listed, head) = futures::join!(self.list_refs(), self.find_head());
+        let (mut listed, head) = (listed?, head?.ok_or_else(|| self.lost_head())?);
+        if !listed.names.contains(&head) {
+            listed.names.push(head.clone());
         }
-        Ok(RefsToTouch { names, head })
+        Ok(RefsToTouch { listed, head })
     }
 
     /// Writes the epoch into every ref, so that pushes of earlier epochs lose their swaps. Also
@@ -379,12 +386,12 @@ impl RemoteStore {
     /// [`RemoteError::Newer`].
     pub(crate) async fn touch_refs(
         &self,
-        RefsToTouch { names, head }: &RefsToTouch,
+        RefsToTouch { listed, head }: &RefsToTouch,
         epoch: u64,
         read: &ReadRefs,
     ) -> Result<BTreeSet<CommitId>, RemoteError> {
         let touch = |name| self.touch_ref(name, read.get(name), epoch, name == head);
-        let touches = stream::iter(names).map(touch);
+        let touches = stream::iter(&listed.names).map(touch);
         let mut touches = touches.buffered(REFS_AT_ONCE);
         let mut commits = BTreeSet::new();
         while let Some(commit) = touches.next().await {

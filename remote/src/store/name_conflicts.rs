@@ -14,7 +14,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use snap_core::{base::id::CommitId, repo::ref_name::RefName};
+use snap_core::{
+    base::{id::CommitId, observe::Observer},
+    repo::ref_name::RefName,
+};
 
 use super::{REFS, RemoteError, RemoteStore};
 use crate::service::{FailureDetail, FailureReason, ServiceError, ref_name_conflict};
@@ -106,28 +109,25 @@ impl RemoteStore {
         refs.iter().filter_map(|(name, _)| to_error(name)).collect()
     }
 
-    /// Returns an error for each key below `refs/` that cannot name a branch or tag, and for each
-    /// object that is not a ref and conflicts with another key. Other readers ignore such an
-    /// object.
+    /// Returns an error for each object that is not a ref and conflicts with another key. Other
+    /// readers ignore such an object. Informs `observer` about each key below `refs/` that cannot name
+    /// a branch or tag.
     ///
     /// # Errors
     /// [`RemoteError::Service`] if the refs cannot be listed or read.
-    pub(crate) async fn misnamed_refs(&self) -> Result<Vec<RemoteError>, RemoteError> {
-        let (mut problems, mut names) = (Vec::new(), HashSet::new());
+    pub(crate) async fn check_ref_names(
+        &self,
+        observer: &dyn Observer,
+    ) -> Result<Vec<RemoteError>, RemoteError> {
+        let mut problems = Vec::new();
         let damaged = |key: String, why: String| RemoteError::Damaged {
             key,
             location: self.location().to_owned(),
             why,
         };
-        for object in self.client().list(REFS).await? {
-            match RefName::parse_full(&object.key) {
-                Some(name) => drop(names.insert(name)),
-                None => {
-                    let why = "no branch or tag can have this name".to_owned();
-                    problems.push(damaged(object.key.escape_debug().to_string(), why));
-                }
-            }
-        }
+        let listed = self.list_refs().await?;
+        listed.misnamed.iter().for_each(|file| file.note(Some(self.location()), observer));
+        let names: HashSet<RefName> = listed.names.into_iter().collect();
         let mut beside = BTreeSet::new();
         for name in &names {
             let outer: Vec<_> = outer_names(name).filter(|outer| names.contains(outer)).collect();

@@ -18,7 +18,10 @@ use snap_core::{
         observe::{Observer, Silent},
     },
     format::ref_text::{FIRST_EPOCH, Nonce, RefText},
-    repo::{ref_name::RefName, refs::Damage},
+    repo::{
+        ref_name::RefName,
+        refs::{Damage, MisnamedFile},
+    },
 };
 
 use super::{REFS, RemoteError, RemoteStore};
@@ -232,6 +235,18 @@ impl RemoteStore {
             Err(error) => return Err(error.into()),
         };
         Ok(why.map(|why| format!("it is not a ref: {why}")))
+    }
+
+    /// Reads a file below `refs/` whose name no ref can have.
+    pub(super) async fn read_misnamed(&self, key: &str) -> Result<MisnamedFile, RemoteError> {
+        let slot = match self.client.find(key, limits::REF_BYTES as u64).await {
+            Ok(object) => object.map(parse).unwrap_or_default(),
+            Err(ServiceError {
+                reason: FailureReason::TooLong | FailureReason::NotAFile, ..
+            }) => RefSlot::default(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(MisnamedFile { path: key.escape_debug().to_string(), commit: slot.commit })
     }
 
     /// Creates the error for a ref that a newer version of snap wrote.

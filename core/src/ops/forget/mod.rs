@@ -11,7 +11,7 @@
 mod plan;
 mod policy;
 
-use std::collections::BTreeSet;
+use std::{cell::Cell, collections::BTreeSet};
 
 pub use plan::{ForgetCause, ForgetChoice, ForgetPlan, GroupBy, KeepReason, PlannedCommit, plan};
 pub use policy::{KeepPolicy, KeptLabel, Period, Rule};
@@ -25,7 +25,10 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::pack::ObjectKind,
+    format::{
+        forgotten::{Forget, ForgottenState, ForgottenTable},
+        pack::ObjectKind,
+    },
     ops::gc::GcError,
     repo::{
         Repo,
@@ -106,8 +109,23 @@ pub fn run(
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
 ) -> Result<u64, ForgetError> {
+    let change = |table: &mut ForgottenTable, forgotten: &[CommitId], time| {
+        table.remove_undone();
+        forgotten.iter().for_each(|id| table.insert(*id, time));
+    };
+    forget(repo, commits, &change, message, observer)
+}
+
+/// Forgets these commits. `change` changes the table, at a time that no other change has.
+fn forget(
+    repo: &Repo,
+    commits: &BTreeSet<CommitId>,
+    change: &dyn Fn(&mut ForgottenTable, &[CommitId], Time),
+    message: &RefLogMessage<'_>,
+    observer: &dyn Observer,
+) -> Result<u64, ForgetError> {
     observer.phase(Phase::History, None);
-    let done = until_settled_in(repo, || attempt(repo, commits, message, observer))?;
+    let done = until_settled_in(repo, || attempt(repo, commits, change, message, observer))?;
     done.ok_or(ForgetError::Contended)
 }
 
@@ -130,11 +148,10 @@ fn until_settled_in<T>(
 /// The commits that the last `forget` has chosen and that are still forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastForget {
-    /// When they were forgotten.
-    pub time: Time,
-    /// Their ids, sorted.
-    pub commits: Vec<CommitId>,
-    /// One of them that garbage collection has deleted. Then an undo is not possible.
+    /// The commits.
+    pub forget: Forget,
+    /// One of them that garbage collection has deleted, or that is [lost](Self::check_not_lost). Then an
+    /// undo is not possible.
     pub deleted: Option<CommitId>,
 }
 
@@ -145,16 +162,30 @@ impl LastForget {
     /// [`ForgetError::Store`].
     pub fn read(repo: &Repo) -> Result<Option<Self>, ForgetError> {
         let store = repo.store();
-        let table = store.forgotten();
-        let Some(time) = table.last_time() else { return Ok(None) };
-        let mut last = Self { time, commits: Vec::new(), deleted: None };
-        for (id, _) in table.commits().filter(|(_, own)| *own == time) {
-            last.commits.push(*id);
-            if last.deleted.is_none() && !store.is_alive(&id.object())? {
-                last.deleted = Some(*id);
+        let Some(forget) = store.forgotten().last(ForgottenState::Forgotten) else {
+            return Ok(None);
+        };
+        let mut deleted = None;
+        for id in &forget.commits {
+            if deleted.is_none() && !store.is_alive(&id.object())? {
+                deleted = Some(*id);
             }
         }
-        Ok(Some(last))
+        Ok(Some(Self { forget, deleted }))
+    }
+
+    /// Checks that a forgotten commit which is not alive was deleted by a collection.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if no collection could delete it yet.
+    pub fn check_not_lost(repo: &Repo, id: &CommitId) -> Result<(), ForgetError> {
+        let (store, wanted) = (repo.store(), ObjectKind::Commit);
+        store.refresh()?;
+        let id_of_object = id.object();
+        match store.places(&id_of_object)?.is_empty() && store.is_forgotten_and_kept(id) {
+            true => Err(StoreError::Missing { id: id_of_object, wanted }.into()),
+            false => Ok(()),
+        }
     }
 
     /// Brings the commits back, durably. Returns false and changes nothing if garbage collection has
@@ -167,15 +198,58 @@ impl LastForget {
         // No collection begins an epoch while the refs are held.
         let mut refs = repo.refs().hold()?;
         store.enter_epoch()?;
-        for id in &self.commits {
+        for id in &self.forget.commits {
             if !store.is_alive(&id.object())? {
                 return Ok(false);
             }
         }
-        refs.change_forgotten(store, message, &|table, _| {
-            self.commits.iter().for_each(|id| table.remove(id));
+        refs.change_forgotten(store, message, &|table, time| {
+            table.set_state(&self.forget, ForgottenState::Undone, time);
         })?;
         Ok(true)
+    }
+}
+
+/// The last `forget` that an undo took back and a redo can repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndoneForget(pub Forget);
+
+impl UndoneForget {
+    /// Returns the `forget` that was undone last; `None` if there is none.
+    pub fn read(repo: &Repo) -> Option<Self> {
+        repo.store().forgotten().last(ForgottenState::Undone).map(Self)
+    }
+
+    /// Forgets the commits again, durably, except those that garbage collection has deleted or that a
+    /// ref has reached since. Returns their number; `None` if another command has forgotten or redone
+    /// something meanwhile.
+    ///
+    /// # Errors
+    /// [`ForgetError`].
+    pub fn redo(
+        &self,
+        repo: &Repo,
+        message: &RefLogMessage<'_>,
+        observer: &dyn Observer,
+    ) -> Result<Option<u64>, ForgetError> {
+        let mut commits = BTreeSet::new();
+        for id in &self.0.commits {
+            if repo.store().is_alive(&id.object())? {
+                commits.insert(*id);
+            }
+        }
+        let is_current = Cell::new(true);
+        let change = |table: &mut ForgottenTable, forgotten: &[CommitId], time| {
+            is_current.set(table.last(ForgottenState::Undone).as_ref() == Some(&self.0));
+            if is_current.get() {
+                let again = Forget { commits: forgotten.to_vec(), ..self.0.clone() };
+                table.set_state(&again, ForgottenState::Forgotten, time);
+                let others = self.0.commits.iter().filter(|id| !forgotten.contains(id));
+                others.for_each(|id| table.remove(id));
+            }
+        };
+        let done = forget(repo, &commits, &change, message, observer)?;
+        Ok(is_current.get().then_some(done))
     }
 }
 
@@ -183,6 +257,7 @@ impl LastForget {
 fn attempt(
     repo: &Repo,
     commits: &BTreeSet<CommitId>,
+    change: &dyn Fn(&mut ForgottenTable, &[CommitId], Time),
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
 ) -> Result<Option<u64>, ForgetError> {
@@ -209,9 +284,7 @@ fn attempt(
         if !refs.upgrade_for_gc()? {
             return Err(ForgetError::OtherOwner);
         }
-        refs.change_forgotten(store, message, &|table, time| {
-            forgotten.iter().for_each(|id| table.insert(*id, time));
-        })?;
+        refs.change_forgotten(store, message, &|table, time| change(table, &forgotten, time))?;
     }
     Ok(Some(forgotten.len() as u64))
 }

@@ -192,7 +192,10 @@ impl Protected {
                     KeepReason::Tip(name.clone())
                 }
                 RootOrigin::Base if reasons.is_empty() => KeepReason::Base,
-                RootOrigin::Base | RootOrigin::Tracking(_) | RootOrigin::Former => continue,
+                RootOrigin::Base
+                | RootOrigin::Tracking(_)
+                | RootOrigin::Misnamed
+                | RootOrigin::Former => continue,
             });
         }
         Ok(protected)

@@ -42,7 +42,7 @@ use crate::{
     },
     repo::{
         Pointer, Repo,
-        ref_name::{RefKind, RefName},
+        ref_name::RefName,
         refs::RefError,
         roots::{RootChoice, RootOrigin, Roots},
         scope::PartialClone,
@@ -178,6 +178,7 @@ pub fn run(
     if let Some(lacks) = repo.partial_clone()? {
         return Err(GcError::Partial(lacks));
     }
+    repo.refs().note_misnamed(observer)?;
     let mut state = (Copies::Wanted, Seen::of(repo)?);
     let done = until_settled(
         &mut state,
@@ -389,8 +390,8 @@ fn add_roots(
                 }
             }
             // An earlier collection may have deleted the commit: after the clock was set back, old
-            // log lines count as recent again.
-            RootOrigin::Lost(_) | RootOrigin::Base | RootOrigin::Former => {
+            // log lines count as recent again. Any program may write a file with a wrong name.
+            RootOrigin::Lost(_) | RootOrigin::Base | RootOrigin::Misnamed | RootOrigin::Former => {
                 let is_former = root.origin == RootOrigin::Former;
                 if store.is_alive(&id.object())? || store.has_link(&id)? {
                     match is_former {
@@ -415,14 +416,14 @@ fn add_roots(
 /// # Errors
 /// [`GcError::Ref`] if a ref is damaged: it may point at any commit.
 fn read_roots(repo: &Repo, options: &GcOptions) -> Result<Roots, GcError> {
-    for kind in [RefKind::Branch, RefKind::Tag, RefKind::Remote] {
-        if let Some(error) = repo.refs().misnamed(kind)?.pop() {
-            return Err(error.into());
-        }
-    }
-    let undo_secs = i64::try_from(options.undo.as_secs()).unwrap_or(i64::MAX);
-    let since = Time { secs: options.present.secs.saturating_sub(undo_secs), ..options.present };
+    let since = before(options.present, options.undo);
     Ok(Roots::read(repo, RootChoice::Kept { since })?.complete()?)
+}
+
+/// Returns the time that is `age` before another one.
+fn before(time: Time, age: Duration) -> Time {
+    let age_secs = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+    Time { secs: time.secs.saturating_sub(age_secs), ..time }
 }
 
 /// Forgotten commits that a collection does not delete yet, so that an undo can bring them back.
@@ -468,8 +469,8 @@ fn forgotten(repo: &Repo, options: &GcOptions) -> ForgottenCommits {
 
 /// Returns the commits that were forgotten at least `undo` before `present`.
 pub fn forgotten_before(store: &Store, undo: Duration, present: Time) -> BTreeSet<CommitId> {
-    let undo_secs = i64::try_from(undo.as_secs()).unwrap_or(i64::MAX);
-    let is_before = |time: Time| time.secs.saturating_add(undo_secs) <= present.secs;
+    let last_secs = before(present, undo).secs;
+    let is_before = |time: Time| time.secs <= last_secs;
     let table = store.forgotten();
     table.commits().filter(|(_, time)| is_before(*time)).map(|(id, _)| *id).collect()
 }

@@ -4,15 +4,19 @@ use crate::{
     base::{
         id::{CommitId, PackId},
         observe::Observer,
+        time::Time,
     },
-    format::shadow::{Reason, ShadowTable, ShadowedPart},
+    format::{
+        forgotten::ForgottenState,
+        shadow::{Reason, ShadowTable, ShadowedPart},
+    },
     ops::gc::{
-        GcError, GcOptions, GcOutcome, Live, add_roots, finish_rewrites,
+        GcError, GcOptions, GcOutcome, Live, add_roots, before, finish_rewrites,
         plan::{Fate, Plan, dead_of, purged_in},
         read_roots,
     },
     repo::{Repo, refs::RefLogMessage, scope::PartialClone},
-    store::{Epoch, Store},
+    store::{CollectedUntil, Epoch, Store},
 };
 
 /// Packs that are deleted under one lock. A writer waits for them when it names a pack.
@@ -85,9 +89,19 @@ pub(super) fn run(
             }
         })?;
         // Without its link, no ref reaches the commit any more.
-        let is_reached = |id: &CommitId| live.contains(&id.link()).unwrap_or(true);
+        let is_reached = |id: &CommitId, state| match state {
+            ForgottenState::Forgotten => live.contains(&id.link()).unwrap_or(true),
+            ForgottenState::Undone => live.contains(&id.object()).unwrap_or(true),
+        };
         store.change_forgotten(&|table| table.retain(is_reached))?;
-        store.begin_epoch(&writers, epoch.next())?;
+        // All later changes have later times than the last one, also if a clock is wrong.
+        let last = refs.last_change()?;
+        let forgotten = before(options.present, options.undo_of_forget);
+        let collected = CollectedUntil {
+            unnamed: before(options.present, options.undo).min(last.successor()),
+            forgotten: Time { nanos: 999_999_999, ..forgotten }.min(last),
+        };
+        store.begin_epoch(&writers, epoch.next(collected))?;
         store.enter_epoch()?;
     }
     let gone = plan.deleted();

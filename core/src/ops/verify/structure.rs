@@ -57,12 +57,7 @@ impl Verification<'_> {
     /// the next commit needs them, too. Reports unreadable refs and an unreadable scope.
     pub(super) fn tips(&self, repo: &Repo) -> Result<Vec<CommitId>, VerifyError> {
         let mut tips = Vec::new();
-        for kind in [RefKind::Branch, RefKind::Tag] {
-            for source in repo.refs().misnamed(kind)? {
-                let name = source.misnamed_file().unwrap_or_default();
-                self.add(VerifyProblem::Ref { name, source }, []);
-            }
-        }
+        repo.refs().note_misnamed(self.observer)?;
         if let Err(source) = repo.scope() {
             self.add(VerifyProblem::Scope { source }, []);
         }

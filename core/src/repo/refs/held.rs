@@ -27,6 +27,15 @@ impl HeldRefs<'_> {
         Ok(self.refs.upgrade(config::VERSION)? == version::Upgrade::Done)
     }
 
+    /// Returns the time of the last change of a ref or of a table; the beginning of time before the
+    /// first one.
+    ///
+    /// # Errors
+    /// [`RefError`] when a log cannot be read.
+    pub fn last_change(&self) -> Result<Time, RefError> {
+        Ok(self.refs.last_change()?.map(|last| last.time).unwrap_or_default())
+    }
+
     /// Changes the table of forgotten commits of `store`, durably. Passes the time of the change,
     /// which no other change of the store has.
     ///

@@ -189,7 +189,7 @@ pub(in crate::repo) fn wait_for_second_open(held: &Lock) {
 /// The content of the lock file.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::repo) struct LockRecord {
-    time: Time,
+    pub(in crate::repo) time: Time,
     is_done: bool,
 }
 

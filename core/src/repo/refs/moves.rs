@@ -85,13 +85,23 @@ impl Refs {
             found.push(Pointer::Head);
         }
         for kind in [RefKind::Branch, RefKind::Tag] {
-            let top = self.store.join("logs/refs").join(kind.folder());
-            let files = files_below(&top, &mut FolderTimes::default())?;
-            let names = files.iter().filter_map(|file| logged_name(kind, &top, file));
-            found.extend(names.map(Pointer::Ref));
+            found.extend(self.logged_of(kind)?.into_iter().map(Pointer::Ref));
         }
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// Lists all refs of a kind that have a log, including deleted refs; sorted.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn logged_of(&self, kind: RefKind) -> Result<Vec<RefName>, RefError> {
+        let top = self.store.join("logs/refs").join(kind.folder());
+        let files = files_below(&top, &mut FolderTimes::default())?;
+        let names = files.iter().filter_map(|file| logged_name(kind, &top, file));
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// Moves `pointer` from one target to another, if its target is still the first.
