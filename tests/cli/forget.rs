@@ -174,7 +174,7 @@ fn what_a_collection_deleted_is_an_error_that_names_the_commit() {
     // History goes elsewhere with its links.
     env.snap(["clone", ".", "copy"]).succeeds();
     let copied = env.snap(["--store", "copy/.snap", "log", "--oneline"]).succeeds();
-    assert_eq!(copied.stdout.matches("(forgotten)").count(), 2, "{}", copied.stdout);
+    assert_eq!(copied.stdout.matches("(forgotten at origin)").count(), 2, "{}", copied.stdout);
     env.snap(["--store", "copy/.snap", "verify", "--data"]).succeeds();
     env.snap(["pack", "HEAD", "-o", "all.snap"]).succeeds();
     env.snap(["--store", "third", "init"]).succeeds();
@@ -194,7 +194,7 @@ fn a_push_sends_links_and_no_deleted_commit() {
         let store = format!("{state}-clone/.snap");
         let log = env.snap(["--store", &store, "log", "--oneline"]).succeeds();
         assert_eq!(log.stdout.lines().count(), 5);
-        assert_eq!(log.stdout.matches("(forgotten)").count(), 2, "{}", log.stdout);
+        assert_eq!(log.stdout.matches("(forgotten at origin)").count(), 2, "{}", log.stdout);
         env.snap(["--store", &store, "verify", "--data"]).succeeds();
         env.snap(["verify", &url]).succeeds();
         env.snap(["gc", "--now"]).succeeds();

@@ -117,7 +117,7 @@ fn a_command_that_reads_a_deleted_commit_names_it() {
     env.set("SNAP_TIME", "2027-06-01T00:00:00Z");
     // A collection that was killed before its first deletion.
     let all = packs(&env.path(".snap"));
-    let place = (1..).map(|step| {
+    let mut places = (1..).map(|step| {
         let place = format!("copy{step}");
         copy(&env.path(".snap"), &env.path(&place));
         let mut collection = env.command(".");
@@ -126,7 +126,7 @@ fn a_command_that_reads_a_deleted_commit_names_it() {
         assert!(!killed.status.success());
         place
     });
-    let place = place.filter(|place| env.path(place).join("gc").exists()).next().unwrap();
+    let place = places.find(|place| env.path(place).join("gc").exists()).unwrap();
     assert_eq!(packs(&env.path(&place)), all);
     // Its first deletion.
     for pack in &of_first {

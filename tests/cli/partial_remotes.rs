@@ -142,7 +142,10 @@ fn a_shallow_clone_goes_on_after_its_origin_has_forgotten_commits() {
         let ran = env.snap_in("shallow", [first]);
         assert_eq!(ran.code, Some(if first == "fetch" { 3 } else { 0 }), "{first}: {ran}");
         let log = env.snap_in("shallow", ["log", "--oneline"]).succeeds().stdout;
-        assert_eq!(log.matches("(forgotten)").count(), 2, "{first}: {log}");
+        assert_eq!(log.matches("(forgotten at origin)").count(), 2, "{first}: {log}");
+        let records = env.snap_in("shallow", ["log", "--json"]).succeeds().json();
+        let at = records.iter().filter(|record| record["forgotten_at"] == "origin");
+        assert_eq!(at.count(), 2, "{first}");
         says(&env.snap_in("shallow", ["verify"]), 0, &["2 forgotten, not checked"]);
         says(
             &env.snap_in("shallow", ["fetch"]),

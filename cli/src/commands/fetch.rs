@@ -180,7 +180,7 @@ fn is_complete(store: &Store, commit: CommitId, cx: &Context) -> Result<bool, Cl
 }
 
 /// Counts the commits of branches and tags that were forgotten at a remote and not in this store.
-/// Leaves out branches at the commits `gone`, which nobody has.
+/// Leaves out branches at the commits `gone`, which neither the store nor the remote has.
 fn forgotten_elsewhere(repo: &Repo, gone: &BTreeSet<CommitId>) -> Result<u64, CliError> {
     let tips = Roots::read(repo, RootChoice::Shared)?.commits();
     let tips: Vec<CommitId> = tips.difference(gone).copied().collect();

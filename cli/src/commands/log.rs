@@ -222,6 +222,7 @@ fn write_log(
         args,
         cx,
         progress: &progress,
+        origin: origin(repo, cx),
         number: 0,
         skipped: 0,
     };
@@ -245,6 +246,13 @@ fn write_log(
     Ok(diff::done(&DiffOutcome::default(), skipped, None, cx))
 }
 
+/// Returns the remote from which the history of a store comes; `None` without a remote, with several
+/// ones of which none is `origin`, and for the store of a remote itself.
+fn origin(repo: &Repo, cx: &Context) -> Option<String> {
+    cx.store_dir().ok().filter(|dir| dir == repo.dir())?;
+    cx.remote(None::<&str>.into()).ok()?.name
+}
+
 /// Writes commits in the requested format.
 struct LogWriter<'a> {
     out: Out,
@@ -253,6 +261,8 @@ struct LogWriter<'a> {
     args: &'a LogArgs,
     cx: &'a Context,
     progress: &'a Progress<'a>,
+    /// The remote from which history comes, if there is one.
+    origin: Option<String>,
     number: u64,
     /// Number of files that could not be read.
     skipped: u64,
@@ -272,7 +282,11 @@ impl LogWriter<'_> {
 
     fn write(&mut self, step: &PathChange) -> Result<(), CliError> {
         if step.is_forgotten {
-            self.names.entry(step.id).or_default().push("forgotten".to_owned());
+            let mark = match self.forgotten_at(&step.id) {
+                Some(remote) => format!("forgotten at {remote}"),
+                None => "forgotten".to_owned(),
+            };
+            self.names.entry(step.id).or_default().push(mark);
         }
         self.write_commit(step)?;
         if !self.args.patch || step.is_forgotten {
@@ -289,15 +303,22 @@ impl LogWriter<'_> {
         Ok(())
     }
 
+    /// Returns the remote that has forgotten a commit which was not forgotten here.
+    fn forgotten_at(&self, id: &CommitId) -> Option<&str> {
+        let is_own = self.repo.store().forgotten().contains(id);
+        self.origin.as_deref().filter(|_| !is_own)
+    }
+
     fn write_commit(
         &mut self,
         PathChange { id, commit, is_forgotten, moved, .. }: &PathChange,
     ) -> io::Result<()> {
+        let forgotten_at = self.forgotten_at(id).filter(|_| *is_forgotten).map(str::to_owned);
         let (out, ui) = (&mut self.out, self.cx.ui());
         if ui.is_json() {
             let renames = moved.iter().map(RenameJson::new).collect();
             let commit = Versioned::of_type("commit", CommitRecord::new(id, commit));
-            return out.json(&StepJson { commit, forgotten: *is_forgotten, renames });
+            return out.json(&StepJson { commit, forgotten: *is_forgotten, forgotten_at, renames });
         }
         if self.args.oneline {
             return write_line(out, ui, (id, commit), &self.names);
@@ -322,6 +343,8 @@ struct StepJson {
     commit: Versioned<CommitRecord>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     forgotten: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forgotten_at: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     renames: Vec<RenameJson>,
 }

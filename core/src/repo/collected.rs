@@ -1,4 +1,4 @@
-//! Tells what garbage collection has deleted from what is lost.
+//! Distinguishes what garbage collection has deleted from what is lost.
 
 use crate::{
     base::id::CommitId,

@@ -4,7 +4,7 @@
 //! |---------------|--------------------------------------------------------|
 //! | [`base`]      | the commits that a project's files come from           |
 //! | [`base_state`] | the base as a state machine                           |
-//! | [`collected`] | tells what a collection has deleted from what is lost  |
+//! | [`collected`] | distinguishes deleted commits from lost ones            |
 //! | [`config`]    | settings: `config.toml` of a store and of a user       |
 //! | [`files_lock`] | the lock on a project's files                         |
 //! | `make`        | creates a store ([`Repo::init`])                       |

@@ -169,7 +169,7 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Returns the ref that changed last, if that was after `time`. An undo or a redo is no change.
+/// Returns the ref that changed last, if that was after `time`. An undo or a redo does not count.
 ///
 /// # Errors
 /// [`UndoError::Ref`] if a log cannot be read.

@@ -23,8 +23,8 @@
 //! | 4    | time: collections may have deleted what no ref has named since |
 //! | 5    | time: collections may have deleted what was forgotten until then |
 //!
-//! The times are seconds since 1970, a point and nine digits. They tell what a collection has deleted
-//! from what is lost. Version 1, which snap still reads, has three lines: its collections deleted
+//! The times are seconds since 1970, a point and nine digits. They distinguish what a collection has
+//! deleted from what is lost. Version 1, which snap still reads, has three lines: its collections deleted
 //! nothing of a later time than that of the file.
 //!
 //! If `gc` is a folder, another machine may push to this store as to a folder, and its garbage was

@@ -544,7 +544,7 @@ impl Collection<'_> {
 }
 
 /// Returns the commits that files with wrong names name and that the store has. Any program may have
-/// written such a file, so a commit that is not there is no damage.
+/// written such a file, so a missing commit is not damage.
 fn misnamed_tips(listed: &ListedRefs, stubs: &Store) -> Result<Vec<CommitId>, StoreError> {
     let mut tips = Vec::new();
     for id in listed.misnamed.iter().filter_map(|file| file.commit) {
