@@ -15,8 +15,9 @@ Options:
   --runs N         Timed runs of each tool, of which the median counts [default: 5]
   --on DIR         Work in DIR; may be repeated [default: the target folder, and /dev/shm]
   --snap PATH      The snap to measure [default: built now, in release mode]
-  --against OLD    Compare snap with an older binary of itself only: first commit, unchanged,
-                   restore, push to and pull from a server
+  --against OLD    Compare snap with an older binary of itself only: first commit, unchanged
+                   (four times as many runs), restore, push to and pull from a server, and
+                   with a bucket: clone, push of a hundredth of the files, gc
   --source DIR     The real source tree [default: gathered from the cargo registry]
   --peers NAMES    Only these peers, separated by commas; `none` for none at all.
                    A peer that a target names stays
