@@ -113,6 +113,8 @@ impl<'s> SelectedPacks<'s> {
                 let is_forgotten = is_new && store.learn_forgotten(error);
                 is_new && (store.route_around_damage(error) || is_forgotten)
             }
+            // A read may have moved objects to other packs while the walk counted them.
+            StoreError::Format { pack, .. } => store.may_fetch() && lost.insert(*pack),
             _ => false,
         };
         loop {
