@@ -74,7 +74,8 @@ struct FirstReplies {
     seen: Vec<CommitId>,
     lengths: HashMap<PackId, u64>,
     problems: Vec<RemoteError>,
-    collected: Vec<CollectedRef>,
+    /// Branches whose last known commits a collection has deleted, if they did not move back.
+    gone: Vec<CollectedRef>,
 }
 
 /// Verifies the remote store, and records damage in its mirror, so that the next push uploads lost
@@ -91,9 +92,21 @@ pub fn run(
 ) -> Result<RemoteVerifyOutcome, RemoteError> {
     let mut remote = remote.keep_mirror();
     remote.remove_damaged_stubs()?;
-    let asking = waiting.unless_stopped(request_first(&mut remote, options.data, seen, observer));
-    let FirstReplies { tips, seen, lengths, problems, collected } =
+    let history = seen.history;
+    let asking =
+        waiting.unless_stopped(request_first(&mut remote, options.data, seen.refs, observer));
+    let FirstReplies { tips, seen, lengths, mut problems, gone } =
         waiting.runtime.block_on(asking)?;
+    // Not on a thread of the runtime: a partial clone fetches the commits that it reads.
+    let (back, collected): (Vec<_>, Vec<_>) =
+        gone.into_iter().partition(|gone| moved_back(history, gone.now, gone.seen));
+    problems.extend(back.into_iter().map(|CollectedRef { name, seen, .. }| {
+        RemoteError::RolledBack {
+            name: Box::new(name),
+            location: remote.location().to_owned(),
+            seen,
+        }
+    }));
     let partial = waiting.unless_stopped(async { Ok(remote.client().partial_clone().await?) });
     let partial: Option<PartialClone> = waiting.runtime.block_on(partial)?;
     let (client, location, mirror) = remote.into_parts();
@@ -142,7 +155,7 @@ fn is_shadowed(problem: &VerifyProblem) -> bool {
 async fn request_first(
     remote: &mut RemoteStore,
     data: Data,
-    SeenRefs { refs: seen, history }: SeenRefs<'_>,
+    seen: &[(RefName, CommitId)],
     observer: &dyn Observer,
 ) -> Result<FirstReplies, RemoteError> {
     let mut problems = Vec::new();
@@ -162,7 +175,7 @@ async fn request_first(
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
     // A deleted ref has a tombstone, and its last commit stays.
     seen.retain(|(name, at)| refs.iter().all(|other| other != &(name.clone(), *at)));
-    let (mut seen_there, mut collected) = (Vec::new(), Vec::new());
+    let (mut seen_there, mut gone) = (Vec::new(), Vec::new());
     for (name, seen) in seen {
         let is_there = remote.mirror().has(&seen.object())?;
         if is_there {
@@ -173,8 +186,8 @@ async fn request_first(
         let slot = remote.any_slot(&name).await?;
         if !slot.exists() && !remote.client().maintains_index() {
             problems.push(RemoteError::RefLost { name: Box::new(name), location, seen });
-        } else if !is_there && remote.was_collected() && !moved_back(history, slot.commit, seen) {
-            collected.push(CollectedRef { name, seen, now: slot.commit });
+        } else if !is_there && remote.was_collected() {
+            gone.push(CollectedRef { name, seen, now: slot.commit });
         } else if !is_there {
             problems.push(RemoteError::RolledBack { name: Box::new(name), location, seen });
         }
@@ -189,7 +202,7 @@ async fn request_first(
         lengths = pack_lengths(remote).await?;
     }
     let tips = refs.into_iter().map(|(_, id)| id).collect();
-    Ok(FirstReplies { tips, seen: seen_there, lengths, problems, collected })
+    Ok(FirstReplies { tips, seen: seen_there, lengths, problems, gone })
 }
 
 /// Returns those branches whose last known commits garbage collection has deleted, after others deleted
@@ -214,10 +227,13 @@ pub async fn collected_refs(
 }
 
 /// Returns true if a branch moved from `seen` to an ancestor, or may have: someone may have put back an
-/// older copy of the remote store. A deleted branch did not.
+/// older copy of the remote store. A deleted branch did not. A partial clone, which may not be able to
+/// read the history any more, knows the ids of all ancestors.
 fn moved_back(history: Option<&Store>, now: Option<CommitId>, seen: CommitId) -> bool {
     let Some(now) = now else { return false };
-    history.is_none_or(|store| is_before(store, now, seen).unwrap_or(true))
+    history.is_none_or(|store| {
+        is_before(store, now, seen).or_else(|_| store.knows(&now)).unwrap_or(true)
+    })
 }
 
 /// Lists the packs with their lengths.

@@ -133,13 +133,13 @@ fn a_server_of_a_partial_clone_acknowledges_nothing_that_cannot_be_cloned() {
 /// The origin of a shallow clone forgets old commits, and deletes their files.
 #[test]
 fn a_shallow_clone_goes_on_after_its_origin_has_forgotten_commits() {
-    for first in ["log", "pull", "fetch", "push"] {
+    for first in ["log", "pull", "fetch", "push", "pack main -qo ../first.snap"] {
         let env = cloned();
         env.snap_in("work", ["forget", "-q", "main~1", "main~2"]).succeeds();
         env.snap_in("work", ["gc", "-q", "--now"]).succeeds();
         env.write("shallow/new.txt", "new work\n");
         env.snap_in("shallow", ["commit", "-qm", "four"]).succeeds();
-        let ran = env.snap_in("shallow", [first]);
+        let ran = env.snap_in("shallow", first.split(' '));
         assert_eq!(ran.code, Some(if first == "fetch" { 3 } else { 0 }), "{first}: {ran}");
         let log = env.snap_in("shallow", ["log", "--oneline"]).succeeds().stdout;
         assert_eq!(log.matches("(forgotten at origin)").count(), 2, "{first}: {log}");

@@ -306,3 +306,21 @@ fn a_pull_names_what_it_brings_back() {
     let unpacked = env.snap(["unpack", "theirs/again.snap", "-b", "other"]).succeeds().stderr;
     assert!(!unpacked.contains("back in commit"), "the branch main has it: {unpacked}");
 }
+
+/// The files of the project come from a commit that no ref reaches, and that has the removed content at
+/// another path.
+#[test]
+fn a_project_whose_files_come_from_a_removed_content_is_not_damaged() {
+    let env = with_secret();
+    env.write("copy.env", env.read("app"));
+    env.snap(["commit", "-qm", "copy", "-b", "side"]).succeeds();
+    env.snap(["branch", "--force", "side", "main~1"]).succeeds();
+    env.snap(["rewrite", "-q", "--exclude", "app"]).succeeds();
+    env.snap(["gc", "-q"]).succeeds();
+    env.snap(["verify", "-q"]).succeeds();
+    fs_err::remove_file(env.path("copy.env")).unwrap();
+    fs_err::remove_file(env.path("app")).unwrap();
+    env.write("new", "new work\n");
+    env.snap(["commit", "-qm", "new"]).succeeds();
+    env.snap(["verify", "-q"]).succeeds();
+}

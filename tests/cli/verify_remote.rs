@@ -172,6 +172,7 @@ fn a_branch_that_others_deleted_at_a_server_is_no_damage() {
 fn a_branch_that_was_rewritten_is_no_damage() {
     let env = pushed();
     env.snap(["clone", "-q", "there", "theirs"]).succeeds();
+    env.snap(["clone", "-q", "--depth", "1", "there", "shallow"]).succeeds();
     env.snap_in("work", ["rewrite", "-q", "--exclude", "new.txt"]).succeeds();
     env.snap_in("work", ["gc", "-q"]).succeeds();
     env.snap_in("work", ["push", "-q", "--force"]).succeeds();
@@ -184,6 +185,8 @@ fn a_branch_that_was_rewritten_is_no_damage() {
     No errors found
     hint: --data also reads all contents
     ");
+    // The history here, which shows that the branch did not move back, lies at the remote.
+    says(&env.snap_in("shallow", ["verify", "origin"]), 0, &["Branch main was moved at origin"]);
     let pushed = env.snap_in("theirs", ["push"]);
     says(&pushed, 1, &["rejected"]);
 }

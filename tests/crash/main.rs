@@ -9,6 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod full_disk;
+mod halt;
 mod interrupt;
 mod kill;
 mod kill_remote;

@@ -5,7 +5,9 @@ use std::{path::PathBuf, thread};
 
 use parking_lot::Mutex;
 use snap_explore::{
+    histories,
     network::{self, Kind, Pace, Struck},
+    search::{Outcome, Plan},
     sequences,
 };
 use snap_testkit::{mounts::in_own_mounts_if_possible, skip::skip_without_program};
@@ -18,20 +20,27 @@ const RUNS_AT_ONCE: usize = 3;
 /// Steps of each client of a remote.
 const STEPS: usize = 4;
 
+/// The first seed of each random test.
+const SEED: u64 = 1;
+
+/// Returns the faults that this number of random sequences of one kind finds.
+fn faults(explore: fn(&Plan) -> Outcome, sequences: u64) -> String {
+    let program = PathBuf::from(SNAP.0);
+    let plan = Plan { program, seed: SEED, sequences, until: None, faults: 1, jobs: Some(1) };
+    let outcome = explore(&plan);
+    assert!(outcome.sequences == sequences || !outcome.faults.is_empty());
+    outcome.faults.join("\n")
+}
+
 #[test]
 fn what_was_acknowledged_restores_and_nothing_else_changes() {
     let test = "random::what_was_acknowledged_restores_and_nothing_else_changes";
-    in_own_mounts_if_possible(test, || {
-        let outcome = sequences::explore(&sequences::Plan {
-            program: PathBuf::from(SNAP.0),
-            seed: 1,
-            sequences: 40,
-            until: None,
-            faults: 1,
-            jobs: Some(1),
-        });
-        assert_eq!((outcome.sequences, outcome.faults.join("\n")), (40, String::new()));
-    });
+    in_own_mounts_if_possible(test, || assert_eq!(faults(sequences::explore, 40), ""));
+}
+
+#[test]
+fn only_a_collection_deletes_and_only_what_nothing_keeps() {
+    assert_eq!(faults(histories::explore, 24), "");
 }
 
 #[test]
@@ -40,7 +49,7 @@ fn no_fault_of_the_network_loses_what_was_acknowledged() {
     in_own_mounts_if_possible(test, || {
         let plan = network::Plan {
             program: PathBuf::from(SNAP.0),
-            seed: 1,
+            seed: SEED,
             pace: Pace::Counted,
             steps: STEPS,
         };

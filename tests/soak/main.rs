@@ -5,6 +5,7 @@
 //! | kind | what |
 //! |---|---|
 //! | `sequences` | random sequences of commands, against a model |
+//! | `histories` | random histories of several stores, against a model |
 //! | `network`, `network:NAME` | random clients of each kind of remote, or of one, behind a faulty proxy |
 //! | `ignore` | random patterns of ignore files, against git |
 //! | `storms` | `kill -9` by the clock, of commits and of a server |
@@ -31,8 +32,10 @@ use std::{
 
 use parking_lot::Mutex;
 use snap_explore::{
+    histories,
     network::{self, Kind, Pace, Struck},
     program::Program,
+    search::{self, Plan},
     sequences,
 };
 use snap_model::{Guards, Outcome};
@@ -58,7 +61,8 @@ fn main() -> ExitCode {
     let until = Instant::now() + Duration::from_secs(seconds.parse().unwrap());
     let seed = seed.parse().unwrap();
     let found = match kind.split_once(':').unwrap_or((kind, "")) {
-        ("sequences", _) => sequences(program, until, seed),
+        ("sequences", _) => search(sequences::explore, program, until, seed),
+        ("histories", _) => search(histories::explore, program, until, seed),
         ("network", name) => network(program, until, seed, name),
         ("ignore", _) => ignore::run(Program(program), until, seed),
         ("storms", _) => storms::run(Program(program), until, seed),
@@ -84,8 +88,14 @@ fn model() -> Vec<String> {
     found
 }
 
-fn sequences(program: &str, until: Instant, seed: u64) -> Vec<String> {
-    let outcome = sequences::explore(&sequences::Plan {
+/// Runs random sequences of one kind.
+fn search(
+    explore: fn(&Plan) -> search::Outcome,
+    program: &str,
+    until: Instant,
+    seed: u64,
+) -> Vec<String> {
+    let outcome = explore(&Plan {
         program: PathBuf::from(program),
         seed,
         sequences: u64::MAX,

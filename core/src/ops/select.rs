@@ -104,6 +104,34 @@ impl<'s> SelectedPacks<'s> {
         gather: Gather<'_>,
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
+        let mut lost = HashSet::new();
+        // The remote of a partial clone may have the objects in other packs now, or have forgotten the
+        // commit. Each lost pack is avoided as a whole.
+        let mut is_avoided = |error: &StoreError| match error {
+            StoreError::Fetch { pack, .. } => {
+                let is_new = lost.insert(*pack);
+                let is_forgotten = is_new && store.learn_forgotten(error);
+                is_new && (store.route_around_damage(error) || is_forgotten)
+            }
+            // A read may have moved objects to other packs while the walk counted them.
+            StoreError::Format { pack, .. } => store.may_fetch() && lost.insert(*pack),
+            _ => false,
+        };
+        loop {
+            match Self::attempt(store, commits, has, gather, observer) {
+                Err(ReachError::Store(error)) if is_avoided(&error) => {}
+                made => return made,
+            }
+        }
+    }
+
+    fn attempt(
+        store: &'s Store,
+        commits: &[CommitId],
+        has: &Has<'_>,
+        gather: Gather<'_>,
+        observer: &dyn Observer,
+    ) -> Result<Self, ReachError> {
         observer.phase(Phase::Structure, None);
         let mut proofs = Proofs::default();
         let wanted = loop {
@@ -170,6 +198,22 @@ impl SendSet {
         has: &Has<'_>,
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
+        loop {
+            if let Some(found) = Self::attempt(store, commits, has, observer)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Finds the objects with marks for the present index. Returns `None` if the index grew: a read
+    /// of a partial clone adds stubs of other packs, when the remote has deleted the pack.
+    fn attempt(
+        store: &Store,
+        commits: &[CommitId],
+        has: &Has<'_>,
+        observer: &dyn Observer,
+    ) -> Result<Option<Self>, ReachError> {
+        let mut has_grown = false;
         let (marks, by_pack) = (Marks::new(store), BTreeMap::new());
         let mut wanted = Self { marks, by_pack, objects: 0, raw_bytes: 0, lost: 0 };
         // Objects that the walk passes through although they are not wanted.
@@ -196,7 +240,9 @@ impl SendSet {
                 PeerHas::Alone => return passed.mark(id),
                 PeerHas::Lost | PeerHas::Nothing => {}
             }
-            let new = wanted.marks.mark(id)?;
+            let new = wanted.marks.mark_indexed(id)?;
+            has_grown |= new.is_none();
+            let new = new.unwrap_or(true);
             if new {
                 wanted.lost += u64::from(holding == PeerHas::Lost);
                 *wanted.by_pack.entry(place.pack).or_default() += 1;
@@ -206,7 +252,7 @@ impl SendSet {
             Ok(new)
         };
         reach::visit(store, commits, &mut enter, observer)?;
-        Ok(wanted)
+        Ok((!has_grown).then_some(wanted))
     }
 
     /// Hashes the packs with wanted objects that this machine has not hashed yet, because the

@@ -36,7 +36,7 @@ use crate::{
         refs::{HeldRefs, RefError, read_small},
         roots::{RootChoice, Roots},
     },
-    store::Epoch,
+    store::{Epoch, StoreError},
 };
 
 pub(super) const FILE: &str = "base";
@@ -134,6 +134,34 @@ impl Repo {
     ) -> Result<(), RefError> {
         let Some(base) = self.base()? else { return Ok(()) };
         let next = base.clone().with_replaced(replaced);
+        if next == base { Ok(()) } else { self.write_base(&next) }
+    }
+
+    /// Replaces commits in the base that a collection does not keep by their nearest ancestors that it
+    /// keeps, durably: a content of theirs may have been removed by `rewrite`. The caller holds the
+    /// refs, and has not deleted the commits yet.
+    ///
+    /// # Errors
+    /// [`RefError::Io`], and the errors of `is_kept`.
+    pub fn keep_in_base(
+        &self,
+        _refs: &HeldRefs<'_>,
+        is_kept: impl Fn(&CommitId) -> Result<bool, StoreError>,
+    ) -> Result<(), RefError> {
+        let Some(base) = self.base()? else { return Ok(()) };
+        let next = base.clone().with_commits(|ids| {
+            let mut kept = Vec::new();
+            ancestors(ids.into_iter().rev(), |id| {
+                if is_kept(&id)? {
+                    kept.push(id);
+                    return Ok(None);
+                }
+                let found = self.store().ancestor(&id).ok();
+                let parents = found.map(|found| found.commit.parents.into_iter().rev().collect());
+                Ok::<_, RefError>(parents)
+            })?;
+            Ok::<_, RefError>(kept)
+        })?;
         if next == base { Ok(()) } else { self.write_base(&next) }
     }
 

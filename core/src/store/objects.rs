@@ -533,19 +533,39 @@ impl Store {
         }
     }
 
-    /// Shadows those commits of a lost pack as dead that only have a link in other packs.
-    fn shadow_linked(&self, pack: &PackId, objects: &[ObjectId]) {
+    /// Learns which commits the remote has forgotten, after a read found a pack lost: those of the
+    /// pack that only have a link in other packs. This store may have the commits themselves, but
+    /// their contents are gone. Returns true if there are any.
+    pub fn learn_forgotten(&self, error: &StoreError) -> bool {
+        let (Some(fetcher), StoreError::Fetch { pack, source }) = (&self.fetcher, error) else {
+            return false;
+        };
+        if !matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) {
+            return false;
+        }
+        let objects = self.open_pack(pack).and_then(|pack| pack.objects()).unwrap_or_default();
+        let commits = objects.into_iter().filter(|object| object.kind == ObjectKind::Commit);
+        let commits: Vec<ObjectId> = commits.map(|commit| commit.id).collect();
+        let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, &commits));
+        self.shadow_linked(pack, &commits)
+    }
+
+    /// Shadows those commits of a lost pack as dead that only have a link in other packs. Returns true
+    /// if there are any.
+    fn shadow_linked(&self, pack: &PackId, objects: &[ObjectId]) -> bool {
         let is_linked = |id: &&ObjectId| {
             let link = CommitId::from_object(**id).link();
             let has_copy = self.locate_in_other_pack(id, pack).is_ok_and(|place| place.is_some());
             !has_copy && self.is_alive(&link).unwrap_or(false)
         };
         let linked: BTreeSet<ObjectId> = objects.iter().filter(is_linked).copied().collect();
-        if !linked.is_empty() {
+        let has_any = !linked.is_empty();
+        if has_any {
             let part = ShadowedPart::Objects(linked);
             // If the table cannot be written, the shadows still apply to this open store.
             let _ = self.change_shadows(&|table| table.add(*pack, Reason::Dead, part.clone()));
         }
+        has_any
     }
 
     /// Reads an object at one location and checks the bytes against the id.

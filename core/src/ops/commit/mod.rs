@@ -56,7 +56,7 @@ use crate::{
         unfetched_ignores::ignore_files,
     },
     repo::{Repo, files_lock::FilesUse, ref_name::RefName, scope::ScopePath},
-    store::{ObjectWriter, WriteStats},
+    store::{ObjectWriter, StoreError, WriteStats},
 };
 
 pub use commit_base::{BehindBranch, SourceLayout};
@@ -291,10 +291,12 @@ pub fn run(
         true => repo.lock_files(FilesUse::Read, observer)?,
         false => None,
     };
+    let mut state = (&mut source, repo.store().epoch()?);
     let done = until_settled(
-        &mut source,
+        &mut state,
         limits::REF_RETRIES,
-        |source| {
+        |(source, epoch)| {
+            *epoch = repo.store().epoch()?;
             let mut commit_base = CommitBase::read(repo, source.is_stream(), options)?;
             commit_base.check(repo, source, options, observer)?;
             let outcome = attempt(repo, source, commit_base, options, observer)?;
@@ -304,10 +306,13 @@ pub fn run(
             }
             Ok(outcome)
         },
-        |source, error: &CommitError| {
-            // A garbage collection deleted objects that the commit found stored. The next attempt
-            // stores them. A stream cannot be read again.
-            let is_passing = error.is_collected() && !source.is_stream();
+        |(source, epoch), error: &CommitError| {
+            // A garbage collection deleted objects that the commit stored or found stored. The next
+            // attempt stores them. A stream cannot be read again.
+            let is_missing = matches!(error, CommitError::Store(StoreError::Missing { .. }));
+            let is_collected =
+                error.is_collected() || is_missing && repo.store().epoch()? != *epoch;
+            let is_passing = is_collected && !source.is_stream();
             if is_passing {
                 repo.store().refresh()?;
             }

@@ -81,6 +81,10 @@ pub(super) fn run(
             refs.update(name, Some(*id), None, &message)?;
             dropped_refs += 1;
         }
+        // The project's files may come from a commit with a removed content.
+        repo.keep_in_base(&refs, |id| {
+            Ok(live.contains(&id.object())? || live.contains(&id.link())?)
+        })?;
         // The shadows come first: a writer that knows the new epoch must know them.
         store.change_shadows(&|table: &mut ShadowTable| {
             *table = table.of_reason(Reason::Damaged);

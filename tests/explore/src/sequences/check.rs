@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fs_err as fs;
 
-use crate::sequences::{
-    files::{Tree, differences, is_within, observe},
-    model::{Damage, Fault, Id, Model, prefixes, without_folders_above},
-    operation::Place,
-    stored::{Index, Reader},
-    world::World,
+use crate::{
+    search::Fault,
+    sequences::{
+        files::{Tree, differences, is_within, observe},
+        model::{Damage, Id, Model, prefixes, without_folders_above},
+        operation::Place,
+        stored::{Index, Reader},
+        world::World,
+    },
 };
 
 /// The files of all working folders, and the files that bind mounts show.

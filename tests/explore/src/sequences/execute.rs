@@ -8,16 +8,17 @@ use std::{
 };
 
 use crate::{
+    sandbox::Ran,
+    search::{Failure, Fault},
     sequences::{
         check::{Before, Fresh, adopt_tips, check_store},
         files::{self, Filling, Kind, Tree, differences},
         model::{
-            Commit, Damage, Fault, Id, Model, Rules, grafted, is_store_link, nameable, prefixes,
-            selected,
+            Commit, Damage, Id, Model, Rules, grafted, is_store_link, nameable, prefixes, selected,
         },
         operation::{CommitArgs, MountKind, Op, Place},
         stored::Reader,
-        world::{Ran, World},
+        world::World,
     },
     steps::{Stop, stop_at},
 };
@@ -55,7 +56,7 @@ pub(crate) struct Options<'p> {
 }
 
 /// Runs a sequence. An error has the number of the failing step.
-pub(crate) fn run(options: Options<'_>, ops: &[Op]) -> Result<(), (usize, Fault)> {
+pub(crate) fn run(options: Options<'_>, ops: &[Op]) -> Result<(), Failure> {
     let world = World::new(options.program, options.jobs).unwrap();
     let (model, Options { may_mount, asks, .. }) = (Model::default(), options);
     let mut execution = Execution { world, model, mounted: Vec::new(), may_mount, asks };

@@ -1,6 +1,8 @@
 //! The features of the program under test that the generator must know.
 
-use std::{collections::BTreeSet, io::Write as _, path::Path, process::Command};
+use std::{collections::BTreeSet, path::Path, process::Command};
+
+use crate::search::say;
 
 /// Options that an older program may lack. The model is run against older programs to check that it
 /// finds their faults.
@@ -41,9 +43,4 @@ impl Features {
     pub(crate) fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
-}
-
-/// Writes a line directly to stderr, because the test harness would capture `eprintln!`.
-pub(crate) fn say(line: &str) {
-    std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }

@@ -9,12 +9,14 @@ use snap_core::{
     store::ObjectWriter,
 };
 
-use crate::sequences::{
-    check::{Before, check_store},
-    execute::Execution,
-    files::Filling,
-    model::Fault,
-    operation::Place,
+use crate::{
+    search::Fault,
+    sequences::{
+        check::{Before, check_store},
+        execute::Execution,
+        files::Filling,
+        operation::Place,
+    },
 };
 
 impl Execution {

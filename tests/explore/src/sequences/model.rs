@@ -16,22 +16,6 @@ use crate::sequences::{
 /// The hex form of a commit id.
 pub(crate) type Id = String;
 
-/// A fault of the program that a sequence found.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    /// A short description that does not depend on the sequence.
-    pub(crate) kind: &'static str,
-    /// The paths, ids and messages.
-    pub(crate) detail: String,
-}
-
-impl Fault {
-    /// Makes a fault of this kind.
-    pub(crate) fn new(kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into() }
-    }
-}
-
 /// The exclude rules of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {

@@ -307,11 +307,6 @@ pub(crate) fn victim_from(folder: &str) -> String {
     format!("{}../victim/.snap", "../".repeat(folder.split('/').count()))
 }
 
-/// Formats a sequence as a script that a reader can follow and, for the most part, run.
-pub(crate) fn script(ops: &[Op]) -> String {
-    ops.iter().map(|op| format!("{op}\n")).collect()
-}
-
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

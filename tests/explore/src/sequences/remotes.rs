@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::sequences::{
-    check::{Before, adopt_tips, check_store, note_damage},
-    execute::Execution,
-    files::{Kind, Node, Tree, differences, is_within, observe},
-    model::{Damage, Fault, is_store_link},
-    operation::Place,
+use crate::{
+    search::Fault,
+    sequences::{
+        check::{Before, adopt_tips, check_store, note_damage},
+        execute::Execution,
+        files::{Kind, Node, Tree, differences, is_within, observe},
+        model::{Damage, is_store_link},
+        operation::Place,
+    },
 };
 
 impl Execution {

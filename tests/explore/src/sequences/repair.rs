@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::sequences::{
-    check::{Before, check_store},
-    execute::Execution,
-    model::{Damage, Fault, Id},
-    operation::{OwnFile, Place},
-    stored::Reader,
+use crate::{
+    search::Fault,
+    sequences::{
+        check::{Before, check_store},
+        execute::Execution,
+        model::{Damage, Id},
+        operation::{OwnFile, Place},
+        stored::Reader,
+    },
 };
 
 impl Execution {

@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use fs_err as fs;
 use snap_core::base::id::BlobId;
 
-use crate::sequences::{
-    check::{Before, check_store},
-    execute::Execution,
-    files::{Kind, Node, Tree, is_immutable, is_within, observe},
-    model::{Damage, Fault, Rules, is_in_nested_store, is_store_link, prefixes},
-    operation::{Place, RestoreArgs},
-    world::Ran,
+use crate::{
+    sandbox::Ran,
+    search::Fault,
+    sequences::{
+        check::{Before, check_store},
+        execute::Execution,
+        files::{Kind, Node, Tree, is_immutable, is_within, observe},
+        model::{Damage, Rules, is_in_nested_store, is_store_link, prefixes},
+        operation::{Place, RestoreArgs},
+    },
 };
 
 /// The expectations for one restore into a working folder.

@@ -99,6 +99,13 @@ impl Reader {
         Some((commit.parents.iter().map(ToString::to_string).collect(), commit.time.secs))
     }
 
+    /// Returns the parents and the message of a commit; `None` if the commit cannot be read.
+    pub(crate) fn parents_and_message(&self, id: &Id) -> Option<(Vec<Id>, String)> {
+        let commit = self.repo.store().commit(&parse(id)).ok()?;
+        let message = commit.message.clone();
+        Some((commit.parents.iter().map(ToString::to_string).collect(), message))
+    }
+
     /// Returns the paths of a commit that cannot be read; `None` means the commit itself.
     pub(crate) fn unreadable(&mut self, id: &Id) -> BTreeSet<Option<String>> {
         match self.commit(id) {

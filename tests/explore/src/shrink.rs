@@ -1,16 +1,14 @@
 //! Minimises a failing sequence by delta debugging over its operations.
 
-use crate::sequences::{model::Fault, operation::Op};
-
-/// Runs of a candidate before it counts as not failing: settled times differ from run to run.
-const TRIES: usize = 2;
+use crate::search::{Failure, Fault};
 
 /// Removes operations while the sequence still fails with the same kind of fault (Zeller's ddmin
 /// algorithm). Returns the remaining operations and their fault.
-pub(crate) fn minimal(
+pub(crate) fn minimal<Op: Clone>(
     ops: &[Op],
     fault: Fault,
-    run: impl Fn(&[Op]) -> Result<(), (usize, Fault)>,
+    tries: usize,
+    run: impl Fn(&[Op]) -> Result<(), Failure>,
 ) -> (Vec<Op>, Fault) {
     let (mut ops, mut fault) = (ops.to_vec(), fault);
     let mut pieces = 2;
@@ -19,7 +17,7 @@ pub(crate) fn minimal(
         let smaller = (0..ops.len()).step_by(size).find_map(|start| {
             let end = (start + size).min(ops.len());
             let rest = [&ops[..start], &ops[end..]].concat();
-            let (last, fault) = fails_alike(&rest, &fault, &run)?;
+            let (last, fault) = fails_alike(&rest, &fault, tries, &run)?;
             Some((rest[..=last].to_vec(), fault))
         });
         match smaller {
@@ -34,10 +32,11 @@ pub(crate) fn minimal(
     (ops, fault)
 }
 
-fn fails_alike(
+fn fails_alike<Op>(
     ops: &[Op],
     fault: &Fault,
-    run: impl Fn(&[Op]) -> Result<(), (usize, Fault)>,
-) -> Option<(usize, Fault)> {
-    (0..TRIES).find_map(|_| run(ops).err().filter(|(_, found)| found.kind == fault.kind))
+    tries: usize,
+    run: impl Fn(&[Op]) -> Result<(), Failure>,
+) -> Option<Failure> {
+    (0..tries).find_map(|_| run(ops).err().filter(|(_, found)| found.kind == fault.kind))
 }
