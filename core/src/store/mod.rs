@@ -77,7 +77,7 @@ pub use prefetch::ObjectIds;
 pub use proof::{ListProofs, PackCheck, PackChecks, identity_of};
 pub use quarantine::IsUnneeded;
 pub use received_packs::{Receive, ReceivedPacks};
-pub use remote_frames::{RemoteFrameError, RemoteFrames};
+pub use remote_frames::{RemoteCopies, RemoteFrameError, RemoteFrames};
 pub use shadow::{ShadowVersion, damage};
 pub use tree_cursor::{
     NextItem, Prefetch, TreeCursor, TreeItem, TreeSource, UnreadNode, decode_tree,

@@ -1,7 +1,6 @@
 //! The open store: finds objects, reads them and checks them.
 
 use std::{
-    collections::BTreeSet,
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -35,6 +34,7 @@ use crate::{
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
         proof::HashedObjects,
+        remote_frames::RemoteCopies,
         tree_cursor::decode_tree,
     },
 };
@@ -521,9 +521,7 @@ impl Store {
 
     fn route_around_frames(&self, fetcher: &Fetcher, pack: &PackId, offsets: &[u64]) -> bool {
         let objects = self.objects_of_frames(pack, offsets).unwrap_or_default();
-        // If the stubs cannot be added, use the copies in packs of this store.
-        let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, &objects));
-        self.shadow_linked(pack, &objects);
+        self.learn_copies(fetcher, pack, &objects);
         match self.other_copies_of_frames(pack, offsets) {
             Ok(copies) if !copies.objects.is_empty() => {
                 self.add_in_memory(*pack, ShadowedPart::Objects(copies.objects));
@@ -546,26 +544,40 @@ impl Store {
         let objects = self.open_pack(pack).and_then(|pack| pack.objects()).unwrap_or_default();
         let commits = objects.into_iter().filter(|object| object.kind == ObjectKind::Commit);
         let commits: Vec<ObjectId> = commits.map(|commit| commit.id).collect();
-        let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, &commits));
-        self.shadow_linked(pack, &commits)
+        self.learn_copies(fetcher, pack, &commits)
     }
 
-    /// Shadows those commits of a lost pack as dead that only have a link in other packs. Returns true
-    /// if there are any.
-    fn shadow_linked(&self, pack: &PackId, objects: &[ObjectId]) -> bool {
+    /// Adds stubs of other packs with objects of a lost one. Shadows the commits as dead that the
+    /// remote has forgotten: those of the lost pack that only have a link in other packs, and those
+    /// that the remote names. Returns true if there are any.
+    fn learn_copies(&self, fetcher: &Fetcher, lost: &PackId, objects: &[ObjectId]) -> bool {
+        let RemoteCopies { packs, forgotten } = fetcher.remote.other_copies(*lost, objects);
+        // If the stubs cannot be added, use the copies in packs of this store.
+        let _ = self.add_stubs(&packs);
+        let has_link =
+            |id: &ObjectId| self.is_alive(&CommitId::from_object(*id).link()).unwrap_or(false);
         let is_linked = |id: &&ObjectId| {
-            let link = CommitId::from_object(**id).link();
-            let has_copy = self.locate_in_other_pack(id, pack).is_ok_and(|place| place.is_some());
-            !has_copy && self.is_alive(&link).unwrap_or(false)
+            let has_copy = self.locate_in_other_pack(id, lost).is_ok_and(|place| place.is_some());
+            !has_copy && has_link(id)
         };
-        let linked: BTreeSet<ObjectId> = objects.iter().filter(is_linked).copied().collect();
-        let has_any = !linked.is_empty();
-        if has_any {
-            let part = ShadowedPart::Objects(linked);
-            // If the table cannot be written, the shadows still apply to this open store.
-            let _ = self.change_shadows(&|table| table.add(*pack, Reason::Dead, part.clone()));
+        let mut dead: Vec<(PackId, ObjectId)> =
+            objects.iter().filter(is_linked).map(|id| (*lost, *id)).collect();
+        for id in forgotten.iter().map(|id| id.object()).filter(has_link) {
+            // A whole pack may be one of this store.
+            let places = self.alive_places(&id).unwrap_or_default().into_iter();
+            let packs = places.filter_map(|place| self.pack_id(place.pack));
+            dead.extend(packs.filter(|pack| self.is_partial(pack)).map(|pack| (pack, id)));
         }
-        has_any
+        if dead.is_empty() {
+            return false;
+        }
+        // If the table cannot be written, the shadows still apply to this open store.
+        let _ = self.change_shadows(&|table| {
+            for (pack, id) in &dead {
+                table.add(*pack, Reason::Dead, ShadowedPart::Objects([*id].into()));
+            }
+        });
+        true
     }
 
     /// Reads an object at one location and checks the bytes against the id.

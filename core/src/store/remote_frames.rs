@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     base::{
-        id::{ObjectId, PackId},
+        id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
     },
     disk::{NewFile, Renamed, lock_wait::is_file_at, scratch::unique_name},
@@ -44,9 +44,9 @@ pub trait RemoteFrames: Debug + Send + Sync {
     /// requests the bytes again.
     fn discard(&self, _pack: PackId, _range: Range<u64>) {}
 
-    /// Returns outlines of the other packs that hold these objects of damaged or lost frames.
-    fn other_copies(&self, _pack: PackId, _objects: &[ObjectId]) -> Vec<PackOutline> {
-        Vec::new()
+    /// Looks for other copies of these objects of damaged or lost frames.
+    fn other_copies(&self, _pack: PackId, _objects: &[ObjectId]) -> RemoteCopies {
+        RemoteCopies::default()
     }
 
     /// Records that a stub had a frame, so that no fetch was needed.
@@ -67,6 +67,15 @@ pub trait RemoteFrames: Debug + Send + Sync {
     fn keeps_contents(&self) -> bool {
         true
     }
+}
+
+/// What the remote has in place of a damaged or lost frame.
+#[derive(Debug, Default)]
+pub struct RemoteCopies {
+    /// The outlines of other packs that have the objects, or links of forgotten commits.
+    pub packs: Vec<PackOutline>,
+    /// All commits that the remote says it has forgotten. Projects and servers do not say it.
+    pub forgotten: Vec<CommitId>,
 }
 
 /// Why bytes could not be fetched.

@@ -5,8 +5,7 @@ use std::{fmt, ops::Range};
 use parking_lot::Mutex;
 use snap_core::{
     base::id::{ObjectId, PackId},
-    format::outline::PackOutline,
-    store::{RemoteFrameError, RemoteFrames},
+    store::{RemoteCopies, RemoteFrameError, RemoteFrames},
 };
 
 use super::{BlockingContext, RemotePacks};
@@ -60,8 +59,9 @@ impl RemoteFrames for LazyRemotePacks {
         }
     }
 
-    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> Vec<PackOutline> {
-        self.packs().map_or_else(|_| Vec::new(), |packs| packs.other_copies(pack, objects))
+    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> RemoteCopies {
+        self.packs()
+            .map_or_else(|_| RemoteCopies::default(), |packs| packs.other_copies(pack, objects))
     }
 
     fn location(&self, pack: PackId) -> Option<String> {

@@ -15,16 +15,18 @@ use std::{
     fmt,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Once, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use parking_lot::{Condvar, Mutex};
 use snap_core::{
-    base::id::{CommitId, ObjectId, PackId},
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        limits,
+    },
     disk::Disk,
-    format::outline::PackOutline,
-    store::{RemoteFrameError, RemoteFrames, Store, StoreError},
+    store::{RemoteCopies, RemoteFrameError, RemoteFrames, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -148,7 +150,8 @@ struct PacksInner {
     waiting: BlockingContext,
     held: Mutex<PrefetchState>,
     changed: Condvar,
-    refreshed: Once,
+    /// The number of reads of the index because a pack was damaged or lost.
+    refreshes: Mutex<usize>,
     budget: Arc<PrefetchBudget>,
 }
 
@@ -188,7 +191,7 @@ impl RemotePacks {
             waiting,
             held: Mutex::new(PrefetchState::new(HELD_BYTES, budget)),
             changed: Condvar::new(),
-            refreshed: Once::new(),
+            refreshes: Mutex::default(),
             budget: Arc::clone(budget),
         });
         budget.join(&shared);
@@ -246,17 +249,21 @@ impl RemoteFrames for RemotePacks {
         self.shared.start_what_fits();
     }
 
-    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> Vec<PackOutline> {
-        let find = |dir: &Path| -> Result<Vec<PackOutline>, StoreError> {
+    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> RemoteCopies {
+        let find = |dir: &Path| -> Result<RemoteCopies, StoreError> {
             let mirror = Store::open_read_only(dir, Disk::scratch())?;
             let mut packs = mirror.other_copies_of_objects(&pack, objects)?.packs;
             // If the pack had commits that the remote has forgotten, their links are elsewhere.
+            let commits = objects.iter().map(|id| CommitId::from_object(*id));
+            let forgotten: Vec<CommitId> =
+                mirror.forgotten().commits().map(|(id, _)| *id).collect();
             let links: Vec<ObjectId> =
-                objects.iter().map(|id| CommitId::from_object(*id).link()).collect();
+                commits.chain(forgotten.iter().copied()).map(|id| id.link()).collect();
             packs.extend(mirror.other_copies_of_objects(&pack, &links)?.packs);
-            packs.iter().map(|id| mirror.outline(id)).collect()
+            let packs = packs.iter().map(|id| mirror.outline(id)).collect::<Result<_, _>>()?;
+            Ok(RemoteCopies { packs, forgotten })
         };
-        let Some(dir) = &self.mirror else { return Vec::new() };
+        let Some(dir) = &self.mirror else { return RemoteCopies::default() };
         self.shared.refresh_index(dir);
         // Without a readable mirror, the caller reports the damage.
         find(dir).unwrap_or_default()
@@ -303,13 +310,17 @@ impl PacksInner {
         }
     }
 
-    /// Reads the new files of the index, once: a repair may have uploaded copies since the mirror
-    /// in `dir` was filled. After a failure, the mirror still knows the earlier copies.
+    /// Reads the new files of the index: a repair may have uploaded copies, or a collection deleted
+    /// packs, since the mirror in `dir` was filled. Many damaged frames cause only a few readings.
+    /// After a failure, the mirror still knows the earlier copies.
     fn refresh_index(&self, dir: &Path) {
-        self.refreshed.call_once(|| {
-            let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
-            let _ = remote.and_then(|mut remote| self.waiting.block_on(remote.refresh()));
-        });
+        let mut refreshes = self.refreshes.lock();
+        if *refreshes == limits::GC_ROUNDS {
+            return;
+        }
+        *refreshes += 1;
+        let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
+        let _ = remote.and_then(|mut remote| self.waiting.block_on(remote.refresh()));
     }
 
     fn read_error(&self, key: PackRange, source: ReadError) -> RemoteError {

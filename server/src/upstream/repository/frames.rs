@@ -18,8 +18,7 @@ use snap_core::{
         id::{ObjectId, PackId},
         kind::ErrorKind,
     },
-    format::outline::PackOutline,
-    store::{RemoteFrameError, RemoteFrames},
+    store::{RemoteCopies, RemoteFrameError, RemoteFrames},
 };
 use snap_remote::{
     remote_packs::{RemotePacks, StopCheck},
@@ -116,7 +115,7 @@ impl RemoteFrames for UpstreamFrames {
         self.damaged.note(pack)
     }
 
-    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> Vec<PackOutline> {
+    fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> RemoteCopies {
         self.packs.other_copies(pack, objects)
     }
 
