@@ -179,7 +179,7 @@ fn every_schema_can_be_checked() {
 /// For each schema in the document: the schema of a record of the command line that it must equal,
 /// and the properties that only the record has.
 const RECORDS: [(&str, &str, &[&str]); 7] = [
-    ("Commit", "commit", &["renames", "forgotten"]),
+    ("Commit", "commit", &["renames", "forgotten", "forgotten_at"]),
     ("Entry", "entry", &[]),
     ("Change", "change", &["binary", "lines_added", "lines_deleted"]),
     ("Version", "version", &[]),

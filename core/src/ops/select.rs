@@ -14,6 +14,7 @@ use std::{
 use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
+        limits,
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
@@ -104,17 +105,23 @@ impl<'s> SelectedPacks<'s> {
         gather: Gather<'_>,
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
-        let mut lost = HashSet::new();
+        let mut lost: HashMap<PackId, usize> = HashMap::new();
+        let mut is_new = |pack: &PackId| {
+            let rounds = lost.entry(*pack).or_default();
+            *rounds += 1;
+            *rounds <= limits::GC_ROUNDS
+        };
         // The remote of a partial clone may have the objects in other packs now, or have forgotten the
         // commit. Each lost pack is avoided as a whole.
         let mut is_avoided = |error: &StoreError| match error {
             StoreError::Fetch { pack, .. } => {
-                let is_new = lost.insert(*pack);
-                let is_forgotten = is_new && store.learn_forgotten(error);
-                is_new && (store.route_around_damage(error) || is_forgotten)
+                is_new(pack) && {
+                    let is_forgotten = store.learn_forgotten(error);
+                    store.route_around_damage(error) || is_forgotten
+                }
             }
             // A read may have moved objects to other packs while the walk counted them.
-            StoreError::Format { pack, .. } => store.may_fetch() && lost.insert(*pack),
+            StoreError::Format { pack, .. } => store.may_fetch() && is_new(pack),
             _ => false,
         };
         loop {

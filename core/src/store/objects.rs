@@ -506,14 +506,13 @@ impl Store {
             StoreError::Fetch { pack, source }
                 if matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) =>
             {
-                // The pack was found lost before. Shadow its objects again only if a refresh of the
-                // catalog has dropped the shadows.
-                if !fetcher.note_lost(*pack) && self.is_shadowed(pack) {
-                    return true;
-                }
                 let absent = self.absent_frames(pack).unwrap_or_default();
                 let offsets: Vec<u64> = absent.iter().map(|frame| frame.offset).collect();
-                self.route_around_frames(fetcher, pack, &offsets)
+                match fetcher.note_lost(*pack) {
+                    true => self.route_around_frames(fetcher, pack, &offsets),
+                    // A change of the shadow table drops the shadows of this open store.
+                    false => self.shadow_copied_frames(pack, &offsets),
+                }
             }
             _ => false,
         }
@@ -522,6 +521,12 @@ impl Store {
     fn route_around_frames(&self, fetcher: &Fetcher, pack: &PackId, offsets: &[u64]) -> bool {
         let objects = self.objects_of_frames(pack, offsets).unwrap_or_default();
         self.learn_copies(fetcher, pack, &objects);
+        self.shadow_copied_frames(pack, offsets)
+    }
+
+    /// Shadows those objects of frames that other packs hold as well, for this open store only.
+    /// Returns true if there are any.
+    fn shadow_copied_frames(&self, pack: &PackId, offsets: &[u64]) -> bool {
         match self.other_copies_of_frames(pack, offsets) {
             Ok(copies) if !copies.objects.is_empty() => {
                 self.add_in_memory(*pack, ShadowedPart::Objects(copies.objects));
