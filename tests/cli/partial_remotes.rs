@@ -163,6 +163,32 @@ fn a_shallow_clone_goes_on_after_its_origin_has_forgotten_commits() {
     }
 }
 
+/// The pack of a commit has only folders, because its file is that of an older commit. So a clone of
+/// another path has the whole pack, and not the file.
+#[test]
+fn a_clone_of_a_path_goes_on_after_its_origin_has_forgotten_commits() {
+    for first in ["pack main -qo ../first.snap", "push -q ../other main"] {
+        let env = env();
+        let once = noise(3, 600);
+        env.write("work/once", &once);
+        env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+        env.write("work/twice", &once);
+        env.snap_in("work", ["commit", "-qm", "three"]).succeeds();
+        env.write("work/once", "another");
+        env.write("work/sub/new", "new");
+        env.snap_in("work", ["commit", "-qm", "four"]).succeeds();
+        env.snap_in("work", ["remote", "add", "origin", "../there"]).succeeds();
+        env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
+        env.snap(["clone", "-q", "there", "part", "--path", "sub"]).succeeds();
+        env.snap_in("work", ["forget", "-q", "main~1", "main~2", "main~3"]).succeeds();
+        env.snap_in("work", ["gc", "-q", "origin", "--forgotten", "--now"]).succeeds();
+        env.snap_in("part", first.split(' ')).succeeds();
+        let log = env.snap_in("part", ["log", "--oneline"]).succeeds().stdout;
+        assert_eq!(log.matches("(forgotten at origin)").count(), 3, "{first}: {log}");
+        env.snap_in("part", ["verify"]).succeeds();
+    }
+}
+
 /// Makes a remote with a branch `old`, and clones of it: shallow, of one path, and whole. Then others
 /// delete the branch at the remote, with its commit.
 fn with_deleted_branch(prepare: impl Fn(&TestEnv)) -> TestEnv {

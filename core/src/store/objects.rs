@@ -567,12 +567,15 @@ impl Store {
         };
         let mut dead: Vec<(PackId, ObjectId)> =
             objects.iter().filter(is_linked).map(|id| (*lost, *id)).collect();
+        let mut copies = Vec::new();
         for id in forgotten.iter().map(|id| id.object()).filter(has_link) {
-            // A whole pack may be one of this store.
             let places = self.alive_places(&id).unwrap_or_default().into_iter();
-            let packs = places.filter_map(|place| self.pack_id(place.pack));
-            dead.extend(packs.filter(|pack| self.is_partial(pack)).map(|pack| (pack, id)));
+            copies.extend(places.filter_map(|place| Some((self.pack_id(place.pack)?, id))));
         }
+        // Another whole pack may be one of this store.
+        let (in_stubs, whole) = copies.into_iter().partition(|(pack, _)| self.is_partial(pack));
+        dead.extend::<Vec<_>>(in_stubs);
+        dead.extend(fetcher.remote.dead_copies(whole));
         if dead.is_empty() {
             return false;
         }

@@ -49,6 +49,11 @@ pub trait RemoteFrames: Debug + Send + Sync {
         RemoteCopies::default()
     }
 
+    /// Returns those copies of objects that are dead in the remote, or in packs that it has deleted.
+    fn dead_copies(&self, _copies: Vec<(PackId, ObjectId)>) -> Vec<(PackId, ObjectId)> {
+        Vec::new()
+    }
+
     /// Records that a stub had a frame, so that no fetch was needed.
     fn record_hit(&self) {}
 

@@ -59,6 +59,10 @@ impl RemoteFrames for LazyRemotePacks {
         }
     }
 
+    fn dead_copies(&self, copies: Vec<(PackId, ObjectId)>) -> Vec<(PackId, ObjectId)> {
+        self.packs().map_or_else(|_| Vec::new(), |packs| packs.dead_copies(copies))
+    }
+
     fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> RemoteCopies {
         self.packs()
             .map_or_else(|_| RemoteCopies::default(), |packs| packs.other_copies(pack, objects))

@@ -37,7 +37,7 @@ use self::prefetch::{PackRange, PrefetchState, ReadStep};
 use crate::{
     ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
     service::client::Client,
-    store::{OBJECTS, RemoteError, RemoteStore, place_of},
+    store::{Mirror, OBJECTS, RemoteError, RemoteStore, place_of},
 };
 
 /// Limit for the bytes of ranges that are in flight or fetched but not read.
@@ -267,6 +267,13 @@ impl RemoteFrames for RemotePacks {
         self.shared.refresh_index(dir);
         // Without a readable mirror, the caller reports the damage.
         find(dir).unwrap_or_default()
+    }
+
+    fn dead_copies(&self, mut copies: Vec<(PackId, ObjectId)>) -> Vec<(PackId, ObjectId)> {
+        let mirror = self.mirror.as_ref().and_then(|dir| Mirror::open(dir).ok());
+        let Some(dead) = mirror.and_then(|mirror| mirror.dead_copies()) else { return Vec::new() };
+        copies.retain(|(pack, id)| dead.contains(pack, id));
+        copies
     }
 
     fn location(&self, pack: PackId) -> Option<String> {
