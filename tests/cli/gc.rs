@@ -298,7 +298,7 @@ fn forgotten_commits_are_deleted_at_a_remote() {
     --- stdout ---
     [ID] 2026-12-01 00:00:00 +00:00 (HEAD -> main) third
     [ID] 2026-12-01 00:00:00 +00:00 second
-    [ID] 2026-12-01 00:00:00 +00:00 (forgotten) first
+    [ID] 2026-12-01 00:00:00 +00:00 (forgotten at origin) first
     ");
     // A branch cannot point at a commit without files.
     let branch = ["--store", "cloned/.snap", "branch", "old", "HEAD~2"];
