@@ -487,7 +487,13 @@ impl Store {
             }
             self.object_at(id, place).ok()
         };
-        self.places(id)?.iter().find_map(other).ok_or(error)
+        let found = self.places(id)?.iter().find_map(other);
+        found.ok_or_else(|| match error {
+            StoreError::Fetch { .. } if self.is_found_dead(id) => {
+                StoreError::Missing { id: *id, wanted: unreadable.kind }
+            }
+            error => error,
+        })
     }
 
     /// Makes later lookups avoid bad frames of a remote: the frame that `error` reports as damaged,
@@ -496,7 +502,8 @@ impl Store {
     /// these other packs. Returns true if any object has another copy.
     ///
     /// If other packs have only the links of commits in a lost pack, the remote has forgotten these
-    /// commits. They are shadowed as dead, durably, so their links take their places.
+    /// commits. They are shadowed as dead, durably, so their links take their places. So is what a
+    /// garbage collection at the remote has deleted.
     pub fn route_around_damage(&self, error: &StoreError) -> bool {
         let Some(fetcher) = &self.fetcher else { return false };
         match error {
@@ -523,7 +530,7 @@ impl Store {
         let objects = self.objects_of_frames(pack, offsets).unwrap_or_default();
         // If the stubs cannot be added, use the copies in packs of this store.
         let _ = self.add_stubs(&fetcher.remote.other_copies(*pack, &objects));
-        self.shadow_linked(pack, &objects);
+        self.shadow_deleted(fetcher, pack, &objects);
         match self.other_copies_of_frames(pack, offsets) {
             Ok(copies) if !copies.objects.is_empty() => {
                 self.add_in_memory(*pack, ShadowedPart::Objects(copies.objects));
@@ -533,19 +540,34 @@ impl Store {
         }
     }
 
-    /// Shadows those commits of a lost pack as dead that only have a link in other packs.
-    fn shadow_linked(&self, pack: &PackId, objects: &[ObjectId]) {
-        let is_linked = |id: &&ObjectId| {
+    /// Shadows those commits of a lost pack as dead that only have a link in other packs, and those
+    /// objects that a garbage collection at the remote has deleted.
+    fn shadow_deleted(&self, fetcher: &Fetcher, pack: &PackId, objects: &[ObjectId]) {
+        let deleted = fetcher.remote.deleted(*pack, objects);
+        let is_deleted = |id: &&ObjectId| {
             let link = CommitId::from_object(**id).link();
             let has_copy = self.locate_in_other_pack(id, pack).is_ok_and(|place| place.is_some());
-            !has_copy && self.is_alive(&link).unwrap_or(false)
+            !has_copy && (deleted.contains(*id) || self.is_alive(&link).unwrap_or(false))
         };
-        let linked: BTreeSet<ObjectId> = objects.iter().filter(is_linked).copied().collect();
-        if !linked.is_empty() {
-            let part = ShadowedPart::Objects(linked);
+        let deleted: BTreeSet<ObjectId> = objects.iter().filter(is_deleted).copied().collect();
+        if !deleted.is_empty() {
+            let part = ShadowedPart::Objects(deleted);
             // If the table cannot be written, the shadows still apply to this open store.
             let _ = self.change_shadows(&|table| table.add(*pack, Reason::Dead, part.clone()));
         }
+    }
+
+    /// Returns true if a collection at the remote has deleted a partial pack: what is not here of it is
+    /// dead, or other packs have it.
+    pub fn is_deleted_elsewhere(&self, pack: &PackId) -> bool {
+        let absent = self.absent_frames(pack).unwrap_or_default();
+        let offsets: Vec<u64> = absent.iter().map(|frame| frame.offset).collect();
+        let objects = self.objects_of_frames(pack, &offsets).unwrap_or_default();
+        let is_deleted = |id: &ObjectId| {
+            let other = self.locate_in_other_pack(id, pack);
+            self.is_found_dead(id) || other.is_ok_and(|place| place.is_some())
+        };
+        self.is_partial(pack) && objects.iter().all(is_deleted)
     }
 
     /// Reads an object at one location and checks the bytes against the id.

@@ -7,6 +7,7 @@
 //! stub, and fetches a damaged frame again.
 
 use std::{
+    collections::BTreeSet,
     fmt::{self, Debug},
     ops::Range,
     sync::Arc,
@@ -47,6 +48,12 @@ pub trait RemoteFrames: Debug + Send + Sync {
     /// Returns outlines of the other packs that hold these objects of damaged or lost frames.
     fn other_copies(&self, _pack: PackId, _objects: &[ObjectId]) -> Vec<PackOutline> {
         Vec::new()
+    }
+
+    /// Returns those objects of a lost pack that a garbage collection has deleted. Call
+    /// [`RemoteFrames::other_copies`] first.
+    fn deleted(&self, _pack: PackId, _objects: &[ObjectId]) -> BTreeSet<ObjectId> {
+        BTreeSet::new()
     }
 
     /// Records that a stub had a frame, so that no fetch was needed.

@@ -12,10 +12,11 @@ mod lazy;
 mod prefetch;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Once, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
 
@@ -148,7 +149,7 @@ struct PacksInner {
     waiting: BlockingContext,
     held: Mutex<PrefetchState>,
     changed: Condvar,
-    refreshed: Once,
+    refreshed: OnceLock<bool>,
     budget: Arc<PrefetchBudget>,
 }
 
@@ -188,7 +189,7 @@ impl RemotePacks {
             waiting,
             held: Mutex::new(PrefetchState::new(HELD_BYTES, budget)),
             changed: Condvar::new(),
-            refreshed: Once::new(),
+            refreshed: OnceLock::new(),
             budget: Arc::clone(budget),
         });
         budget.join(&shared);
@@ -262,6 +263,24 @@ impl RemoteFrames for RemotePacks {
         find(dir).unwrap_or_default()
     }
 
+    fn deleted(&self, pack: PackId, objects: &[ObjectId]) -> BTreeSet<ObjectId> {
+        let find = |dir: &Path| -> Result<BTreeSet<ObjectId>, StoreError> {
+            let mirror = Store::open_read_only(dir, Disk::scratch())?;
+            let mut deleted = BTreeSet::new();
+            // A lost pack that the index lists is damage.
+            for id in objects.iter().filter(|_| !mirror.packs().contains(&pack)) {
+                if mirror.locate(id)?.is_none() {
+                    deleted.insert(*id);
+                }
+            }
+            Ok(deleted)
+        };
+        match &self.mirror {
+            Some(dir) if self.shared.refresh_index(dir) => find(dir).unwrap_or_default(),
+            _ => BTreeSet::new(),
+        }
+    }
+
     fn location(&self, pack: PackId) -> Option<String> {
         Some(place_of(&format!("{OBJECTS}{pack}"), &self.shared.location))
     }
@@ -304,12 +323,17 @@ impl PacksInner {
     }
 
     /// Reads the new files of the index, once: a repair may have uploaded copies since the mirror
-    /// in `dir` was filled. After a failure, the mirror still knows the earlier copies.
-    fn refresh_index(&self, dir: &Path) {
-        self.refreshed.call_once(|| {
+    /// in `dir` was filled. After a failure, the mirror still knows the earlier copies. Returns true
+    /// if garbage was ever collected there.
+    fn refresh_index(&self, dir: &Path) -> bool {
+        *self.refreshed.get_or_init(|| {
             let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
-            let _ = remote.and_then(|mut remote| self.waiting.block_on(remote.refresh()));
-        });
+            let refreshed = remote.and_then(|mut remote| {
+                self.waiting.block_on(remote.refresh())?;
+                Ok(remote.was_collected())
+            });
+            refreshed.unwrap_or(false)
+        })
     }
 
     fn read_error(&self, key: PackRange, source: ReadError) -> RemoteError {
