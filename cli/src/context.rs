@@ -19,7 +19,10 @@ use signal_hook::{
     flag,
 };
 use snap_core::{
-    base::{id::CommitId, time::Time},
+    base::{
+        id::{CommitId, PackId},
+        time::Time,
+    },
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
     format::pack::ObjectKind,
     local::owners::Owners,
@@ -469,15 +472,26 @@ impl Context {
     /// Replaces an error about a missing object if a collection may have deleted a commit that the
     /// command reads: before it began, or beside it.
     pub(crate) fn explain_missing(&self, error: CliError) -> CliError {
-        let Some((object, _)) = error.missing_object() else { return error };
+        let (missing, unfetched) = (error.missing_object(), error.unfetched_pack());
+        if missing.is_none() && unfetched.is_none() {
+            return error;
+        }
         let Ok(repo) = self.open_repo() else { return error };
-        let mut there = repo.collected_there().unwrap_or_default().into_iter();
-        if let Some((_, id)) = there.find(|(_, id)| id.object() == object) {
+        let read = || {
+            let read = self.read.lock().clone();
+            read.into_iter().filter(|(dir, _)| dir == repo.dir()).map(|(_, id)| id)
+        };
+        let Some((object, _)) = missing else {
+            // The remote no longer has the pack of a part of the commit.
+            let is_deleted = |pack: PackId| repo.store().is_deleted_elsewhere(&pack);
+            let collected = read().next().filter(|_| unfetched.is_some_and(is_deleted));
+            return collected.map_or(error, |id| RefError::Collected { id }.into());
+        };
+        let id = CommitId::from_object(object);
+        if repo.is_found_dead(&id).unwrap_or(false) {
             return RefError::Collected { id }.into();
         }
-        let read = self.read.lock().clone();
-        let read = read.into_iter().filter(|(dir, _)| dir == repo.dir()).map(|(_, id)| id);
-        let collected = read.into_iter().find(|id| repo.may_be_collected(id).unwrap_or(false));
+        let collected = read().find(|id| repo.may_be_collected(id).unwrap_or(false));
         collected.map_or(error, |id| RefError::Collected { id }.into())
     }
 

@@ -15,7 +15,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use snap_core::{
     base::{
-        id::{CommitId, ObjectId},
+        id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
         name::NameError,
@@ -475,6 +475,14 @@ impl CliError {
     pub(crate) fn missing_object(&self) -> Option<(ObjectId, ObjectKind)> {
         causes(self).find_map(|cause| match cause.downcast_ref() {
             Some(StoreError::Missing { id, wanted }) => Some((*id, *wanted)),
+            _ => None,
+        })
+    }
+
+    /// Returns the pack that could not be fetched, if the error comes from such a pack.
+    pub(crate) fn unfetched_pack(&self) -> Option<PackId> {
+        causes(self).find_map(|cause| match cause.downcast_ref() {
+            Some(StoreError::Fetch { pack, .. }) => Some(*pack),
             _ => None,
         })
     }

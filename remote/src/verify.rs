@@ -218,7 +218,14 @@ pub async fn collected_refs(
     let mut collected = Vec::new();
     for (name, seen) in refs {
         let now = remote.any_slot(name).await?.commit;
-        let is_there = now == Some(*seen) || remote.mirror().has(&seen.object())?;
+        // A pack there may still have a commit that a collection has found dead.
+        let is_dead = match history {
+            Some(store) => {
+                store.is_found_dead(&seen.object()) && !store.is_alive(&seen.object())?
+            }
+            None => false,
+        };
+        let is_there = now == Some(*seen) || !is_dead && remote.mirror().has(&seen.object())?;
         if !is_there && remote.was_collected() && !moved_back(history, now, *seen) {
             collected.push(CollectedRef { name: name.clone(), seen: *seen, now });
         }
@@ -231,9 +238,16 @@ pub async fn collected_refs(
 /// read the history any more, knows the ids of all ancestors.
 fn moved_back(history: Option<&Store>, now: Option<CommitId>, seen: CommitId) -> bool {
     let Some(now) = now else { return false };
-    history.is_none_or(|store| {
-        is_before(store, now, seen).or_else(|_| store.knows(&now)).unwrap_or(true)
-    })
+    let Some(store) = history else { return true };
+    // The caller may run on the runtime, where it cannot fetch.
+    let _pause = store.pause_fetching();
+    match is_before(store, now, seen) {
+        Ok(is_before) => is_before,
+        // A partial clone lacks the history of `seen`, and after a collection no remote has it.
+        Err(StoreError::Absent { .. }) => false,
+        Err(_) if store.is_found_dead(&seen.object()) => false,
+        Err(_) => store.knows(&now).unwrap_or(true),
+    }
 }
 
 /// Lists the packs with their lengths.

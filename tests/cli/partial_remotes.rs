@@ -191,7 +191,7 @@ fn a_clone_of_a_path_goes_on_after_its_origin_has_forgotten_commits() {
 
 /// Makes a remote with a branch `old`, and clones of it: shallow, of one path, and whole. Then others
 /// delete the branch at the remote, with its commit.
-fn with_deleted_branch(prepare: impl Fn(&TestEnv)) -> TestEnv {
+pub(crate) fn with_deleted_branch(prepare: impl Fn(&TestEnv)) -> TestEnv {
     let env = env();
     env.snap_in("work", ["remote", "add", "origin", "../there"]).succeeds();
     env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
@@ -242,17 +242,181 @@ fn a_fetch_names_a_branch_that_others_deleted_and_that_it_cannot_fetch() {
 
 #[test]
 fn a_branch_at_a_commit_that_only_its_remote_had_is_called_deleted() {
+    // The commit itself is here, or only its name.
+    for (reads, clone) in [(true, "shallow"), (false, "shallow"), (true, "part"), (false, "part")] {
+        let env = with_deleted_branch(|env| {
+            env.snap_in(clone, ["branch", "old", "origin/old"]).succeeds();
+            if reads {
+                env.snap_in(clone, ["log", "old"]).succeeds();
+            }
+        });
+        let ran = env.snap_in(clone, ["fetch"]);
+        says(&ran, 3, &["Branch old was deleted at origin, and `snap gc` has deleted its commit "]);
+        let restored = env.snap_in(clone, ["restore", "old", "../out"]);
+        says(&restored, 1, &["was deleted by a garbage collection"]);
+        let named = "refs/heads/old is at commit ";
+        let hint = "`snap branch -d old` deletes the branch";
+        for args in
+            [&["verify"][..], &["gc", "--now"], &["forget", "main"], &["rewrite", "--exclude", "x"]]
+        {
+            says(&env.snap_in(clone, args), 1, &[named, "has deleted", hint]);
+        }
+        let ran = env.snap_in(clone, ["--json", "verify"]);
+        let records = ran.json();
+        assert_eq!(records[0]["type"], "deleted", "{ran}");
+        assert_eq!(records[0]["ref"], "refs/heads/old", "{ran}");
+        let ran = env.snap_in(clone, ["branch"]);
+        assert_eq!(ran.code, Some(if reads { 0 } else { 1 }), "{ran}");
+        assert!(ran.stdout.contains("* main "), "{ran}");
+        assert_eq!(ran.stderr.contains(hint), !reads, "{ran}");
+        let ran = env.snap_in(clone, ["log", "--all"]).succeeds();
+        assert_eq!(ran.stderr.contains(hint), !reads, "{ran}");
+        says(&env.snap_in(clone, ["fetch"]), 3, &["Branch old was deleted at origin"]);
+
+        env.snap_in(clone, ["branch", "-q", "-d", "old"]).succeeds();
+        env.snap_in(clone, ["log", "--all"]).succeeds();
+        env.snap_in(clone, ["verify", "--data"]).succeeds();
+        if clone == "shallow" {
+            env.snap_in(clone, ["gc", "-q", "--now"]).succeeds();
+            env.snap_in(clone, ["verify", "--data"]).succeeds();
+        }
+    }
+}
+
+/// No fetch has told the clone of the collection.
+#[test]
+fn what_reads_a_deleted_branch_first_calls_it_deleted() {
+    for (clone, _) in PARTIAL {
+        for pulls in [false, true] {
+            let env = with_deleted_branch(|_| {});
+            if pulls {
+                env.snap_in(clone, ["pull", "-q"]).succeeds();
+            }
+            let deleted = "was deleted by a garbage collection";
+            says(&env.snap_in(clone, ["log", "origin/old"]), 1, &[deleted]);
+            says(&env.snap_in(clone, ["restore", "origin/old", "../out"]), 1, &[deleted]);
+            let ran = env.snap_in(clone, ["branch", "--remotes"]);
+            says(&ran, 0, &["refs/remotes/origin/old is at commit ", "`snap fetch` removes it"]);
+            assert!(ran.stdout.contains("origin/main "), "{ran}");
+            says(&env.snap_in(clone, ["fetch"]), 3, &["Branch old was deleted at origin"]);
+            env.snap_in(clone, ["verify"]).succeeds();
+        }
+    }
+}
+
+/// The commit is here, but not its contents.
+#[test]
+fn a_content_of_a_deleted_branch_is_called_deleted() {
+    let env = with_deleted_branch(|env| {
+        env.snap_in("part", ["branch", "old", "origin/old"]).succeeds();
+        env.snap_in("part", ["ls", "-R", "old"]).succeeds();
+    });
+    let deleted = "was deleted by a garbage collection";
+    says(&env.snap_in("part", ["cat", "old:large.bin"]), 1, &[deleted]);
+    says(&env.snap_in("part", ["restore", "old", "../out"]), 1, &[deleted]);
+    let listed = env.snap_in("part", ["ls", "old"]).succeeds().stdout;
+    assert!(listed.contains("large.bin"), "{listed}");
+}
+
+#[test]
+fn a_tag_at_a_commit_that_only_its_remote_had_is_called_deleted() {
+    let env = env();
+    env.snap_in("work", ["remote", "add", "origin", "../there"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
+    env.write("work/sub/old.txt", "old\n");
+    env.snap_in("work", ["commit", "-qb", "old", "-m", "old"]).succeeds();
+    env.snap_in("work", ["tag", "v1", "old"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "v1"]).succeeds();
+    env.snap(["clone", "-q", "--depth", "1", "there", "shallow"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "--delete", "refs/tags/v1"]).succeeds();
+    env.snap_in("work", ["gc", "-q", "origin", "--now"]).succeeds();
+    let named = ["refs/tags/v1 is at commit ", "`snap tag -d v1` deletes the tag"];
+    says(&env.snap_in("shallow", ["fetch"]), 3, &named);
+    for args in [&["verify"][..], &["gc", "--now"], &["tag"]] {
+        says(&env.snap_in("shallow", args), 1, &named);
+    }
+    env.snap_in("shallow", ["tag", "-q", "-d", "v1"]).succeeds();
+    says(&env.snap_in("shallow", ["fetch"]), 0, &[]);
+    env.snap_in("shallow", ["gc", "-q", "--now"]).succeeds();
+    env.snap_in("shallow", ["verify", "--data"]).succeeds();
+}
+
+/// The commit is dead at the remote, but whole in a stub here.
+#[test]
+fn a_collection_keeps_the_stub_of_a_deleted_branch_that_is_whole_here() {
+    let env = env();
+    env.snap_in("work", ["remote", "add", "origin", "../there"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
+    env.write("work/sub/old.txt", "old\n");
+    env.snap_in("work", ["commit", "-qb", "old", "-m", "old"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "old"]).succeeds();
+    env.snap(["clone", "-q", "--depth", "1", "there", "shallow"]).succeeds();
+    env.snap_in("shallow", ["branch", "old", "origin/old"]).succeeds();
+    env.snap_in("shallow", ["ls", "-R", "old"]).succeeds();
+    // The files are also in the new commit of main.
+    env.write("work/new.txt", "new\n");
+    env.snap_in("work", ["branch", "-q", "--switch", "main"]).succeeds();
+    env.snap_in("work", ["commit", "-qm", "new"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "--delete", "old"]).succeeds();
+    env.snap_in("work", ["gc", "-q", "origin", "--now"]).succeeds();
+    env.snap_in("shallow", ["pull", "-q"]).succeeds();
+    says(&env.snap_in("shallow", ["fetch"]), 3, &["Branch old was deleted at origin"]);
+    env.snap_in("shallow", ["verify"]).succeeds();
+    env.snap_in("shallow", ["gc", "--now"]);
+    env.snap_in("shallow", ["verify", "--data"]).succeeds();
+    env.snap_in("shallow", ["restore", "-q", "old", "../after"]).succeeds();
+    assert_eq!(env.read("after/sub/old.txt"), "old\n");
+}
+
+/// Others overwrite a branch, and its former commit is deleted.
+#[test]
+fn a_branch_that_others_moved_is_named_until_it_is_pulled() {
     let env = with_deleted_branch(|env| {
         env.snap_in("part", ["branch", "old", "origin/old"]).succeeds();
     });
-    let deleted = "was deleted by a garbage collection";
-    let ran = env.snap_in("part", ["fetch"]);
-    says(&ran, 3, &["Branch old was deleted at origin, and `snap gc` has deleted its commit "]);
-    for args in [&["log", "old"][..], &["restore", "old", "../out"], &["push", "origin", "old"]] {
-        says(&env.snap_in("part", args), 1, &[deleted]);
+    env.write("whole/new.txt", "new\n");
+    env.snap_in("whole", ["commit", "-qb", "old", "-m", "new"]).succeeds();
+    env.snap_in("whole", ["push", "-q", "--force", "origin", "old"]).succeeds();
+    let moved = "Branch old was moved at origin to ";
+    for (clone, _) in PARTIAL {
+        says(&env.snap_in(clone, ["verify", "origin"]), 0, &[moved, "No errors found"]);
+        for _ in 0..2 {
+            says(&env.snap_in(clone, ["fetch"]), 3, &[moved]);
+        }
     }
-    env.snap_in("part", ["branch", "-q", "-d", "old"]).succeeds();
-    env.snap_in("part", ["log", "--all"]).succeeds();
+    let hint = "`snap branch -d old` deletes the branch";
+    says(&env.snap_in("part", ["pull", "origin", "old"]), 1, &[hint]);
+    env.snap_in("part", ["pull", "-q", "--force", "origin", "old"]).succeeds();
+    env.snap_in("shallow", ["pull", "-q", "origin", "old"]).succeeds();
+    for (clone, _) in PARTIAL {
+        says(&env.snap_in(clone, ["fetch"]), 0, &["Nothing to fetch"]);
+        env.snap_in(clone, ["verify", "--data"]).succeeds();
+        says(&env.snap_in(clone, ["verify", "origin"]), 0, &["No errors found"]);
+    }
+}
+
+/// The remote is a store behind a server.
+#[test]
+fn a_fetch_names_a_branch_that_others_deleted_at_a_server() {
+    let mut env = env();
+    let serving = Serving::start(&env, "work");
+    env.snap(["clone", "-q", &serving.url, "ours"]).succeeds();
+    env.write("ours/sub/topic.txt", "only on a branch\n");
+    env.write("ours/large.bin", noise(1, 1 << 20));
+    env.snap_in("ours", ["commit", "-qm", "topic", "-b", "topic"]).succeeds();
+    env.snap_in("ours", ["push", "-q", "origin", "topic"]).succeeds();
+    env.snap(["clone", "-q", "--path", "sub", &serving.url, "part"]).succeeds();
+    env.snap_in("ours", ["push", "-q", "origin", "--delete", "topic"]).succeeds();
+    // The server logs the time of the machine.
+    env.set("SNAP_TIME", "2099-01-01T00:00:00Z");
+    env.snap_in("work", ["gc", "-q", "--now", "--yes"]).succeeds();
+    let named = "Branch topic was deleted at origin, and `snap gc` has deleted its commit ";
+    for _ in 0..2 {
+        says(&env.snap_in("part", ["fetch"]), 3, &[named]);
+        env.snap_in("part", ["verify"]).succeeds();
+    }
+    says(&env.snap_in("part", ["verify", "origin"]), 0, &["No errors found"]);
 }
 
 /// A lost pack is not taken for one that a collection has deleted.

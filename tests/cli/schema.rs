@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use serde_json::Value;
 use snap_testkit::schema::{sound, valid};
 
-use crate::{env::TestEnv, serve::Serving};
+use crate::{env::TestEnv, partial_remotes::with_deleted_branch, serve::Serving};
 
 /// Schemas by name, such as `commit`.
 struct Schemas {
@@ -203,6 +203,13 @@ fn every_record_is_as_its_schema_says() {
         let ran = env.snap([&["--json"][..], &args].concat());
         schemas.check(&format!("snap --json {}", args.join(" ")), &ran.stdout, &found);
     }
+
+    let shallow = with_deleted_branch(|env| {
+        env.snap_in("shallow", ["branch", "old", "origin/old"]).succeeds();
+    });
+    shallow.snap_in("shallow", ["fetch"]);
+    let ran = shallow.snap_in("shallow", ["--json", "verify"]);
+    schemas.check("snap --json verify", &ran.stdout, &["verify-deleted", "verify-summary"]);
 
     let unseen: Vec<_> =
         schemas.by_name.keys().filter(|name| !schemas.seen.contains(*name)).collect();

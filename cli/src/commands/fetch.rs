@@ -9,17 +9,17 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::id::{CommitId, ObjectId},
+    base::id::CommitId,
     ops::{
         missing_objects::{FetchRequest, HistoryDepth},
-        reach::{self, ReachError},
+        reach,
     },
     repo::{
-        RefName, Repo,
+        Pointer, RefName, Repo,
         history::{History, Parents},
         roots::{RootChoice, Roots},
     },
-    store::{Marks, ObjectLocation, Store, StoreError},
+    store::Store,
 };
 use snap_remote::{
     location::Location,
@@ -31,7 +31,7 @@ use snap_remote::{
 use crate::{
     commands::{
         push,
-        verify::{collected_json, tell_collected},
+        verify::{collected_json, tell_at_collected, tell_collected},
     },
     context::Context,
     remote::{Connection, LimitArgs, RemoteStatsJson, tracking},
@@ -102,6 +102,8 @@ struct Gaps {
     forgotten: u64,
     /// Branches that others deleted or moved, and whose commits a collection deleted at the remote.
     collected: Vec<CollectedRef>,
+    /// Other refs of this store whose commits a collection at a remote has deleted.
+    refs: Vec<(Pointer, CommitId)>,
     /// Other branches of the remote that are not complete here, by their names there.
     incomplete: Vec<String>,
 }
@@ -115,11 +117,19 @@ impl Gaps {
     ) -> Result<Self, CliError> {
         let mut gaps = Self::default();
         gaps.add_branches(connection, cx)?;
-        let gone = gaps.collected.iter().map(|found| found.seen).collect();
+        let mut gone: BTreeSet<CommitId> = gaps.collected.iter().map(|found| found.seen).collect();
+        let roots = Roots::read(repo, RootChoice::Movable)?.complete()?;
+        for (pointer, id) in roots.pointers().filter(|(_, id)| !gone.contains(id)) {
+            if reach::is_collected(repo, id, &cx.progress())? {
+                gaps.refs.push((pointer.clone(), id));
+            }
+        }
+        gone.extend(gaps.refs.iter().map(|(_, id)| *id));
         gaps.forgotten = forgotten_elsewhere(repo, &gone)?;
         gaps.is_any = outcome.partial > 0
             || gaps.forgotten > 0
             || !gaps.collected.is_empty()
+            || !gaps.refs.is_empty()
             || !gaps.incomplete.is_empty();
         Ok(gaps)
     }
@@ -165,18 +175,7 @@ fn is_complete(store: &Store, commit: CommitId, cx: &Context) -> Result<bool, Cl
     if !store.has_partial() && !store.has_any_dead() {
         return Ok(true);
     }
-    let marks = Marks::new(store);
-    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-        if !store.is_here(place)? {
-            return Err(StoreError::Missing { id: *id, wanted: place.kind });
-        }
-        marks.mark(id)
-    };
-    let progress = cx.progress();
-    match reach::visit(store, &[commit], &mut enter, &progress) {
-        Err(ReachError::Interrupted) => Err(CliError::from(RemoteError::Interrupted)),
-        visited => Ok(visited.is_ok()),
-    }
+    reach::is_here(store, commit, &cx.progress()).map_err(|_| RemoteError::Interrupted.into())
 }
 
 /// Counts the commits of branches and tags that were forgotten at a remote and not in this store.
@@ -286,6 +285,9 @@ fn print_result(
     }
     let at = format!(" at {}", place.shown());
     gaps.collected.iter().for_each(|found| tell_collected(found, &at, cx));
+    for (pointer, id) in &gaps.refs {
+        tell_at_collected(pointer.clone(), *id, cx);
+    }
     for branch in &gaps.incomplete {
         ui.status(format_args!("Branch {branch}{at} is incomplete here, and cannot be fetched"));
     }

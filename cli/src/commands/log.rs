@@ -19,7 +19,7 @@ use snap_core::{
         record::{self, CommitRecord},
     },
     repo::{
-        Head, Repo,
+        Head, Pointer, Repo,
         history::{HistoryStep, Parents},
         ref_name::RefKind,
     },
@@ -30,6 +30,7 @@ use crate::{
     commands::{
         diff::{self, range},
         refs::readable,
+        verify::tell_at_collected,
     },
     context::Context,
     remote::RemoteRevision,
@@ -378,11 +379,30 @@ fn at_least_one(text: &str) -> Result<NonZeroU64, &'static str> {
     text.parse().map_err(|_| "expected a number of 1 or more")
 }
 
-/// Returns the commits of `HEAD`, all branches and all tags.
+/// Returns the commits of `HEAD`, all branches and all tags. Names those that a collection at a remote
+/// has deleted, and leaves them out.
 pub(crate) fn all_starts(repo: &Repo, cx: &Context) -> Result<Vec<CommitId>, CliError> {
-    let mut starts: Vec<CommitId> = repo.refs().head_commit()?.into_iter().collect();
+    let head = repo.refs().head_commit()?;
+    let pointer = match repo.refs().head()? {
+        Head::Detached(_) => Pointer::Head,
+        Head::Branch(name) => Pointer::Ref(name),
+    };
+    let mut refs: Vec<(Pointer, CommitId)> = head.map(|id| (pointer, id)).into_iter().collect();
     for kind in [RefKind::Branch, RefKind::Tag] {
-        starts.extend(readable(cx, repo, kind)?.into_iter().map(|(_, id)| id));
+        let named = readable(cx, repo, kind)?.into_iter();
+        let named = named.map(|(name, id)| (Pointer::Ref(name), id));
+        let is_head = |(pointer, _): &(Pointer, CommitId)| {
+            refs.iter().take(1).any(|(head, _)| head == pointer)
+        };
+        let others: Vec<_> = named.filter(|own| !is_head(own)).collect();
+        refs.extend(others);
+    }
+    let mut starts = Vec::new();
+    for (pointer, id) in refs {
+        match repo.is_found_dead(&id)? && repo.store().commit(&id).is_err() {
+            true => tell_at_collected(pointer, id, cx),
+            false => starts.push(id),
+        }
     }
     Ok(starts)
 }

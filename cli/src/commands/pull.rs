@@ -12,8 +12,9 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::{again::until_settled, id::CommitId, limits, name::EntryName},
-    repo::{Head, RefError, RefName, Repo, ref_name::RefKind, seen::Seen},
+    base::{again::until_settled, id::CommitId, limits, name::EntryName, observe::Silent},
+    ops::reach,
+    repo::{Head, Pointer, RefError, RefName, Repo, ref_name::RefKind, seen::Seen},
     store::StoreError,
 };
 use snap_remote::{
@@ -290,6 +291,12 @@ fn decide(
     let action = match old {
         None => PullAction::Made,
         Some(old) if old == new => PullAction::Same,
+        // Its history is unknown.
+        Some(old) if reach::is_collected(repo, old, &Silent)? && force => PullAction::Forced,
+        Some(old) if reach::is_collected(repo, old, &Silent)? => {
+            let pointer = Pointer::Ref(name.clone());
+            return Err(RefError::AtCollected { pointer, id: old }.into());
+        }
         Some(old) if is_branch && refs::is_before(repo, old, new)? => PullAction::Moved,
         Some(old) if is_branch && refs::is_before(repo, new, old)? => PullAction::Ahead,
         Some(_) if force => PullAction::Forced,

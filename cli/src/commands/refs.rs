@@ -9,7 +9,7 @@ use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
     repo::{
-        Head, RefError, RefName, Repo,
+        Head, Pointer, RefError, RefName, Repo,
         history::{History, Parents},
         ref_log::RefLogEntry,
         ref_name::RefKind,
@@ -18,6 +18,7 @@ use snap_core::{
 };
 
 use crate::{
+    commands::verify::tell_at_collected,
     context::Context,
     report::{CliError, CommandOutcome, hint},
     ui::{Out, misnamed, text, time},
@@ -121,6 +122,7 @@ pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<CommandOu
     let head = repo.refs().head()?;
     let is_current = |name: &RefName| matches!(&head, Head::Branch(branch) if branch == name);
     let width = refs.iter().map(|(name, _)| name.short().len()).max().unwrap_or(0);
+    let mut collected = Vec::new();
     let mut out = cx.ui().out();
     for (name, id) in &refs {
         let (short, current) = (name.short(), is_current(name));
@@ -133,11 +135,20 @@ pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<CommandOu
             RefKind::Branch => "  ",
             RefKind::Tag | RefKind::Remote => "",
         };
-        let commit = repo.store().commit(id)?;
+        let paint = cx.ui().paint();
+        let (shown, shown_id) =
+            (paint.name(&format!("{short:<width$}")), paint.id(&cx.ui().id(id)));
+        let commit = match repo.store().commit(id) {
+            Err(_) if repo.is_found_dead(id)? => {
+                writeln!(out, "{mark}{shown} {shown_id}")?;
+                collected.push((name, *id));
+                continue;
+            }
+            commit => commit?,
+        };
         let message = text::line(commit.message.lines().next().unwrap_or_default().as_bytes());
-        let name = cx.ui().paint().name(&format!("{short:<width$}"));
-        let (id, when) = (cx.ui().paint().id(&cx.ui().id(id)), time::local(commit.time));
-        writeln!(out, "{}", format!("{mark}{name} {id} {when} {message}").trim_end())?;
+        let when = time::local(commit.time);
+        writeln!(out, "{}", format!("{mark}{shown} {shown_id} {when} {message}").trim_end())?;
     }
     out.finish()?;
     if let (RefKind::Branch, Head::Branch(branch)) = (kind, &head)
@@ -146,7 +157,15 @@ pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<CommandOu
     {
         cx.ui().status(format_args!("On branch {}; no commit yet", branch.short()));
     }
-    Ok(if is_whole { CommandOutcome::Success } else { CommandOutcome::Damaged })
+    for (name, id) in &collected {
+        tell_at_collected(Pointer::Ref((*name).clone()), *id, cx);
+    }
+    Ok(match is_whole {
+        false => CommandOutcome::Damaged,
+        // The next fetch removes a remote-tracking branch.
+        true if collected.is_empty() || kind == RefKind::Remote => CommandOutcome::Success,
+        true => CommandOutcome::Different,
+    })
 }
 
 /// Creates a branch or tag at `rev`, or moves it there.

@@ -11,7 +11,11 @@ use snap_core::{
         repair,
         verify::{self, Data, Rolling, Shadowed, VerifyOutcome, VerifyProblem},
     },
-    repo::{RefName, Repo, ref_name::RefKind},
+    repo::{
+        Pointer, RefError, RefName, Repo,
+        ref_name::RefKind,
+        roots::{Root, RootOrigin},
+    },
 };
 use snap_remote::{
     service::PartialClone,
@@ -53,7 +57,8 @@ Examples:
 Exits with 4 if there is damage, and lists the affected snapshots; with --verbose,
 also their paths. With --against-files, exits with 4 if the content of a file changed
 but not its modification time. If there are only other changes, lists them and exits
-with 0.
+with 0. Exits with 1 if a branch or tag is at a commit that a garbage collection at a
+remote has deleted.
 
 Later commits do not use damaged objects: they store them again if files still have
 the content. The next push sends again what a remote has lost. `snap repair`
@@ -114,7 +119,8 @@ struct Checked {
     partial: Option<PartialClone>,
     /// Branches of the remote that others have deleted or replaced.
     collected: Vec<CollectedRef>,
-    /// True if the local store has a branch that others have deleted at the remote.
+    /// True if the local store has a branch that others have deleted at the remote, or whose commit a
+    /// collection at a remote has deleted.
     lacks_branch: bool,
 }
 
@@ -174,6 +180,7 @@ fn check_here(data: Data, cx: &Context) -> Result<Checked, CliError> {
     let repo = cx.open_repo()?;
     let progress = cx.progress();
     let outcome = verify::run(&repo, &verify::VerifyOptions { data }, &progress)?;
+    let lacks_branch = !outcome.collected.is_empty();
     Ok(Checked {
         place: None,
         data,
@@ -181,7 +188,7 @@ fn check_here(data: Data, cx: &Context) -> Result<Checked, CliError> {
         outcome,
         partial: None,
         collected: Vec::new(),
-        lacks_branch: false,
+        lacks_branch,
     })
 }
 
@@ -353,6 +360,14 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
     for found in &checked.collected {
         out.json(&collected_json(found))?;
     }
+    for Root { id, origin } in &outcome.collected {
+        let pointer = match origin {
+            RootOrigin::Pointer(pointer) => Some(pointer.to_string()),
+            _ => None,
+        };
+        let commit = id.to_string();
+        out.json(&json!({ "version": 1, "type": "deleted", "ref": pointer, "commit": commit }))?;
+    }
     write_touched_json(out, &outcome.touched)?;
     out.json(&json!({
         "version": 1,
@@ -450,6 +465,7 @@ fn summarize(checked: &Checked, cx: &Context) {
     }
     report_recorded_damage(checked, cx);
     checked.collected.iter().for_each(|found| tell_collected(found, &at, cx));
+    outcome.collected.iter().for_each(|root| tell_deleted(root, cx));
     match checked.problems().len() as u64 {
         0 if place.is_some() && outcome.commits == 0 && partial.is_none() => {
             cx.ui().status(format_args!("No damage found, but the store has no branch or tag"));
@@ -478,6 +494,25 @@ fn summarize(checked: &Checked, cx: &Context) {
                 cx.ui().hint("--data reads all contents and may find more damage");
             }
         }
+    }
+}
+
+/// Names a ref or the files of this store whose commit a collection at a remote has deleted.
+fn tell_deleted(Root { id, origin }: &Root, cx: &Context) {
+    match origin {
+        RootOrigin::Pointer(pointer) => tell_at_collected(pointer.clone(), *id, cx),
+        _ => cx.ui().status(format_args!(
+            "The files here are of commit {id:.12}, which a garbage collection at a remote has deleted"
+        )),
+    }
+}
+
+/// Names a ref of this store whose commit a collection at a remote has deleted.
+pub(crate) fn tell_at_collected(pointer: Pointer, id: CommitId, cx: &Context) {
+    let error = RefError::AtCollected { pointer, id };
+    cx.ui().status(format_args!("{error}"));
+    if let Some(hint) = ref_hint(&error) {
+        cx.ui().hint(&hint);
     }
 }
 

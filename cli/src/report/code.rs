@@ -187,7 +187,7 @@ fn of_repo(error: &RepoError) -> Option<&'static ErrorCode> {
 fn of_ref(error: &RefError) -> Option<&'static ErrorCode> {
     Some(match error {
         RefError::Moved { .. } | RefError::HeadMoved => &CHANGED,
-        RefError::Collected { .. } => &FORGOTTEN,
+        RefError::Collected { .. } | RefError::AtCollected { .. } => &FORGOTTEN,
         _ => return None,
     })
 }

@@ -546,6 +546,20 @@ fn of_rewrite(error: &RewriteError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// Returns the hint for a ref whose commit a collection has deleted.
+fn of_collected(pointer: &Pointer) -> String {
+    match pointer {
+        Pointer::Head => "`snap branch --switch NAME` leaves the commit".to_owned(),
+        Pointer::Ref(name) if name.kind() == snap_core::repo::ref_name::RefKind::Remote => {
+            "`snap fetch` removes it if the remote no longer has the branch".to_owned()
+        }
+        Pointer::Ref(name) => {
+            let (noun, short) = (name.kind().noun(), text::word(name.short().as_bytes()));
+            format!("`snap {noun} -d {short}` deletes the {noun}")
+        }
+    }
+}
+
 fn of_gc(error: &GcError) -> Option<String> {
     let hint = match error {
         GcError::Partial(lacks) => of_partial(*lacks),
@@ -567,6 +581,7 @@ pub(crate) fn of_ref(error: &RefError) -> Option<String> {
             "run the same `snap rewrite` where the commit comes from, and push from there with --force"
                 .to_owned()
         }
+        RefError::AtCollected { pointer, .. } => of_collected(pointer),
         RefError::Collected { .. } => "`snap log --all` lists the commits that are left".to_owned(),
         RefError::Lost { name, at } => of_lost_ref(name, at),
         RefError::Newer { .. } => {

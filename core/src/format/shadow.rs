@@ -15,7 +15,8 @@
 //! | 33           | 4      | number of objects n, u32; 0 means the whole pack   |
 //! | 37           | 32 × n | ids of the objects, strictly increasing            |
 //!
-//! Integers are little-endian. A pack has at most one entry for each reason. Magic, version and
+//! Integers are little-endian. A pack has at most one entry for each reason. A pack that is gone may have
+//! an entry, too: its dead commits are those that a collection at a remote has deleted. Magic, version and
 //! checksum have these offsets in every version, so that a reader can tell a damaged table from a
 //! newer one.
 

@@ -20,9 +20,13 @@ use crate::{
         pack::ObjectKind,
         tree::{EntryKind, Node},
     },
-    repo::history,
+    repo::{
+        Repo, history,
+        refs::RefError,
+        roots::{RootChoice, Roots},
+    },
     store::{
-        ChunkVisit, ContentPlace, ObjectIds, ObjectLocation, Prefetch, ReceivedPacks, Store,
+        ChunkVisit, ContentPlace, Marks, ObjectIds, ObjectLocation, Prefetch, ReceivedPacks, Store,
         StoreError, TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree, listed_bytes,
         walk_chunks,
     },
@@ -166,6 +170,54 @@ impl ReachError {
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }
+}
+
+/// Returns true if everything that a commit refers to is here, so that it can be read without a fetch.
+///
+/// # Errors
+/// [`ReachError::Interrupted`]. What cannot be read counts as not here.
+pub fn is_here(
+    store: &Store,
+    commit: CommitId,
+    observer: &dyn Observer,
+) -> Result<bool, ReachError> {
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| match store.is_here(place)? {
+        true => marks.mark(id),
+        false => Err(StoreError::Missing { id: *id, wanted: place.kind }),
+    };
+    match visit(store, &[commit], &mut enter, observer) {
+        Err(ReachError::Interrupted) => Err(ReachError::Interrupted),
+        visited => Ok(visited.is_ok()),
+    }
+}
+
+/// Returns true if a collection at a remote has deleted a commit, or something that it refers to, and
+/// the store lacks it.
+///
+/// # Errors
+/// [`RefError`] if the index or the logs cannot be read.
+pub fn is_collected(
+    repo: &Repo,
+    commit: CommitId,
+    observer: &dyn Observer,
+) -> Result<bool, RefError> {
+    // After an interruption the caller stops, too.
+    Ok(repo.is_found_dead(&commit)? && !is_here(repo.store(), commit, observer).unwrap_or(true))
+}
+
+/// Checks that no collection at a remote has deleted the commit of a branch, a tag or `HEAD`.
+///
+/// # Errors
+/// [`RefError::AtCollected`], and others if the refs, the index or the logs cannot be read.
+pub fn check_refs(repo: &Repo, observer: &dyn Observer) -> Result<(), RefError> {
+    let roots = Roots::read(repo, RootChoice::Movable)?.complete()?;
+    for (pointer, id) in roots.pointers() {
+        if is_collected(repo, id, observer)? {
+            return Err(RefError::AtCollected { pointer: pointer.clone(), id });
+        }
+    }
+    Ok(())
 }
 
 /// Decides whether to descend below an object. The walk calls this for each object.

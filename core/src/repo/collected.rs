@@ -37,6 +37,19 @@ impl Repo {
         Ok(collected)
     }
 
+    /// Returns true if a collection, here or at a remote, has found a commit dead, and no other copy of it
+    /// came since.
+    ///
+    /// # Errors
+    /// [`RefError`] if the index or the logs cannot be read.
+    pub fn is_found_dead(&self, id: &CommitId) -> Result<bool, RefError> {
+        if self.store().is_alive(&id.object())? {
+            return Ok(false);
+        }
+        Ok(self.store().is_found_dead(&id.object())
+            || self.collected_there()?.iter().any(|(_, own)| own == id))
+    }
+
     /// Returns true if a collection, here or at a remote, may have deleted a commit, or what only that
     /// commit refers to. Reads the state of the store again.
     ///
@@ -52,7 +65,7 @@ impl Repo {
         if store.is_alive(&id.object())? {
             return Ok(false);
         }
-        if self.collected_there()?.iter().any(|(_, own)| own == id) {
+        if self.is_found_dead(id)? {
             return Ok(true);
         }
         if epoch == Epoch::default() {

@@ -44,7 +44,7 @@ use crate::{
     repo::{
         history::ancestors,
         ref_log::{self, RefValue},
-        ref_name::{RefKind, RefName, RefNameError},
+        ref_name::{Pointer, RefKind, RefName, RefNameError},
     },
     store::{Epoch, Store, StoreError},
 };
@@ -132,6 +132,9 @@ pub enum RefError {
     /// A garbage collection has found the commit dead.
     #[error("commit {id:.12} was deleted by a garbage collection")]
     Collected { id: CommitId },
+    /// A collection at a remote has deleted the commit of a branch, a tag or `HEAD`.
+    #[error("{pointer} is at commit {id:.12}, which a garbage collection at a remote has deleted")]
+    AtCollected { pointer: Pointer, id: CommitId },
     /// `snap rewrite` has replaced the commit, or an ancestor of it.
     #[error("{} was removed by `snap rewrite`", replaced(id, ancestor))]
     Replaced { id: CommitId, ancestor: CommitId },
@@ -176,7 +179,9 @@ impl RefError {
             | Self::Moved { .. }
             | Self::HeadMoved
             | Self::NameConflict { .. } => ErrorKind::Exists,
-            Self::Unknown { .. } | Self::Collected { .. } => ErrorKind::NotFound,
+            Self::Unknown { .. } | Self::Collected { .. } | Self::AtCollected { .. } => {
+                ErrorKind::NotFound
+            }
             Self::Objects(error) => error.kind(),
             Self::Name(_) => ErrorKind::Invalid,
             Self::Replaced { .. } => ErrorKind::Refused,

@@ -376,6 +376,12 @@ impl Store {
         self.catalog().shadows.has_any_dead()
     }
 
+    /// Returns true if a collection, here or at a remote, has found a copy of an object dead, even if no
+    /// pack has that copy any more. Another copy may be alive.
+    pub fn is_found_dead(&self, id: &ObjectId) -> bool {
+        self.catalog().shadows.lists_as_dead(id)
+    }
+
     /// Returns true if objects of a pack are shadowed as dead.
     pub(super) fn has_dead(&self, id: &PackId) -> bool {
         self.catalog().shadows.has_dead(id)

@@ -487,7 +487,13 @@ impl Store {
             }
             self.object_at(id, place).ok()
         };
-        self.places(id)?.iter().find_map(other).ok_or(error)
+        let found = self.places(id)?.iter().find_map(other);
+        found.ok_or_else(|| match error {
+            StoreError::Fetch { .. } if self.is_found_dead(id) => {
+                StoreError::Missing { id: *id, wanted: unreadable.kind }
+            }
+            error => error,
+        })
     }
 
     /// Makes later lookups avoid bad frames of a remote: the frame that `error` reports as damaged,
@@ -496,7 +502,8 @@ impl Store {
     /// these other packs. Returns true if any object has another copy.
     ///
     /// If other packs have only the links of commits in a lost pack, the remote has forgotten these
-    /// commits. They are shadowed as dead, durably, so their links take their places.
+    /// commits. They are shadowed as dead, durably, so their links take their places. So is what a
+    /// garbage collection at the remote has deleted.
     pub fn route_around_damage(&self, error: &StoreError) -> bool {
         let Some(fetcher) = &self.fetcher else { return false };
         match error {
@@ -552,21 +559,23 @@ impl Store {
         self.learn_copies(fetcher, pack, &commits)
     }
 
-    /// Adds stubs of other packs with objects of a lost one. Shadows the commits as dead that the
-    /// remote has forgotten: those of the lost pack that only have a link in other packs, and those
-    /// that the remote names. Returns true if there are any.
+    /// Adds stubs of other packs with objects of a lost one. Shadows as dead what a garbage collection
+    /// at the remote has deleted of the pack, and the commits that the remote has forgotten: those of
+    /// the pack that only have a link in other packs, and those that the remote names. Returns true if
+    /// there are any.
     fn learn_copies(&self, fetcher: &Fetcher, lost: &PackId, objects: &[ObjectId]) -> bool {
         let RemoteCopies { packs, forgotten } = fetcher.remote.other_copies(*lost, objects);
         // If the stubs cannot be added, use the copies in packs of this store.
         let _ = self.add_stubs(&packs);
         let has_link =
             |id: &ObjectId| self.is_alive(&CommitId::from_object(*id).link()).unwrap_or(false);
-        let is_linked = |id: &&ObjectId| {
+        let deleted = fetcher.remote.deleted(*lost, objects);
+        let is_deleted = |id: &&ObjectId| {
             let has_copy = self.locate_in_other_pack(id, lost).is_ok_and(|place| place.is_some());
-            !has_copy && has_link(id)
+            !has_copy && (deleted.contains(*id) || has_link(id))
         };
         let mut dead: Vec<(PackId, ObjectId)> =
-            objects.iter().filter(is_linked).map(|id| (*lost, *id)).collect();
+            objects.iter().filter(is_deleted).map(|id| (*lost, *id)).collect();
         let mut copies = Vec::new();
         for id in forgotten.iter().map(|id| id.object()).filter(has_link) {
             let places = self.alive_places(&id).unwrap_or_default().into_iter();
@@ -586,6 +595,19 @@ impl Store {
             }
         });
         true
+    }
+
+    /// Returns true if a collection at the remote has deleted a partial pack: what is not here of it is
+    /// dead, or other packs have it.
+    pub fn is_deleted_elsewhere(&self, pack: &PackId) -> bool {
+        let absent = self.absent_frames(pack).unwrap_or_default();
+        let offsets: Vec<u64> = absent.iter().map(|frame| frame.offset).collect();
+        let objects = self.objects_of_frames(pack, &offsets).unwrap_or_default();
+        let is_deleted = |id: &ObjectId| {
+            let other = self.locate_in_other_pack(id, pack);
+            self.is_found_dead(id) || other.is_ok_and(|place| place.is_some())
+        };
+        self.is_partial(pack) && objects.iter().all(is_deleted)
     }
 
     /// Reads an object at one location and checks the bytes against the id.

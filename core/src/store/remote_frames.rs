@@ -7,6 +7,7 @@
 //! stub, and fetches a damaged frame again.
 
 use std::{
+    collections::BTreeSet,
     fmt::{self, Debug},
     ops::Range,
     sync::Arc,
@@ -52,6 +53,12 @@ pub trait RemoteFrames: Debug + Send + Sync {
     /// Returns those copies of objects that are dead in the remote, or in packs that it has deleted.
     fn dead_copies(&self, _copies: Vec<(PackId, ObjectId)>) -> Vec<(PackId, ObjectId)> {
         Vec::new()
+    }
+
+    /// Returns those objects of a lost pack that a garbage collection has deleted. Call
+    /// [`RemoteFrames::other_copies`] first.
+    fn deleted(&self, _pack: PackId, _objects: &[ObjectId]) -> BTreeSet<ObjectId> {
+        BTreeSet::new()
     }
 
     /// Records that a stub had a frame, so that no fetch was needed.

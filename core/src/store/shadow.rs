@@ -131,6 +131,13 @@ impl Shadows {
         self.table.entries().any(|(_, reason, _)| reason == Reason::Dead)
     }
 
+    /// Returns true if the table lists an object as dead by its id, also of a pack that is gone.
+    pub(super) fn lists_as_dead(&self, id: &ObjectId) -> bool {
+        let lists =
+            |part: &ShadowedPart| matches!(part, ShadowedPart::Objects(ids) if ids.contains(id));
+        self.table.entries().any(|(_, reason, part)| reason == Reason::Dead && lists(part))
+    }
+
     /// Returns true if any object of a pack is shadowed as dead.
     pub(super) fn has_dead(&self, pack: &PackId) -> bool {
         self.table.has(pack, Reason::Dead)

@@ -1,6 +1,6 @@
 //! Packs of a remote store that is opened on first use.
 
-use std::{fmt, ops::Range};
+use std::{collections::BTreeSet, fmt, ops::Range};
 
 use parking_lot::Mutex;
 use snap_core::{
@@ -66,6 +66,10 @@ impl RemoteFrames for LazyRemotePacks {
     fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> RemoteCopies {
         self.packs()
             .map_or_else(|_| RemoteCopies::default(), |packs| packs.other_copies(pack, objects))
+    }
+
+    fn deleted(&self, pack: PackId, objects: &[ObjectId]) -> BTreeSet<ObjectId> {
+        self.packs().map_or_else(|_| BTreeSet::new(), |packs| packs.deleted(pack, objects))
     }
 
     fn location(&self, pack: PackId) -> Option<String> {

@@ -12,6 +12,7 @@ mod lazy;
 mod prefetch;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     ops::Range,
     path::{Path, PathBuf},
@@ -150,8 +151,9 @@ struct PacksInner {
     waiting: BlockingContext,
     held: Mutex<PrefetchState>,
     changed: Condvar,
-    /// The number of reads of the index because a pack was damaged or lost.
-    refreshes: Mutex<usize>,
+    /// The number of reads of the index because a pack was damaged or lost, and whether garbage was
+    /// ever collected there.
+    refreshes: Mutex<(usize, bool)>,
     budget: Arc<PrefetchBudget>,
 }
 
@@ -276,6 +278,24 @@ impl RemoteFrames for RemotePacks {
         copies
     }
 
+    fn deleted(&self, pack: PackId, objects: &[ObjectId]) -> BTreeSet<ObjectId> {
+        let find = |dir: &Path| -> Result<BTreeSet<ObjectId>, StoreError> {
+            let mirror = Store::open_read_only(dir, Disk::scratch())?;
+            let mut deleted = BTreeSet::new();
+            // A lost pack that the index lists is damage.
+            for id in objects.iter().filter(|_| !mirror.packs().contains(&pack)) {
+                if mirror.locate(id)?.is_none() {
+                    deleted.insert(*id);
+                }
+            }
+            Ok(deleted)
+        };
+        match &self.mirror {
+            Some(dir) if self.shared.refreshes.lock().1 => find(dir).unwrap_or_default(),
+            _ => BTreeSet::new(),
+        }
+    }
+
     fn location(&self, pack: PackId) -> Option<String> {
         Some(place_of(&format!("{OBJECTS}{pack}"), &self.shared.location))
     }
@@ -319,15 +339,21 @@ impl PacksInner {
 
     /// Reads the new files of the index: a repair may have uploaded copies, or a collection deleted
     /// packs, since the mirror in `dir` was filled. Many damaged frames cause only a few readings.
-    /// After a failure, the mirror still knows the earlier copies.
-    fn refresh_index(&self, dir: &Path) {
+    /// After a failure, the mirror still knows the earlier copies. Returns true if garbage was ever
+    /// collected there.
+    fn refresh_index(&self, dir: &Path) -> bool {
         let mut refreshes = self.refreshes.lock();
-        if *refreshes == limits::GC_ROUNDS {
-            return;
+        let (count, was_collected) = &mut *refreshes;
+        if *count < limits::GC_ROUNDS {
+            *count += 1;
+            let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
+            let refreshed = remote.and_then(|mut remote| {
+                self.waiting.block_on(remote.refresh())?;
+                Ok(remote.was_collected())
+            });
+            *was_collected = refreshed.unwrap_or(false);
         }
-        *refreshes += 1;
-        let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
-        let _ = remote.and_then(|mut remote| self.waiting.block_on(remote.refresh()));
+        *was_collected
     }
 
     fn read_error(&self, key: PackRange, source: ReadError) -> RemoteError {

@@ -85,7 +85,13 @@ fn attempt(
     let partial = store.partial_packs();
     // The remote store may have merged packs since the last read of the index.
     runtime.block_on(learn(remote))?;
-    let gone = relocate(store, remote, false)?;
+    let maintains_index = remote.client().maintains_index();
+    let gone = relocate_if(store, remote, &|absent| {
+        Ok(maintains_index
+            && !absent.is_empty()
+            && remote.was_collected()
+            && !is_needed_there((store, remote), absent, runtime, observer)?)
+    })?;
     let remote = &*remote;
     let live = Liveness::of(remote, &[], runtime, observer)?;
     shadow_forgotten(store, &live)?;
@@ -129,11 +135,49 @@ pub(super) fn relocate(
     remote: &RemoteStore,
     was_collected: bool,
 ) -> Result<Option<StoreError>, RemoteError> {
+    relocate_if(store, remote, &|_| Ok(was_collected))
+}
+
+/// Returns true if a ref of the remote store may need one of these objects, which the remote store
+/// lacks. Then they are lost, because no collection deletes them.
+fn is_needed_there(
+    (store, remote): (&Store, &RemoteStore),
+    absent: &HashSet<ObjectId>,
+    runtime: &Handle,
+    observer: &dyn Observer,
+) -> Result<bool, RemoteError> {
+    let (refs, damaged) = runtime.block_on(remote.readable_refs())?;
+    let mut tips = Vec::new();
+    for (_, tip) in refs {
+        if store.locate(&tip.object())?.is_some() {
+            tips.push(tip);
+        }
+    }
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| match absent.contains(id) {
+        true => Err(StoreError::Missing { id: *id, wanted: place.kind }),
+        false => marks.mark(id),
+    };
+    match reach::visit(store, &tips, &mut enter, observer) {
+        Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
+        visited => Ok(visited.is_err() || !damaged.is_empty()),
+    }
+}
+
+/// Relocates as [`relocate`] does. `was_collected` gets the objects that the remote store lacks.
+fn relocate_if(
+    store: &Store,
+    remote: &RemoteStore,
+    was_collected: &dyn Fn(&HashSet<ObjectId>) -> Result<bool, RemoteError>,
+) -> Result<Option<StoreError>, RemoteError> {
     let mirror = remote.mirror().store();
     let known: HashSet<PackId> = mirror.packs().into_iter().collect();
     let (mut stubs, mut replaced, mut kept) = (BTreeSet::new(), Vec::new(), Vec::new());
     let gc = remote.mirror().gc();
+    let is_going = |id: &PackId| gc.as_ref().is_some_and(|gc| gc.table.going.contains(id));
     let (mut dead, mut lacking) = (Vec::new(), Vec::new());
+    // Commits of deleted packs: what stays of them is that a collection has deleted them.
+    let (mut collected, mut absent) = (Vec::new(), HashSet::new());
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
         let mut is_found = true;
         for object in store.open_pack(&id)?.objects()? {
@@ -153,9 +197,13 @@ pub(super) fn relocate(
             }
             let place = store.locate(&object.id)?;
             let is_here = place.map_or(Ok(false), |place| store.is_here(&place))?;
-            if !is_here && gc.as_ref().is_some_and(|gc| gc.table.going.contains(&id)) {
+            if !is_here && is_going(&id) {
+                if object.kind == ObjectKind::Commit {
+                    collected.push((id, object.id));
+                }
                 continue;
             }
+            absent.insert(object.id);
             if is_here {
                 is_found = false;
             } else {
@@ -176,9 +224,11 @@ pub(super) fn relocate(
         }
     }
     let mut gone = None;
-    let was_collected = was_collected || is_linked;
+    let was_collected = is_linked || was_collected(&absent)?;
     if was_collected {
         dead.extend(lacking.iter().map(|(pack, object)| (*pack, object.id)));
+        let commits = lacking.iter().filter(|(_, object)| object.kind == ObjectKind::Commit);
+        collected.extend(commits.map(|(pack, object)| (*pack, object.id)));
     } else {
         dead.clear();
         for (pack, object) in lacking {
@@ -191,12 +241,13 @@ pub(super) fn relocate(
     let outlines: Result<Vec<_>, _> = stubs.iter().map(|id| mirror.outline(id)).collect();
     store.add_stubs(&outlines?)?;
     replaced.iter().try_for_each(|id| store.remove_stub(id))?;
-    if !kept.is_empty() || !dead.is_empty() {
+    if !kept.is_empty() || !dead.is_empty() || !collected.is_empty() {
         store.change_shadows(&|table| {
-            for id in kept.iter().filter(|_| !was_collected) {
+            for id in kept.iter().filter(|id| !was_collected && !is_going(id)) {
                 table.add(*id, Reason::Damaged, ShadowedPart::Whole);
             }
-            for (pack, id) in dead.iter().filter(|(pack, _)| !replaced.contains(pack)) {
+            let dead = dead.iter().filter(|(pack, _)| !replaced.contains(pack));
+            for (pack, id) in dead.chain(&collected) {
                 table.add(*pack, Reason::Dead, ShadowedPart::Objects([*id].into()));
             }
         })?;

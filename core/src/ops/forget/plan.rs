@@ -19,6 +19,7 @@ use crate::{
             until_settled_in,
         },
         gc::Live,
+        reach,
     },
     repo::{
         Pointer, Repo,
@@ -220,6 +221,7 @@ pub fn plan(
     sizes: bool,
     observer: &dyn Observer,
 ) -> Result<ForgetPlan, ForgetError> {
+    reach::check_refs(repo, observer)?;
     if let Some(lacks) = repo.partial_clone()? {
         return Err(ForgetError::Partial(lacks));
     }

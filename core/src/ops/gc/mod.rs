@@ -29,7 +29,7 @@ use crate::{
         io::PathError,
         kind::ErrorKind,
         limits,
-        observe::{Observer, Phase},
+        observe::{Observer, Phase, Silent},
         time::Time,
     },
     format::{
@@ -38,17 +38,18 @@ use crate::{
     },
     ops::{
         gc::{mark::ForgottenCommits, plan::Plan},
+        reach::{self, ReachError},
         remaining::{self, Remaining},
     },
     repo::{
         Pointer, Repo,
         ref_name::RefName,
         refs::RefError,
-        roots::{RootChoice, RootOrigin, Roots},
+        roots::{Root, RootChoice, RootOrigin, Roots},
         scope::PartialClone,
         seen::Seen,
     },
-    store::{Store, StoreError},
+    store::{Marks, ObjectLocation, Store, StoreError},
 };
 
 /// What a collection may delete.
@@ -175,6 +176,10 @@ pub fn run(
     options: &GcOptions,
     observer: &dyn Observer,
 ) -> Result<GcOutcome, GcError> {
+    reach::check_refs(repo, observer)?;
+    if repo.partial_clone()? == Some(PartialClone::Packs) && !options.dry_run {
+        drop_dead_stubs(repo, observer)?;
+    }
     if let Some(lacks) = repo.partial_clone()? {
         return Err(GcError::Partial(lacks));
     }
@@ -199,6 +204,47 @@ pub fn run(
         repo.store().keep_reserve();
     }
     done?.ok_or(GcError::Contended)
+}
+
+/// Removes all stubs if no ref needs one, now or before: those of packs that a collection at a remote has
+/// deleted.
+fn drop_dead_stubs(repo: &Repo, observer: &dyn Observer) -> Result<(), GcError> {
+    let store = repo.store();
+    if !store.has_any_dead() {
+        return Ok(());
+    }
+    // No ref moves to a commit of a stub meanwhile.
+    let _refs = repo.refs().hold()?;
+    let roots = Roots::read(repo, RootChoice::Kept { since: Time::default() })?.complete()?;
+    let mut commits = Vec::new();
+    for Root { id, origin } in roots.iter() {
+        // A dead commit of a branch or of the project's files may still be whole.
+        let is_needed = match origin {
+            RootOrigin::Pointer(_) => true,
+            RootOrigin::Lost(_) | RootOrigin::Base => !store.places(&id.object())?.is_empty(),
+            _ => store.is_alive(&id.object())?,
+        };
+        if is_needed {
+            commits.push(*id);
+        }
+    }
+    let stubs = store.partial_packs();
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+        let is_whole = |place: &ObjectLocation| {
+            store.pack_id(place.pack).is_some_and(|pack| !store.is_partial(&pack))
+        };
+        match store.places(id)?.iter().any(is_whole) {
+            true => marks.mark(id),
+            false => Err(StoreError::Missing { id: *id, wanted: place.kind }),
+        }
+    };
+    let _pause = store.pause_fetching();
+    match reach::visit(store, &commits, &mut enter, observer) {
+        Ok(()) => Ok(store.remove_stubs(&stubs)?),
+        Err(ReachError::Interrupted) => Err(GcError::Interrupted),
+        Err(_) => Ok(()),
+    }
 }
 
 /// The choice to rewrite packs or not.
@@ -384,6 +430,8 @@ fn add_roots(
         let (id, reached) = (root.id, roots.reached(&root.id));
         match &root.origin {
             RootOrigin::Pointer(_) => {}
+            // The next fetch removes it.
+            RootOrigin::Tracking(_) if reach::is_collected(repo, id, &Silent)? => {}
             RootOrigin::Tracking(name) => {
                 if !live.add_former(id, reached)? {
                     purged.push((name.clone(), id));

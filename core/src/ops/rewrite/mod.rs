@@ -34,6 +34,7 @@ use crate::{
     local::ignore::{IgnoreRules, IgnoreScope, Options, PatternError},
     ops::{
         gc::{GcError, Live, is_content},
+        reach,
         remaining::{self, Remaining},
         rewrite::tree::{Removed, TreeFilter},
     },
@@ -176,6 +177,7 @@ pub fn run(
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
 ) -> Result<RewriteOutcome, RewriteError> {
+    reach::check_refs(repo, observer)?;
     if let Some(lacks) = repo.partial_clone()? {
         return Err(RewriteError::Partial(lacks));
     }

@@ -28,7 +28,7 @@ use crate::{
     },
     local::stat_cache::StatCache,
     ops::affected::{self, Affected, Sought},
-    repo::{Repo, ref_name::RefName, refs::RefError},
+    repo::{Repo, ref_name::RefName, refs::RefError, roots::Root},
     store::{ContentPlace, ListProofs, Store, StoreError},
 };
 
@@ -114,6 +114,9 @@ pub struct VerifyOutcome {
     pub roots: Vec<CommitId>,
     /// Commits that are reachable from the roots, without forgotten ones.
     pub commits: u64,
+    /// Refs and the base of the project whose commits a collection at a remote has deleted. They are not
+    /// among the roots, and not damaged.
+    pub collected: Vec<Root>,
     /// Forgotten commits that are reachable from the roots. Their trees are not checked.
     pub forgotten_commits: u64,
     /// Reachable tree nodes.

@@ -15,7 +15,10 @@ use crate::{
         time::Time,
     },
     format::{chunk_list::BlobRef, pack::ObjectKind, tree::EntryKind},
-    ops::verify::{Dated, Verification, VerifyError, VerifyProblem},
+    ops::{
+        reach,
+        verify::{Dated, Verification, VerifyError, VerifyProblem},
+    },
     repo::{
         Repo, history,
         ref_log::RefValue,
@@ -62,11 +65,14 @@ impl Verification<'_> {
             self.add(VerifyProblem::Scope { source }, []);
         }
         let roots = Roots::read(repo, RootChoice::Needed)?;
-        for Root { id, origin } in roots.iter() {
+        for root @ Root { id, origin } in roots.iter() {
             if let RootOrigin::Lost(name) = origin {
                 self.add(VerifyProblem::RefLost { name: name.clone(), id: *id }, []);
             }
-            tips.push(*id);
+            match reach::is_collected(repo, *id, self.observer)? {
+                true => self.count(|outcome| outcome.collected.push(root.clone())),
+                false => tips.push(*id),
+            }
         }
         for (name, source) in roots.unreadable() {
             self.add(VerifyProblem::Ref { name, source }, []);
