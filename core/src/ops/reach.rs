@@ -2,9 +2,9 @@
 //! chunks.
 //!
 //! This is not an operation itself, but the common part of bundles and transfers. For each object
-//! the caller decides whether to descend. Usually it sets a bit of [`Marks`](crate::store::Marks),
-//! so that the walk visits each object once and memory stays flat. The walk checks that the nodes
-//! of split trees are in place and that contents have the sizes that their entries claim.
+//! the caller decides whether to descend. Usually it sets a bit of [`Marks`], so that the walk visits
+//! each object once and memory stays flat. The walk checks that the nodes of split trees are in place
+//! and that contents have the sizes that their entries claim.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Searches for faults: runs random sequences of operations, and minimises each one that fails.
 //!
-//! A seed determines a sequence. A failing sequence is minimised ([`crate::shrink`]) and printed as
+//! A seed determines a sequence. A failing sequence is minimised (`shrink`) and printed as
 //! a script with its seed.
 
 use std::{
