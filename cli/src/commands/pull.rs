@@ -13,7 +13,7 @@ use std::{
 use serde::Serialize;
 use snap_core::{
     base::{again::until_settled, id::CommitId, limits, name::EntryName, observe::Silent},
-    ops::reach,
+    ops::reach::{self, ReachError},
     repo::{Head, Pointer, RefError, RefName, Repo, ref_name::RefKind, seen::Seen},
     store::StoreError,
 };
@@ -181,7 +181,14 @@ pub(super) fn is_overtaken(
         if let Some(RefError::Collected { .. }) = cause.downcast_ref() {
             return Ok(seen.look_again(repo, &StoreError::Collected)?);
         }
-        if let Some(error) = cause.downcast_ref() {
+        let missing = match cause.downcast_ref() {
+            Some(RemoteError::Incomplete { source, .. }) => match &**source {
+                ReachError::Store(error) => Some(error),
+                _ => None,
+            },
+            _ => cause.downcast_ref::<StoreError>(),
+        };
+        if let Some(error) = missing {
             return Ok(seen.look_again(repo, error)?);
         }
     }
