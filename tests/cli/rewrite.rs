@@ -21,6 +21,27 @@ fn with_secret() -> TestEnv {
     env
 }
 
+/// A sync client has left a copy of the branch under a name that no branch can have.
+#[test]
+fn a_file_that_cannot_be_a_ref_keeps_nothing_that_was_removed() {
+    let env = with_secret();
+    env.snap(["remote", "add", "origin", "./there"]).succeeds();
+    env.snap(["push", "-q", "origin", "main"]).succeeds();
+    for refs in [".snap/refs/heads", "there/refs/heads"] {
+        let refs = env.path(refs);
+        fs_err::copy(refs.join("main"), refs.join("main~conflict")).unwrap();
+    }
+    env.snap(["rewrite", "-q", "--exclude", "conf/secret.env"]).succeeds();
+    let collected = env.snap(["gc"]).succeeds().stderr;
+    assert!(collected.contains("skipped refs/heads/main~conflict: "), "{collected}");
+    env.snap(["push", "-q", "--force", "origin", "main"]).succeeds();
+    assert!(!files_with(&env.path("there"), SECRET.as_bytes()).is_empty());
+    let collected = env.snap(["gc", "origin", "--now"]).succeeds().stderr;
+    assert!(collected.contains("skipped refs/heads/main~conflict at "), "{collected}");
+    assert!(files_with(&env.path("there"), SECRET.as_bytes()).is_empty());
+    assert!(files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+}
+
 #[test]
 fn a_password_goes_from_history_and_from_the_disk() {
     let env = with_secret();

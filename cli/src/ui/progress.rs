@@ -278,7 +278,7 @@ pub(crate) fn misnamed(path: &str, location: Option<&str>, commit: Option<&Commi
     let place = location.map(|location| format!(" at {location}")).unwrap_or_default();
     let skipped = format!("skipped {path}{place}: no branch or tag can have this name");
     match commit {
-        Some(id) => format!("{skipped}; it names commit {id:.12}, which `snap gc` keeps"),
+        Some(id) => format!("{skipped}; it names commit {id:.12}"),
         None => skipped,
     }
 }

@@ -81,7 +81,7 @@ pub enum Note<'a> {
     /// branch.
     BaseUnknown { tip: &'a CommitId },
     /// A file below `refs/`, here or at a remote, has a name that no ref can have. It was skipped; a
-    /// collection keeps the commit that it names.
+    /// collection keeps the commit that it names, except what a rewrite removed.
     MisnamedRef { path: &'a str, location: Option<&'a str>, commit: Option<&'a CommitId> },
     /// The file of a branch was missing, and was rebuilt from the branch's log.
     BranchRecreated { branch: &'a str, at: &'a CommitId },

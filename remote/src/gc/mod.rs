@@ -290,7 +290,7 @@ impl Collection<'_> {
         live.forget(forgotten);
         self.observer.phase(Phase::Mark, None);
         let mut tips: BTreeSet<_> = refs.values().filter_map(|slot| slot.commit).collect();
-        tips.extend(misnamed_tips(&listed, &stubs)?);
+        tips.extend(self.misnamed_tips(&listed, &stubs)?);
         self.misnamed = listed.misnamed;
         self.mark(&live, tips)?;
         self.remaining = self.find_remaining(&live, &stubs, &refs)?;
@@ -357,6 +357,27 @@ impl Collection<'_> {
         remaining::find(stubs, refs.collect(), &contents, &check)
     }
 
+    /// Returns the commits that files with wrong names name and that the store has. Any program may
+    /// have written such a file, so a missing commit is not damage, and a commit that reaches a
+    /// content which a rewrite removed here is not kept.
+    fn misnamed_tips(
+        &self,
+        listed: &ListedRefs,
+        stubs: &Store,
+    ) -> Result<Vec<CommitId>, RemoteError> {
+        let mut tips = Vec::new();
+        for id in listed.misnamed.iter().filter_map(|file| file.commit) {
+            if stubs.is_alive(&id.object())? {
+                tips.push(id);
+            }
+        }
+        let check = || self.observer.check(RemoteError::Interrupted);
+        let named = tips.iter().map(|id| (*id, *id)).collect();
+        let removed = remaining::find(stubs, named, &self.options.purged, &check)?.refs;
+        tips.retain(|id| !removed.contains(id));
+        Ok(tips)
+    }
+
     /// Touches the refs, and deletes what is dead still.
     fn sweep(
         &mut self,
@@ -376,7 +397,7 @@ impl Collection<'_> {
         stubs.refresh()?;
         // The others have no links. A push may have brought one of them meanwhile.
         live.forget(view.table.forgotten.iter().copied());
-        tips.extend(misnamed_tips(&to_touch.listed, stubs)?);
+        tips.extend(self.misnamed_tips(&to_touch.listed, stubs)?);
         self.mark(live, tips)?;
         let plan = SweepPlan::make(self.remote, view, live, present, self.options, self.observer)?;
         let may_have_sent = self.remote.mirror().may_have_sent();
@@ -541,18 +562,6 @@ impl Collection<'_> {
     fn delete_packs(&self, packs: &[PackId]) -> Result<(), RemoteError> {
         self.waiting.block_on(self.remote.remove_all(&keys_of(packs)))
     }
-}
-
-/// Returns the commits that files with wrong names name and that the store has. Any program may have
-/// written such a file, so a missing commit is not damage.
-fn misnamed_tips(listed: &ListedRefs, stubs: &Store) -> Result<Vec<CommitId>, StoreError> {
-    let mut tips = Vec::new();
-    for id in listed.misnamed.iter().filter_map(|file| file.commit) {
-        if stubs.is_alive(&id.object())? {
-            tips.push(id);
-        }
-    }
-    Ok(tips)
 }
 
 fn keys_of(packs: &[PackId]) -> Vec<String> {
