@@ -299,11 +299,13 @@ fn decide(
         None => PullAction::Made,
         Some(old) if old == new => PullAction::Same,
         // Its history is unknown.
-        Some(old) if reach::is_collected(repo, old, &Silent)? && force => PullAction::Forced,
-        Some(old) if reach::is_collected(repo, old, &Silent)? => {
-            let pointer = Pointer::Ref(name.clone());
-            return Err(RefError::AtCollected { pointer, id: old }.into());
-        }
+        Some(old) if reach::is_collected(repo, old, &Silent)? => match force {
+            true => PullAction::Forced,
+            false => {
+                let pointer = Pointer::Ref(name.clone());
+                return Err(RefError::AtCollected { pointer, id: old }.into());
+            }
+        },
         Some(old) if is_branch && refs::is_before(repo, old, new)? => PullAction::Moved,
         Some(old) if is_branch && refs::is_before(repo, new, old)? => PullAction::Ahead,
         Some(_) if force => PullAction::Forced,
