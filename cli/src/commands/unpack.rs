@@ -123,7 +123,7 @@ fn unpack(
 ) -> Result<(UnpackOutcome, Option<RefName>), CliError> {
     let repo = cx.open_at(dir)?;
     let done = until_settled(
-        &mut (Some(opened), Seen::default()),
+        &mut (Some(opened), Seen::of(&repo)?),
         if can_be_read_again(args) { limits::GC_ROUNDS } else { 1 },
         |(opened, _)| {
             let opened = opened.take().map_or_else(|| open(args, cx), Ok)?;
