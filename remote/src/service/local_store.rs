@@ -726,8 +726,8 @@ impl Service for LocalStore {
     }
 
     fn was_collected(&self) -> bool {
-        // An unreadable epoch proves no collection.
-        Epoch::read(&self.inner.dir).is_ok_and(|epoch| epoch != Epoch::default())
+        // A damaged epoch, whose number is 0, proves no collection.
+        Epoch::read(&self.inner.dir).is_ok_and(|epoch| epoch.number > 0)
     }
 
     fn local_store(&self) -> Option<&Path> {

@@ -730,7 +730,7 @@ impl Repository {
     pub fn was_collected(&self) -> Result<bool, HttpProblem> {
         match &self.upstream {
             Some(upstream) => Ok(upstream.was_collected()),
-            None => Ok(self.repo.store().epoch()? != Epoch::default()),
+            None => Ok(self.repo.store().epoch()?.number > 0),
         }
     }
 
