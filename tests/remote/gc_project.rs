@@ -35,7 +35,7 @@ use crate::{
 
 /// A project with five commits on `main`, in a pack each, and one on `side`.
 ///
-/// Each commit has a file of its own and one that later commits have, too. The third commit is in the
+/// Each commit has a file that only it has, and one that later commits have, too. The third commit is in the
 /// pack of a large file that stays, so its pack is not written again.
 struct Project {
     place: Place,

@@ -38,7 +38,8 @@ Examples:
 /// restore.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
-/// new change is made. It does not redo a `snap rewrite`. `snap branch --log NAME` lists all changes, also those by an undo.
+/// new change is made. It does not redo a `snap rewrite`. `snap branch --log NAME` lists all
+/// changes, also those by an undo.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UndoArgs {
@@ -208,7 +209,8 @@ fn redo_forget(
     report_undo(("forgotten", "commits"), forget.time, &reason, args, cx)
 }
 
-/// Ends the report of an undo or a redo of several changes at once. They have a name and the noun of a kind.
+/// Ends the report of an undo or a redo of several changes at once. They have a name and the noun of a
+/// kind.
 fn report_undo(
     (name, kind): (&str, &'static str),
     time: Time,

@@ -281,8 +281,8 @@ impl Store {
         Ok(PackNamed::Done)
     }
 
-    /// Renames a pack that was partial into `objects/`. What is dead in it stays dead: what it refers to
-    /// may be nowhere.
+    /// Renames a pack that was partial into `objects/`. Its dead objects stay dead: no store may have
+    /// the objects to which they refer.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be renamed.

@@ -263,7 +263,7 @@ impl Store {
     }
 }
 
-/// Returns true if nobody can read a pack: its bytes are damaged, or the disk fails to read them. A
+/// Returns true if no process can read a pack: its bytes are damaged, or the disk fails to read them. A
 /// pack of a newer snap, or one that this user may not open, is not damaged.
 fn is_damage(error: &StoreError) -> bool {
     let is_unread = matches!(error, StoreError::Io(error) if error.source.raw_os_error() == Some(Errno::IO.raw_os_error()));

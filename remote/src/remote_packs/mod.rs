@@ -272,7 +272,8 @@ impl RemoteFrames for RemotePacks {
     }
 
     fn dead_copies(&self, mut copies: Vec<(PackId, ObjectId)>) -> Vec<(PackId, ObjectId)> {
-        let mirror = self.mirror.as_ref().and_then(|dir| Mirror::open(dir).ok());
+        let dir = self.mirror.as_ref().filter(|_| !copies.is_empty());
+        let mirror = dir.and_then(|dir| Mirror::open(dir).ok());
         let Some(dead) = mirror.and_then(|mirror| mirror.dead_copies()) else { return Vec::new() };
         copies.retain(|(pack, id)| dead.contains(pack, id));
         copies

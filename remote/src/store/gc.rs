@@ -172,7 +172,7 @@ impl RemoteStore {
     }
 
     /// Returns true if garbage was ever collected in the store, as far as this client knows. Then
-    /// missing objects that no ref reaches are no damage.
+    /// missing objects that no ref reaches are not damage.
     pub fn was_collected(&self) -> bool {
         self.mirror.gc().is_some() || self.client.was_collected()
     }

@@ -171,7 +171,7 @@ pub fn run<E: std::convert::From<RemoteError>>(
     }
 }
 
-/// What stands in the remote store.
+/// The state of the remote store on which the clone relies.
 struct Standing {
     /// The commits of the refs of the clone that have not moved since it has read them.
     commits: Vec<CommitId>,

@@ -176,7 +176,7 @@ fn relocate_if(
     let gc = remote.mirror().gc();
     let is_going = |id: &PackId| gc.as_ref().is_some_and(|gc| gc.table.going.contains(id));
     let (mut dead, mut lacking) = (Vec::new(), Vec::new());
-    // Commits of deleted packs: what stays of them is that a collection has deleted them.
+    // Commits of deleted packs. Their shadows stay after the stubs, and record the deletion.
     let (mut collected, mut absent) = (Vec::new(), HashSet::new());
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
         let mut is_found = true;
