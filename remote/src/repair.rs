@@ -4,8 +4,8 @@
 //! finds that data in the sources and builds packs, which the repair uploads. A damaged pack keeps
 //! its name. No ref moves.
 //!
-//! Before that, the repair lists packs again that no readable index file names
-//! ([`unlisted_packs`](crate::unlisted_packs)). At the end, it removes lost packs that no ref needs
+//! Before that, the repair writes a lost state of garbage collection again, and lists packs again that
+//! no readable index file names ([`unlisted_packs`](crate::unlisted_packs)). At the end, it removes lost packs that no ref needs
 //! from the index.
 
 use std::{path::Path, sync::Arc};
@@ -27,7 +27,7 @@ use snap_core::{
 
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
-    store::{INDEX, RemoteError, RemoteStore},
+    store::{GC_STATE, INDEX, RemoteError, RemoteStore},
     transfer::push,
     unlisted_packs::UnlistedPacks,
     verify::{self, SeenRefs},
@@ -89,14 +89,18 @@ pub fn run(
     if options.run == RepairRun::Real {
         waiting.runtime.block_on(open()?.client().begin_push())?;
     }
-    let epoch = present_epoch(open()?, waiting)?;
     let (mut outcome, mut data) = (RemoteRepairOutcome::default(), options.data);
+    if options.run == RepairRun::Real && waiting.runtime.block_on(mend_gc_state(open()?))? {
+        outcome.repaired_keys.push(GC_STATE.to_owned());
+    }
+    let epoch = present_epoch(open()?, waiting)?;
     let (mut round_before, mut has_mended, mut has_relisted) = (None, false, false);
     loop {
         let checks = snap_core::ops::verify::VerifyOptions { data };
         let found = verify::run(open()?, &checks, options.seen, waiting, observer)?;
         if round_before.is_none() {
-            outcome.problems = found.problems.len() + found.found.problems.len();
+            let mended = outcome.repaired_keys.len();
+            outcome.problems = mended + found.problems.len() + found.found.problems.len();
         }
         if found.is_intact() {
             outcome.unlisted = unlist(open()?, &found.found.unneeded_packs, options, waiting)?;
@@ -163,6 +167,15 @@ pub fn run(
         round_before = Some(repaired);
         data = Data::None;
     }
+}
+
+/// Writes a lost state of garbage collection again. Returns true if it has.
+async fn mend_gc_state(mut remote: RemoteStore) -> Result<bool, RemoteError> {
+    if remote.gc_problem().await?.is_none() {
+        return Ok(false);
+    }
+    remote.refresh_around_damage(false).await?;
+    remote.repair_gc_state().await
 }
 
 /// Returns the garbage collection epoch of the store; `None` if a server maintains it.

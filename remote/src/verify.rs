@@ -172,6 +172,7 @@ async fn request_first(
     problems.extend(remote.blocked_refs(&refs).into_iter().map(|(_, error)| error));
     problems.extend(remote.check_ref_names(observer).await?);
     problems.extend(remote.head_problem(&refs).await?);
+    problems.extend(remote.gc_problem().await?);
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
     // A deleted ref has a tombstone, and its last commit stays.
     seen.retain(|(name, at)| refs.iter().all(|other| other != &(name.clone(), *at)));

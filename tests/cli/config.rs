@@ -28,7 +28,7 @@ fn settings_are_listed_set_and_read() {
     insta::assert_snapshot!(env.snap(["config", "list"]), @r#"
     exit: 0
     --- stdout ---
-    version = 2
+    version = 5
     jobs = 1
     chunk.min = 65536
     chunk.average = 1048576
@@ -83,7 +83,7 @@ fn the_origin_of_each_value_is_told() {
     insta::assert_snapshot!(env.snap(["config", "list", "--origin", "--color=always"]), @r#"
     exit: 0
     --- stdout ---
-    version = 2  # [ROOT]/.snap/config.toml:5
+    version = 5  # [ROOT]/.snap/config.toml:5
     jobs = 1  # SNAP_JOBS
     chunk.min = 786432  # [ROOT]/.snap/config.toml:12
     chunk.average = 1048576  # [ROOT]/.snap/config.toml:13
@@ -301,11 +301,10 @@ fn a_value_that_does_not_fit_changes_nothing() {
     error: `commit.authr` is not a setting
     hint: did you mean `commit.author`?
     ");
-    insta::assert_snapshot!(env.snap(["config", "set", "version", "2"]), @"
+    insta::assert_snapshot!(env.snap(["config", "set", "version", "6"]), @"
     exit: 2
     --- stderr ---
     error: `version` is the format version of the store and cannot be set
-    hint: the next `snap commit` upgrades an older store
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "ui.color", "never"]), @r"
     exit: 2
@@ -369,7 +368,7 @@ fn ages_times_sizes_and_rates_are_checked_when_they_are_set() {
 #[test]
 fn what_is_wrong_in_a_file_is_named_with_its_line() {
     let env = with_user_file();
-    env.write(".snap/config.toml", "version = 1\n[commit]\nauthr = 'ann'\n");
+    env.write(".snap/config.toml", "version = 5\n[commit]\nauthr = 'ann'\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
     exit: 2
     --- stderr ---
@@ -406,7 +405,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     hint: did you mean `profile.home.paths`, `profile.home.branch`, `profile.home.store`?
     ");
     fs_err::remove_file(env.path("user.toml")).unwrap();
-    env.write(".snap/config.toml", "version = 2\n[chunk]\nmax = 419430\n");
+    env.write(".snap/config.toml", "version = 5\n[chunk]\nmax = 419430\n");
     insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 2
     --- stderr ---
@@ -558,7 +557,7 @@ fn settings_of_a_store_that_were_cut_are_damage_and_repair_leaves_them_to_the_us
     let env = env();
     env.write("a", "1");
     env.snap(["commit", "-q"]).succeeds();
-    let cut = "version = 2\n\n[compression]\nlev";
+    let cut = "version = 5\n\n[compression]\nlev";
     env.write(".snap/config.toml", cut);
     insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 4

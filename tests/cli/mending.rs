@@ -85,7 +85,7 @@ fn lost_settings_stop_a_push_and_force_writes_them_again() {
 fn damaged_settings_are_named_and_force_writes_them_again() {
     let env = pushed();
     for (number, harm) in
-        ["", "ref: refs/heads/main\n", "version = 2\nversjon = 3\n"].into_iter().enumerate()
+        ["", "ref: refs/heads/main\n", "version = 5\nversjon = 3\n"].into_iter().enumerate()
     {
         fs_err::write(env.path("there/config.toml"), harm).unwrap();
         let ran = env.snap_in("work", ["verify", "origin", "--data"]);
@@ -468,7 +468,7 @@ fn lost_or_damaged_settings_of_a_server_stop_a_push_and_force_writes_them_again(
     let file = env.path("served/x/config.toml");
     let right = fs_err::read_to_string(&file).unwrap();
     let harms: [Option<&[u8]>; 5] =
-        [Some(b""), Some(b"version = 2\nversjon = 3\n"), Some(b"\xff"), Some(&[0; 40]), None];
+        [Some(b""), Some(b"version = 5\nversjon = 3\n"), Some(b"\xff"), Some(&[0; 40]), None];
     for (number, harm) in harms.into_iter().enumerate() {
         for is_restarted in [false, true] {
             match harm {

@@ -481,7 +481,7 @@ fn what_is_trusted_is_recorded_where_no_other_user_reads() {
 #[test]
 fn a_folder_with_settings_and_no_objects_is_no_store_whatever_is_trusted() {
     let mut env = TestEnv::new();
-    let settings = "version = 2\n[hooks]\npre_commit = \"touch ../ran\"\n";
+    let settings = "version = 5\n[hooks]\npre_commit = \"touch ../ran\"\n";
     env.write("other/.snap/config.toml", settings);
     env.write("other/.snap/HEAD", "ref: refs/heads/main\n");
     let trusted = env.path("other/.snap").to_str().unwrap().to_owned();
@@ -515,7 +515,7 @@ fn no_way_out_of_a_store_makes_what_commands_take_for_a_store() {
     let env = TestEnv::new();
     env.write("victim/v", "v");
     env.snap_in("victim", ["commit", "-q"]).succeeds();
-    env.write("other/settings/.snap/config.toml", "version = 2\n");
+    env.write("other/settings/.snap/config.toml", "version = 5\n");
     env.write("other/link/f", "f");
     let link = env.path("other/link/.snap");
     std::os::unix::fs::symlink("../../victim/.snap", &link).unwrap();

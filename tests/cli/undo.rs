@@ -223,7 +223,8 @@ fn what_cannot_be_undone_is_said() {
     let env = self::env();
     let main = env.path(".snap/refs/heads/main");
     let there = fs_err::read_to_string(&main).unwrap();
-    fs_err::write(&main, format!("{}\n", "1".repeat(64))).unwrap();
+    let moved = there.replacen(there.lines().next().unwrap(), &"1".repeat(64), 1);
+    fs_err::write(&main, moved).unwrap();
     insta::assert_snapshot!(env.snap(["undo"]), @r"
     exit: 4
     --- stderr ---

@@ -9,6 +9,7 @@ use snap_core::{
         chunk_list::{BlobRef, ChunkList, ChunkListEntries},
         commit::Commit,
         pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject},
+        ref_text::RefText,
         tree::Totals,
         wire::WireWriter,
     },
@@ -107,7 +108,8 @@ impl Crafted {
     pub(crate) fn commit_after(&self, tree: TreeId, parents: Vec<CommitId>) -> CommitId {
         let (id, claim) = commit_after(tree, parents);
         self.add(&[claim]);
-        fs_err::write(self.store().join("refs/heads/main"), format!("{id}\n")).unwrap();
+        fs_err::write(self.store().join("refs/heads/main"), RefText::new(Some(id)).encode())
+            .unwrap();
         id
     }
 }

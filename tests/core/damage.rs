@@ -11,7 +11,7 @@ use snap_core::{
         observe::{Note, Observer, Silent},
     },
     disk::Disk,
-    format::pack::ObjectKind,
+    format::{pack::ObjectKind, ref_text::RefText},
     ops::{
         commit::{self, CommitSource},
         tidy, verify,
@@ -384,7 +384,7 @@ fn damaged_refs_head_and_settings_are_named() {
     }
     fs_err::write(&main, [0xff, 0xfe]).unwrap();
     assert!(scratch.repo().refs().list(snap_core::repo::ref_name::RefKind::Branch).is_err());
-    fs_err::write(&main, format!("{id}\n")).unwrap();
+    fs_err::write(&main, RefText::new(Some(id)).encode()).unwrap();
 
     let head = scratch.store().join("HEAD");
     let whole = fs_err::read(&head).unwrap();
@@ -400,8 +400,8 @@ fn damaged_refs_head_and_settings_are_named() {
 
     let config = scratch.store().join("config.toml");
     let whole = fs_err::read_to_string(&config).unwrap();
-    let newer = whole.replace("version = 2", "version = 5");
-    assert_ne!(newer, whole);
+    let [newer, older] = [6, 4].map(|n| whole.replace("version = 5", &format!("version = {n}")));
+    assert!(newer != whole && older != whole);
     for (text, kind) in [
         ("", None),
         ("version = ", None),
@@ -410,6 +410,7 @@ fn damaged_refs_head_and_settings_are_named() {
         (&whole.replace("average = 1048576", "average = 18446744073709551616"), None),
         (&whole.replace("# level = 3", "level = -7"), None),
         (&newer, Some(ErrorKind::Unsupported)),
+        (&older, Some(ErrorKind::Unsupported)),
         (&whole[..whole.len() / 2], None),
     ] {
         fs_err::write(&config, text).unwrap();

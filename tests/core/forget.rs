@@ -19,7 +19,7 @@ use snap_core::{
         time::Time,
     },
     format::{
-        pack::{ObjectKind, VERSION_WITH_LINKS},
+        pack::ObjectKind,
         shadow::{Reason, ShadowTable, ShadowedPart},
     },
     ops::{
@@ -385,21 +385,6 @@ fn a_lost_or_damaged_table_loses_nothing() {
         collect(&scratch.repo());
         assert_eq!(check(&scratch.repo()), Ok(2));
         fs_err::write(&table, &bytes).unwrap();
-    }
-}
-
-#[test]
-fn a_pack_with_links_has_a_version_that_earlier_programs_refuse() {
-    let (scratch, ids) = with_history();
-    let repo = scratch.repo();
-    let before = repo.store().packs();
-    forget(&repo, &ids[..1]);
-    let pack = repo.store().packs().into_iter().find(|pack| !before.contains(pack)).unwrap();
-    let bytes = fs_err::read(repo.store().pack_path(&pack)).unwrap();
-    assert_eq!(bytes[bytes.len() - 16..][..2], VERSION_WITH_LINKS.to_le_bytes());
-    for old in before {
-        let bytes = fs_err::read(repo.store().pack_path(&old)).unwrap();
-        assert_eq!(bytes[bytes.len() - 16..][..2], [1, 0]);
     }
 }
 

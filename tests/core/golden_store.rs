@@ -1,5 +1,5 @@
-//! A store that version 1 wrote. It must open, verify, log and restore in every later
-//! version. The ignored test below made it once; it is never made again.
+//! A store of version 5. Since the first release, it must open, verify, log and restore in every later
+//! version. The ignored test below made it.
 
 use std::{
     fs::Permissions,
@@ -8,7 +8,8 @@ use std::{
 };
 
 use snap_core::{
-    base::{id::CommitId, observe::Silent, time::Time},
+    base::{id::CommitId, kind::ErrorKind, observe::Silent, time::Time},
+    disk::Disk,
     format::tree::EntryKind,
     ops::{
         commit::{self, CommitOptions, CommitSource, MetadataLevel},
@@ -16,7 +17,7 @@ use snap_core::{
         log,
         verify::{self, Data},
     },
-    repo::{RefLogMessage, RefName},
+    repo::{Config, RefError, RefLogMessage, RefName, Repo},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -24,13 +25,13 @@ use crate::scratch::{START, Scratch, copy, open, options, refs, temporary};
 
 /// The commits of `main`, oldest first.
 const COMMITS: [&str; 3] = [
-    "6599f9a95ce2d26366f5ae42e789b1af711634de086093104e928166387b1c72",
-    "858492e46e8a11c49675550fcf811ac2b51898983d62c1bf85bbed8f10674bcb",
-    "fabec90cc938c98f24048d9c4a49219649a46d8b53c1a24d76617e9050c0b6aa",
+    "fd78f11dff542b05ccbc0d37cda0e30603ab62ff8fda05562505d0452f7193a8",
+    "2c8b7c2e9dfaefd37e69e9d290a2919fc3075fcbd0acaf24b9cf81ce3fa549a5",
+    "bd15e5a4cafbe638a7b7f2427941c8e7f53932773ba2c6d378e8aec305bcb477",
 ];
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/store-v1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/store-v5")
 }
 
 /// Copies the store and creates its empty folders, which git does not keep.
@@ -89,7 +90,7 @@ fn reproducible(number: usize) -> CommitOptions {
 
 /// Run: `cargo test -p snap-core --test core make_the_golden_store -- --ignored`
 #[test]
-#[ignore = "writes fixtures/store-v1, which must never change"]
+#[ignore = "writes fixtures/store-v5, which must never change"]
 fn make_the_golden_store() {
     let scratch = Scratch::new();
     for number in 0..3 {
@@ -103,7 +104,7 @@ fn make_the_golden_store() {
         }
         println!("{}", made.id.unwrap());
     }
-    for part in ["config.toml", "HEAD", "objects", "refs", "logs"] {
+    for part in ["config.toml", "gc", "HEAD", "objects", "refs", "logs"] {
         copy_part(&scratch.store().join(part), &golden().join(part));
     }
 }
@@ -119,7 +120,7 @@ fn copy_part(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_store_of_version_1_opens_verifies_and_lists_its_history() {
+fn a_store_of_version_5_opens_verifies_and_lists_its_history() {
     let dir = copied();
     let repo = open(&dir.path().join("store"));
     let ids: Vec<CommitId> = COMMITS.iter().map(|id| id.parse().unwrap()).collect();
@@ -139,7 +140,7 @@ fn a_store_of_version_1_opens_verifies_and_lists_its_history() {
 }
 
 #[test]
-fn a_store_of_version_1_restores_and_accepts_new_commits() {
+fn a_store_of_version_5_restores_and_accepts_new_commits() {
     let dir = copied();
     let store = dir.path().join("store");
     for (number, id) in COMMITS.iter().enumerate() {
@@ -180,33 +181,48 @@ fn a_store_of_version_1_restores_and_accepts_new_commits() {
     assert!(more.created);
     assert_eq!(more.added.objects, 3, "a blob, a tree and a commit");
     let main = open(&store).refs().text(&RefName::branch("main").unwrap()).unwrap().unwrap();
-    assert_eq!((main.commit, main.epoch, main.nonce.is_some()), (more.id, 0, true));
+    assert_eq!((main.commit, main.epoch), (more.id, 0));
 }
 
 #[test]
-fn the_first_ref_write_upgrades_a_version_1_store() {
+fn an_open_store_whose_version_is_raised_is_not_changed() {
     let dir = copied();
     let store = dir.path().join("store");
-    let config = || fs_err::read_to_string(store.join("config.toml")).unwrap();
-    let before = config();
-    assert!(before.contains("\nversion = 1\n"), "{before}");
-    let tag = RefName::tag("new").unwrap();
-    let (time, id) = (snap_core::base::time::Time::now(), COMMITS[0].parse().unwrap());
-    let change = snap_core::repo::RefLogMessage { time, who: "ann", reason: "tag" };
-    // Reading does not upgrade the store.
-    assert_eq!(open(&store).config().version, 1);
-    assert_eq!(config(), before);
-    open(&store).refs().update(&tag, None, Some(id), &change).unwrap();
-    assert_eq!(config(), before.replace("version = 1", "version = 2"));
-    let file = fs_err::read_to_string(store.join("refs/tags/new")).unwrap();
-    assert_eq!(file.lines().count(), 3, "{file}");
-    // Other refs keep their form until they are updated.
-    let main = fs_err::read_to_string(store.join("refs/heads/main")).unwrap();
-    assert_eq!(main.lines().count(), 1, "{main}");
-    // A program must stop if a newer program has upgraded the store while it was open.
     let repo = open(&store);
-    fs_err::write(store.join("config.toml"), before.replace("version = 1", "version = 5")).unwrap();
+    let tag = RefName::tag("new").unwrap();
+    let (time, id) = (Time::now(), COMMITS[0].parse().unwrap());
+    let change = RefLogMessage { time, who: "ann", reason: "tag" };
+    repo.refs().update(&tag, None, Some(id), &change).unwrap();
+    let file = || fs_err::read_to_string(store.join("refs/tags/new")).unwrap();
+    let before = file();
+    assert_eq!(before.lines().count(), 3, "{before}");
+    let config = fs_err::read_to_string(store.join("config.toml")).unwrap();
+    let newer = config.replace("\nversion = 5\n", "\nversion = 6\n");
+    assert_ne!(newer, config);
+    fs_err::write(store.join("config.toml"), newer).unwrap();
     let refused = repo.refs().update(&tag, Some(id), None, &change).unwrap_err();
-    assert!(matches!(refused, snap_core::repo::RefError::Newer { .. }), "{refused}");
-    assert_eq!(fs_err::read_to_string(store.join("refs/tags/new")).unwrap(), file);
+    assert!(matches!(refused, RefError::Newer { .. }), "{refused}");
+    let refused = repo.refs().hold().map(drop).unwrap_err();
+    assert!(matches!(refused, RefError::Newer { .. }), "{refused}");
+    assert_eq!(file(), before);
+}
+
+#[test]
+fn a_store_from_before_the_first_release_is_refused() {
+    let dir = copied();
+    let path = dir.path().join("store/config.toml");
+    let config = fs_err::read_to_string(&path).unwrap();
+    for version in 1..=4 {
+        let old = config.replace("\nversion = 5\n", &format!("\nversion = {version}\n"));
+        fs_err::write(&path, old).unwrap();
+        let store = dir.path().join("store");
+        let error = Repo::open(&store, Disk::default(), &Silent).unwrap_err();
+        let message = format!(
+            "has store version {version}, from before the first release; this snap reads version 5"
+        );
+        assert!(error.to_string().ends_with(&message), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        // A repair must not give it the new version.
+        assert!(!Repo::mend_settings(&store, &Disk::default(), &Config::default()).unwrap());
+    }
 }

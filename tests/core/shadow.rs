@@ -429,14 +429,16 @@ fn a_damaged_shadow_table_distrusts_all_packs_until_verify() {
 }
 
 #[test]
-fn a_newer_shadow_table_is_refused() {
+fn a_shadow_table_of_another_version_is_refused() {
     let victim = Victim::new();
-    let mut bytes = b"SNAPSHAD\x02\x00".to_vec();
-    bytes.extend(snap_core::format::pack::checksum(&bytes).to_le_bytes());
-    fs_err::write(victim.store().join("shadow"), bytes).unwrap();
-    let disk = snap_core::disk::Disk::default();
-    let error = Repo::open(&victim.store(), disk, &Silent).unwrap_err();
-    assert_eq!(error.kind(), snap_core::base::kind::ErrorKind::Unsupported, "{error}");
+    for version in [1, 3] {
+        let mut bytes = [b"SNAPSHAD".as_slice(), &[version, 0]].concat();
+        bytes.extend(snap_core::format::pack::checksum(&bytes).to_le_bytes());
+        fs_err::write(victim.store().join("shadow"), bytes).unwrap();
+        let disk = snap_core::disk::Disk::default();
+        let error = Repo::open(&victim.store(), disk, &Silent).unwrap_err();
+        assert_eq!(error.kind(), snap_core::base::kind::ErrorKind::Unsupported, "{error}");
+    }
 }
 
 /// A gate that refuses every step.

@@ -230,6 +230,7 @@ fn mend_settings(dir: &Path, cx: &Context) -> Result<Vec<String>, CliError> {
             Mended::Settings => ("config.toml", "with default settings".to_owned()),
             Mended::Head(Head::Branch(branch)) => ("HEAD", format!("on branch {}", branch.short())),
             Mended::Head(Head::Detached(id)) => ("HEAD", format!("detached at {id:.12}")),
+            Mended::Epoch => ("gc", "with a new epoch of garbage collection".to_owned()),
             Mended::Scope => ("scope", "from its other copy".to_owned()),
         };
         cx.ui().status(format_args!("{name} was lost or damaged, and was recreated: {how}"));

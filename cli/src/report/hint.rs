@@ -447,9 +447,14 @@ fn of_repo(error: &RepoError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// The hint for a store from before the first release.
+pub(super) const FROM_BEFORE_THE_RELEASE: &str =
+    "make a new store and commit again; the snap that made this store can restore from it";
+
 fn of_config(error: &ConfigError) -> Option<String> {
     let hint = match error {
         ConfigError::Newer { .. } => "a newer version of snap wrote this store; update snap",
+        ConfigError::Older { .. } => FROM_BEFORE_THE_RELEASE,
         ConfigError::Unknown { key, .. } | ConfigError::UnknownKey { key, .. }
             if remote::is_secret(key) =>
         {
@@ -465,12 +470,11 @@ fn of_config(error: &ConfigError) -> Option<String> {
         ConfigError::Misplaced { rule: PlacementRule::UserFile, .. } => {
             "`snap config set --user KEY VALUE` writes to the user's file"
         }
-        ConfigError::FixedVersion => "the next `snap commit` upgrades an older store",
         ConfigError::NotEditable { .. } => "edit that file by hand",
         ConfigError::TooLarge { .. } => {
             "settings files have a few lines; check whether this is one"
         }
-        ConfigError::NoVersion { .. } => "add `version = 2`, the newest",
+        ConfigError::NoVersion { .. } => "add `version = 5`",
         error => return of_setting_in_file(error),
     };
     Some(hint.to_owned())
@@ -512,7 +516,6 @@ fn of_partial(lacks: PartialClone) -> &'static str {
 fn of_forget(error: &ForgetError) -> Option<String> {
     let hint = match error {
         ForgetError::Partial(lacks) => of_partial(*lacks),
-        ForgetError::OtherOwner => "run `snap forget` as the owner of the store",
         ForgetError::Contended => "run the command again later",
         ForgetError::OnlyTips => "add a rule such as --keep-daily 30, or pass --allow-none",
         ForgetError::Protected { reason: KeepReason::Tip(name), .. } => {
@@ -538,7 +541,6 @@ fn of_forget(error: &ForgetError) -> Option<String> {
 fn of_rewrite(error: &RewriteError) -> Option<String> {
     let hint = match error {
         RewriteError::Partial(lacks) => of_partial(*lacks),
-        RewriteError::OtherOwner => "run `snap rewrite` as the owner of the store",
         RewriteError::Contended => "run the command again later",
         RewriteError::NoMatch { .. } => "`snap find NAME` shows which commits have a file",
         _ => return None,
@@ -563,7 +565,6 @@ fn of_collected(pointer: &Pointer) -> String {
 fn of_gc(error: &GcError) -> Option<String> {
     let hint = match error {
         GcError::Partial(lacks) => of_partial(*lacks),
-        GcError::OtherOwner => "run `snap gc` as the owner of the store",
         GcError::Contended => "run the command again later",
         _ => return None,
     };

@@ -4,15 +4,18 @@ use std::error::Error;
 
 use snap_core::{
     base::suggestions::similar_names,
-    repo::{RepoError, ref_name::RefKind},
+    repo::{RepoError, config::ConfigError, ref_name::RefKind},
 };
 use snap_remote::{
     location::{LocationError, Scheme},
     service::{FailureDetail, FailureReason, ServiceError, open::OpenError},
-    store::{INDEX, REFS, RemoteError},
+    store::{GC_STATE, INDEX, REFS, RemoteError},
 };
 
-use crate::{report::CliError, ui::text};
+use crate::{
+    report::{CliError, hint::FROM_BEFORE_THE_RELEASE},
+    ui::text,
+};
 
 /// Words in the name of a setting that would hold a secret.
 const SECRETS: [&str; 5] = ["secret", "password", "token", "access", "account-key"];
@@ -108,6 +111,10 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         error if error.is_of_settings() => {
             "`snap push --force` from a store with the same settings recreates them"
         }
+        RemoteError::Older { .. } => FROM_BEFORE_THE_RELEASE,
+        RemoteError::Config { source, .. } if matches!(**source, ConfigError::Older { .. }) => {
+            FROM_BEFORE_THE_RELEASE
+        }
         RemoteError::Config { .. } | RemoteError::Newer { .. } => {
             "a newer version of snap may be able to use it"
         }
@@ -115,6 +122,9 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Damaged { key, .. } if key.starts_with(REFS) => {
             "`snap push --force` replaces it by the local branch or tag\n\
              `snap push --delete NAME` deletes it"
+        }
+        RemoteError::Damaged { key, .. } if key == GC_STATE => {
+            "`snap repair REMOTE` writes it again if no garbage was collected there"
         }
         RemoteError::Damaged { key, .. } if key.starts_with(INDEX) => {
             "`snap repair REMOTE` repairs it from the local store\n\

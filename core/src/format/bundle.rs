@@ -6,7 +6,7 @@
 //! |         | 2     | format version, u16                                    |
 //! |         | 2     | flags, u16: 1, a bundle                                |
 //! |         | 4     | extension length, u32                                  |
-//! |extension| 1     | version of the extension, 1                            |
+//! |extension| 1     | version of the extension, 2                            |
 //! |         | 32    | id of the commit that the bundle carries               |
 //! |         | 8     | objects in all packs together, u64                     |
 //! |         | 8     | their bytes, uncompressed, u64                         |
@@ -33,8 +33,8 @@ use crate::{
     },
 };
 
-/// The newest known version of the extension.
-pub const EXTENSION_VERSION: u8 = 1;
+/// The version of the extension.
+pub const EXTENSION_VERSION: u8 = 2;
 
 /// Size of the length field before each pack, and of the end marker.
 pub const LENGTH_BYTES: usize = 8;

@@ -4,7 +4,7 @@
 //!
 //! | field    | form                   | meaning                                  |
 //! |----------|------------------------|------------------------------------------|
-//! | version  | u8                     | 1, or 2 with a selection                 |
+//! | version  | u8                     | 3                                        |
 //! | tree     | 32                     | root tree                                |
 //! | parents  | varint count, 32 each  | in the order given, none twice           |
 //! | time     | zigzag secs, varint ns | UTC                                      |
@@ -17,12 +17,10 @@
 //! | folders  | varint                 | folders below the root                   |
 //! | others   | varint                 | everything else below the root           |
 //! | bytes    | varint                 | sum of the sizes of the files            |
-//! | selection | see [`selection`](crate::format::selection) | version 2 only: which files it could have contained |
+//! | selection | see [`selection`](crate::format::selection) | which files it could have contained |
 //!
-//! A commit with an empty selection has version 1, so older programs can read it. Decoders refuse a
-//! version 2 commit with an empty selection, so each commit has only one form. A text is a varint
-//! length and UTF-8. The metadata of the root has the form of a tree entry's metadata, see
-//! [`tree`](crate::format::tree).
+//! A text is a varint length and UTF-8. The metadata of the root has the form of a tree entry's
+//! metadata, see [`tree`](crate::format::tree).
 
 use std::collections::BTreeMap;
 
@@ -39,11 +37,8 @@ use crate::{
     },
 };
 
-/// The newest known version.
-pub const VERSION: u8 = 2;
-
-/// The version of a commit with an empty selection.
-const VERSION_WITHOUT_SELECTION: u8 = 1;
+/// The version.
+pub const VERSION: u8 = 3;
 
 /// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +69,7 @@ impl Commit {
     /// Encodes the commit.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = WireWriter::new();
-        w.u8(if self.selection.is_empty() { VERSION_WITHOUT_SELECTION } else { VERSION });
+        w.u8(VERSION);
         w.raw(self.tree.as_bytes());
         w.varint(self.parents.len() as u64);
         for parent in &self.parents {
@@ -95,9 +90,7 @@ impl Commit {
             root.encode(&mut w);
         }
         self.totals.encode(&mut w);
-        if !self.selection.is_empty() {
-            self.selection.encode(&mut w);
-        }
+        self.selection.encode(&mut w);
         w.finish()
     }
 
@@ -111,11 +104,7 @@ impl Commit {
         let limit = limits::COMMIT_BYTES as u64;
         FormatError::check_limit("commit bytes", bytes.len() as u64, limit)?;
         let mut r = WireReader::new(bytes);
-        let version = r.u8("commit version")?;
-        if !(VERSION_WITHOUT_SELECTION..=VERSION).contains(&version) {
-            let (found, known) = (u32::from(version), u32::from(VERSION));
-            return Err(FormatError::Newer { what: "commit", found, known });
-        }
+        FormatError::check_version("commit", r.u8("commit version")?, VERSION)?;
         let tree = TreeId::from_bytes(r.digest("commit tree")?);
         let parents = decode_parents(&mut r)?;
         let time = decode_time(&mut r)?;
@@ -132,10 +121,7 @@ impl Commit {
             _ => return Err(FormatError::Invalid { what: "commit root", at }),
         };
         let totals = Totals::decode(&mut r)?;
-        let selection = match version {
-            VERSION_WITHOUT_SELECTION => Selection::default(),
-            _ => Selection::decode(&mut r)?,
-        };
+        let selection = Selection::decode(&mut r)?;
         r.finish()?;
         Ok(Self { tree, parents, time, author, host, message, labels, root, totals, selection })
     }

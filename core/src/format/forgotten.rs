@@ -18,8 +18,7 @@
 //! | 56           | 1     | state: 0 forgotten; 1 brought back by an undo, which a redo can repeat |
 //!
 //! Integers are little-endian. The commits that one command forgets have the same time, and no other
-//! commits have it. Version 1, which snap still reads, has entries of 44 bytes: all commits are
-//! forgotten, since the time of their command.
+//! commits have it.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +30,8 @@ use crate::{
 /// The first bytes of a table.
 pub const MAGIC: &[u8; 8] = b"SNAPFORG";
 
-/// The newest known version.
-pub const VERSION: u16 = 2;
+/// The version.
+pub const VERSION: u16 = 3;
 
 const TABLE: SmallTable =
     SmallTable { what: "table of forgotten commits", magic: MAGIC, version: VERSION };
@@ -174,16 +173,14 @@ impl ForgottenTable {
     /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = TABLE.what;
-        let (version, mut r) = TABLE.open_since(1, bytes)?;
+        let mut r = TABLE.open(bytes)?;
         let mut entries = BTreeMap::new();
         for _ in 0..r.u32(what)? {
             let at = r.at();
             let id = CommitId::from_bytes(r.digest(what)?);
             let time = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
-            let (since, state) = match version {
-                1 => (time, 0),
-                _ => (Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? }, r.u8(what)?),
-            };
+            let since = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
+            let state = r.u8(what)?;
             if entries.last_key_value().is_some_and(|(last, _)| *last >= id) {
                 return Err(FormatError::Order { what: "forgotten commits", at });
             }
@@ -222,7 +219,7 @@ mod tests {
     fn a_table_has_these_bytes_and_survives_a_round_trip() {
         let bytes = table().encode();
         assert_eq!(bytes.len(), 14 + 2 * 57 + 8);
-        assert_eq!(bytes[..14], *b"SNAPFORG\x02\x00\x02\x00\x00\x00");
+        assert_eq!(bytes[..14], *b"SNAPFORG\x03\x00\x02\x00\x00\x00");
         assert_eq!(bytes[14..46], [1; 32]);
         assert_eq!(bytes[46..58], [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[58..71], [0, 0, 0, 0, 0, 0, 1, 0, 5, 0, 0, 0, 1]);
@@ -230,16 +227,6 @@ mod tests {
         assert_eq!(bytes[111..115], 999_999_999_u32.to_le_bytes());
         assert_eq!(bytes[115..128], bytes[103..115].iter().copied().chain([0]).collect::<Vec<_>>());
         assert_eq!(ForgottenTable::decode(&bytes).unwrap(), table());
-    }
-
-    #[test]
-    fn a_table_of_version_1_is_read() {
-        let mut bytes = b"SNAPFORG\x01\x00\x01\x00\x00\x00".to_vec();
-        bytes.extend([[9; 32].as_slice(), &7_u64.to_le_bytes(), &[0; 4]].concat());
-        bytes.extend(checksum(&bytes).to_le_bytes());
-        let mut table = ForgottenTable::default();
-        table.insert(CommitId::from_bytes([9; 32]), Time { secs: 7, nanos: 0 });
-        assert_eq!(ForgottenTable::decode(&bytes).unwrap(), table);
     }
 
     #[test]
@@ -290,6 +277,7 @@ mod tests {
             let refused = with(&|bytes| bytes[at] = 255);
             assert!(matches!(refused, Err(FormatError::Invalid { .. })), "{at}: {refused:?}");
         }
-        assert!(matches!(with(&|bytes| bytes[8] = 3), Err(FormatError::Newer { found: 3, .. })));
+        assert!(matches!(with(&|bytes| bytes[8] = 4), Err(FormatError::Newer { found: 4, .. })));
+        assert!(matches!(with(&|bytes| bytes[8] = 2), Err(FormatError::Older { found: 2, .. })));
     }
 }

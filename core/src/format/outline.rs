@@ -9,7 +9,7 @@
 //! |         | 2     | format version, u16                              |
 //! |         | 2     | 0                                                |
 //! |         | 4     | packs p, u32                                     |
-//! | epoch   | 8     | version 2 only: the epoch of the writer, u64     |
+//! | epoch   | 8     | the epoch of the writer, u64                     |
 //! | p times | 32    | name of the pack                                 |
 //! |         | 8     | its length, u64                                  |
 //! |         | 4     | length h of its header with the extension, u32   |
@@ -30,17 +30,13 @@
 //! |         | 2     | format version, u16                              |
 //! |         | 2     | 0                                                |
 //! |         | 4     | parts p, u32                                     |
-//! | epoch   | 8     | version 2 only: the epoch of the writer, u64     |
+//! | epoch   | 8     | the epoch of the writer, u64                     |
 //! | p times | 32    | name of the part                                 |
-//!
-//! A writer that knows no garbage collection of the store writes version 1, whose epoch is 0. Later
-//! files have version 2, so that older programs refuse them.
 
 use crate::{
     base::{id::PackId, limits},
     format::{
         pack::{self, Frame, HEADER_BYTES, PackedObject, TRAILER_BYTES, Trailer},
-        ref_text::FIRST_EPOCH,
         wire::{FormatError, WireReader, WireWriter},
     },
 };
@@ -51,11 +47,8 @@ pub const MAGIC: &[u8; 8] = b"SNAPOUTL";
 /// The first bytes of the file of a group.
 pub const GROUP_MAGIC: &[u8; 8] = b"SNAPGRUP";
 
-/// The version of files without an epoch.
-pub const VERSION: u16 = 1;
-
-/// The newest known version: that of files with an epoch.
-pub const EPOCH_VERSION: u16 = 2;
+/// The version.
+pub const VERSION: u16 = 3;
 
 /// The name of a file of outlines: the BLAKE3 of its bytes.
 pub type Name = PackId;
@@ -105,12 +98,10 @@ impl PackOutline {
 fn header(magic: &[u8; 8], epoch: u64, count: usize) -> WireWriter {
     let mut w = WireWriter::new();
     w.raw(magic);
-    w.u16(if epoch == FIRST_EPOCH { VERSION } else { EPOCH_VERSION });
+    w.u16(VERSION);
     w.u16(0);
     w.u32(count as u32);
-    if epoch != FIRST_EPOCH {
-        w.u64(epoch);
-    }
+    w.u64(epoch);
     w
 }
 
@@ -119,23 +110,12 @@ fn read_header(r: &mut WireReader<'_>, magic: &[u8; 8]) -> Result<(u64, u32), Fo
     if r.raw("outlines", magic.len())? != magic {
         return Err(FormatError::Magic { what: "file of outlines" });
     }
-    let version = r.u16("outlines version")?;
-    if version != VERSION {
-        FormatError::check_version("file of outlines", version, EPOCH_VERSION)?;
-    }
+    FormatError::check_version("file of outlines", r.u16("outlines version")?, VERSION)?;
     if r.u16("outlines")? != 0 {
         return Err(FormatError::Invalid { what: "outlines", at: 10 });
     }
     let count = r.u32("outlines")?;
-    let epoch = match version {
-        VERSION => FIRST_EPOCH,
-        _ => r.u64("outlines epoch")?,
-    };
-    // There is one encoding of each file.
-    match epoch == FIRST_EPOCH && version != VERSION {
-        true => Err(FormatError::Invalid { what: "outlines epoch", at: 16 }),
-        false => Ok((epoch, count)),
-    }
+    Ok((r.u64("outlines epoch")?, count))
 }
 
 /// The content of a file of outlines.
@@ -247,16 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn files_of_later_epochs_have_version_2() {
+    fn each_file_has_its_epoch() {
         let first = encode(0, &[outline(1)]);
-        let mut later = b"SNAPOUTL\x02\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
-        later.extend(&first[16..]);
-        assert_eq!(encode(7, &[outline(1)]), later);
-        let group = b"SNAPGRUP\x02\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0";
+        assert_eq!(&first[..24], b"SNAPOUTL\x03\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0");
+        let later = encode(7, &[outline(1)]);
+        assert_eq!((later[16], &later[24..]), (7, &first[24..]));
+        let group = b"SNAPGRUP\x03\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0";
         assert_eq!(encode_group(7, &[]), group);
-        // The epoch 0 has only one encoding.
-        later[16] = 0;
-        assert!(matches!(decode(&later), Err(FormatError::Invalid { at: 16, .. })));
     }
 
     #[test]
@@ -282,7 +259,7 @@ mod tests {
         let [one, two] = [1, 2].map(outline);
         for outlines in [[&one, &one], [&two, &one]] {
             let bytes = encode(0, &outlines.map(PackOutline::clone));
-            let at = 16 + one.file_share() as usize;
+            let at = 24 + one.file_share() as usize;
             let refused = decode(&bytes);
             assert!(
                 matches!(refused, Err(FormatError::Order { at: told, .. }) if told == at),
@@ -294,8 +271,10 @@ mod tests {
     #[test]
     fn outlines_with_wrong_fields_are_refused() {
         let mut bytes = encode(0, &[outline(1)]);
-        bytes[8] = 3;
+        bytes[8] = 4;
         assert!(matches!(decode(&bytes), Err(FormatError::Newer { .. })));
+        bytes[8] = 2;
+        assert!(matches!(decode(&bytes), Err(FormatError::Older { .. })));
         let mut many = encode(0, &[outline(1)]);
         many[12..16].fill(0xff);
         assert!(matches!(decode(&many), Err(FormatError::Truncated { .. })));

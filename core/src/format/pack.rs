@@ -20,7 +20,7 @@
 //! |           | end − 40        | 8          | XXH3-64 of the frame table       |
 //! |           | end − 32        | 8          | XXH3-64 of the rest of the footer|
 //! |           | end − 24        | 8          | file length, u64                 |
-//! |           | end − 16        | 2          | 1, or 2 if the pack has a [link](ObjectKind::Link) |
+//! |           | end − 16        | 2          | format version, u16              |
 //! |           | end − 14        | 2          | 0                                |
 //! |           | end − 12        | 4          | low half of XXH3-64 of the 36 bytes before |
 //! |           | end − 8         | 8          | magic, `SNAPEND\n`               |
@@ -66,12 +66,8 @@ pub const MAGIC: &[u8; 8] = b"SNAPPACK";
 /// The last bytes of a pack.
 pub const END_MAGIC: &[u8; 8] = b"SNAPEND\n";
 
-/// The version in the header.
-pub const VERSION: u16 = 1;
-
-/// The version in the trailer of a pack that has a [link](ObjectKind::Link). Programs without this
-/// kind refuse such a pack. A writer knows it only at the end, so the header has no such version.
-pub const VERSION_WITH_LINKS: u16 = 2;
+/// The version in header and trailer. The number 4 is reserved for sealed packs.
+pub const VERSION: u16 = 3;
 
 /// The header flag of a bundle. A pack has no flags.
 pub const FLAG_BUNDLE: u16 = 1;
@@ -247,7 +243,7 @@ pub(super) fn decode_start(bytes: &[u8]) -> Result<(u16, u32), FormatError> {
     if r.raw("pack header", 8)? != MAGIC {
         return Err(FormatError::Magic { what: "pack" });
     }
-    check_version(r.u16("pack version")?, VERSION)?;
+    FormatError::check_version("pack", r.u16("pack version")?, VERSION)?;
     let flags = r.u16("pack flags")?;
     if flags > FLAG_BUNDLE {
         return Err(FormatError::Newer { what: "pack (its flags)", found: 2, known: 1 });
@@ -256,13 +252,6 @@ pub(super) fn decode_start(bytes: &[u8]) -> Result<(u16, u32), FormatError> {
     let limit = limits::PACK_EXTENSION_BYTES as u64;
     FormatError::check_limit("pack extension", extension.into(), limit)?;
     Ok((flags, extension))
-}
-
-fn check_version(found: u16, known: u16) -> Result<(), FormatError> {
-    match found {
-        0 => Err(FormatError::Invalid { what: "pack version", at: 8 }),
-        _ => FormatError::check_version("pack", found.max(known), known),
-    }
 }
 
 /// The trailer of a pack: the size of the footer and its checksums.
@@ -278,8 +267,6 @@ pub struct Trailer {
     pub objects_checksum: u64,
     /// Length of the pack file in bytes.
     pub file_bytes: u64,
-    /// True if the pack has a link.
-    pub has_links: bool,
 }
 
 impl Trailer {
@@ -302,7 +289,7 @@ impl Trailer {
             return Err(FormatError::Magic { what: "pack (at its end)" });
         }
         r.finish()?;
-        check_version(version, VERSION_WITH_LINKS)?;
+        FormatError::check_version("pack", version, VERSION)?;
         if sum != checksum(checked) as u32 || reserved != 0 {
             return Err(FormatError::Checksum { what: "the pack trailer" });
         }
@@ -311,9 +298,7 @@ impl Trailer {
         }
         FormatError::check_limit("frame count", frames.into(), limits::PACK_FRAMES as u64)?;
         FormatError::check_limit("object count", objects.into(), limits::PACK_OBJECTS as u64)?;
-        let has_links = version == VERSION_WITH_LINKS;
-        let trailer =
-            Self { frames, objects, frames_checksum, objects_checksum, file_bytes, has_links };
+        let trailer = Self { frames, objects, frames_checksum, objects_checksum, file_bytes };
         if trailer.footer_bytes() + (TRAILER_BYTES + HEADER_BYTES) as u64 > file_bytes {
             return Err(FormatError::Invalid { what: "pack footer length", at: 0 });
         }
@@ -327,7 +312,7 @@ impl Trailer {
         w.u64(self.frames_checksum);
         w.u64(self.objects_checksum);
         w.u64(self.file_bytes);
-        w.u16(if self.has_links { VERSION_WITH_LINKS } else { VERSION });
+        w.u16(VERSION);
         w.u16(0);
         let mut bytes = w.finish();
         let sum = checksum(&bytes) as u32;
@@ -420,15 +405,8 @@ impl Trailer {
                 return Err(FormatError::Invalid { what, at });
             }
         }
-        match has_links(&objects) == self.has_links {
-            true => Ok(objects),
-            false => Err(FormatError::Invalid { what: "pack version (its links)", at: 0 }),
-        }
+        Ok(objects)
     }
-}
-
-fn has_links(objects: &[PackedObject]) -> bool {
-    objects.iter().any(|object| object.kind == ObjectKind::Link)
 }
 
 fn decode_frame(r: &mut WireReader<'_>, offset: u64) -> Result<Frame, FormatError> {
@@ -487,7 +465,6 @@ pub fn encode_footer(frames: &[Frame], objects: &[PackedObject], start: u64) -> 
         frames_checksum: checksum(&bytes[..table_end]),
         objects_checksum: checksum(&bytes[table_end..]),
         file_bytes: end + (bytes.len() + TRAILER_BYTES) as u64,
-        has_links: has_links(objects),
     };
     bytes.extend_from_slice(&trailer.encode());
     bytes

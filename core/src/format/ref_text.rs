@@ -10,9 +10,6 @@
 //! | 4 …  | reserved: tips that the ref had before. Each line begins with the |
 //! |      | id of a commit; after a space more may follow                     |
 //!
-//! Decoders also accept the shorter refs of store version 1, whose epoch is 0. Such a local ref has
-//! only line 1, with or without its `\n`; such a ref of a remote has lines 1 and 2.
-//!
 //! The garbage collection of a remote writes its epoch into each ref before it deletes objects. So a
 //! push with an earlier epoch loses its compare-and-swap ([`gc_state`](crate::format::gc_state)). A
 //! program overwrites no ref that has a line 4, because the former tips would be lost. The refs of a
@@ -39,6 +36,9 @@ pub const FIRST_EPOCH: u64 = 0;
 pub struct Nonce([u8; 16]);
 
 impl Nonce {
+    /// Stands for the nonce of a write that a server does not tell apart from others.
+    pub const UNKNOWN: Self = Self([0; 16]);
+
     /// Generates a unique nonce, which is **not** secret.
     pub fn random() -> Self {
         let random = || u128::from(RandomState::new().hash_one(std::process::id()));
@@ -65,12 +65,12 @@ impl FromStr for Nonce {
 }
 
 /// The content of a ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefText {
     /// The commit that the ref points at; `None` if the ref was deleted.
     pub commit: Option<CommitId>,
-    /// The nonce of the last write; `None` in a local ref of store version 1.
-    pub nonce: Option<Nonce>,
+    /// The nonce of the last write.
+    pub nonce: Nonce,
     /// The garbage collection epoch that the writer knew.
     pub epoch: u64,
     /// True if there are further lines, which only later versions understand.
@@ -80,12 +80,7 @@ pub struct RefText {
 impl RefText {
     /// Creates the content for a write, with a new nonce. `None` deletes the ref.
     pub fn new(commit: Option<CommitId>) -> Self {
-        Self { nonce: Some(Nonce::random()), ..Self::without_nonce(commit) }
-    }
-
-    /// Creates the content of a local ref of store version 1.
-    pub fn without_nonce(commit: Option<CommitId>) -> Self {
-        Self { commit, nonce: None, epoch: FIRST_EPOCH, has_more: false }
+        Self { commit, nonce: Nonce::random(), epoch: FIRST_EPOCH, has_more: false }
     }
 
     /// Returns true if this version may overwrite a ref of a local store with this content.
@@ -93,73 +88,57 @@ impl RefText {
         self.epoch == FIRST_EPOCH && !self.has_more
     }
 
-    /// Encodes three lines, or one line if there is no nonce. Does not encode further lines.
+    /// Encodes three lines. Does not encode further lines.
     pub fn encode(&self) -> String {
-        let Self { nonce, epoch, .. } = self;
-        let commit = self.line();
-        match nonce {
-            Some(nonce) => format!("{commit}\n{nonce}\n{epoch}\n"),
-            None => format!("{commit}\n"),
-        }
+        format!("{}\n{}\n{}\n", self.line(), self.nonce, self.epoch)
     }
 
-    /// Decodes the text of a ref in any of its forms.
+    /// Decodes the text of a ref.
     ///
     /// # Errors
     /// [`FormatError::Invalid`] with the offset of the invalid line.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let wrong = |what, at| FormatError::Invalid { what, at };
         let text = str::from_utf8(bytes).map_err(|_| wrong("text of a ref", 0))?;
-        let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
-        let commit: CommitId = first.parse().map_err(|_| wrong("commit id of a ref", 0))?;
+        let mut at = 0;
+        let mut rest = text;
+        let mut line = |what| {
+            let (line, others) = rest.split_once('\n').ok_or_else(|| wrong(what, at))?;
+            rest = others;
+            let start = at;
+            at += line.len() + 1;
+            Ok((line, start))
+        };
+        let (commit, start) = line("commit id of a ref")?;
+        let commit: CommitId = commit.parse().map_err(|_| wrong("commit id of a ref", start))?;
         let commit = (*commit.as_bytes() != DELETED).then_some(commit);
-        let mut read = Self::without_nonce(commit);
-        if rest.is_empty() {
-            return Ok(read);
-        }
-        let at = first.len() + 1;
-        let ended = |at| move || wrong("end of a ref", at);
-        let (nonce, rest) = rest.split_once('\n').ok_or_else(ended(at))?;
-        read.nonce = Some(nonce.parse().map_err(|_| wrong("nonce of a ref", at))?);
-        if rest.is_empty() {
-            return Ok(read);
-        }
-        let at = at + nonce.len() + 1;
-        let (epoch, rest) = rest.split_once('\n').ok_or_else(ended(at))?;
+        let (nonce, start) = line("nonce of a ref")?;
+        let nonce = nonce.parse().map_err(|_| wrong("nonce of a ref", start))?;
+        let (epoch, start) = line("epoch of a ref")?;
         let number = epoch.parse::<u64>().ok().filter(|number| number.to_string() == epoch);
-        read.epoch = number.ok_or_else(|| wrong("epoch of a ref", at))?;
-        read.has_more = !rest.is_empty();
-        let at = at + epoch.len() + 1;
+        let epoch = number.ok_or_else(|| wrong("epoch of a ref", start))?;
         // Refuse lines in any other form: the ref is damaged, and a push may overwrite it.
         let is_whole = rest.is_empty() || rest.ends_with('\n');
         match is_whole && rest.lines().all(is_former_tip) {
-            true => Ok(read),
+            true => Ok(Self { commit, nonce, epoch, has_more: !rest.is_empty() }),
             false => Err(wrong("former tips of a ref", at)),
         }
     }
 
-    /// Returns the ETag of the ref: commit, epoch and nonce, or only the commit if
-    /// there is no nonce.
+    /// Returns the ETag of the ref: commit, epoch and nonce.
     pub fn tag(&self) -> String {
-        let commit = self.line();
-        match &self.nonce {
-            Some(nonce) => format!("{commit}-{}-{nonce}", self.epoch),
-            None => commit,
-        }
+        format!("{}-{}-{}", self.line(), self.epoch, self.nonce)
     }
 
-    /// Parses an ETag. An ETag that is only a commit has no nonce; older servers send this form.
+    /// Parses an ETag.
     ///
     /// # Errors
     /// [`FormatError::Invalid`].
     pub fn from_tag(tag: &str) -> Result<Self, FormatError> {
-        let lines = match tag.split_once('-').map(|(commit, rest)| (commit, rest.split_once('-'))) {
-            None => format!("{tag}\n"),
-            Some((commit, Some((epoch, nonce)))) => format!("{commit}\n{nonce}\n{epoch}\n"),
-            Some((_, None)) => String::new(),
-        };
-        let read = Self::decode(lines.as_bytes()).ok().filter(|read| read.tag() == tag);
-        read.ok_or(FormatError::Invalid { what: "ETag of a ref", at: 0 })
+        let wrong = FormatError::Invalid { what: "ETag of a ref", at: 0 };
+        let [commit, epoch, nonce] = *tag.split('-').collect::<Vec<_>>() else { return Err(wrong) };
+        let lines = format!("{commit}\n{nonce}\n{epoch}\n");
+        Self::decode(lines.as_bytes()).ok().filter(|read| read.tag() == tag).ok_or(wrong)
     }
 
     fn line(&self) -> String {
@@ -185,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_ref_is_encoded_as_three_lines() {
-        let text = RefText { nonce: NONCE.parse().ok(), ..RefText::without_nonce(Some(commit())) };
+        let text = RefText { nonce: NONCE.parse().unwrap(), ..RefText::new(Some(commit())) };
         let bytes = format!("{}\n{NONCE}\n0\n", commit());
         assert_eq!(text.encode(), bytes);
         assert_eq!(RefText::decode(bytes.as_bytes()).unwrap(), text);
@@ -195,28 +174,15 @@ mod tests {
         assert_eq!(deleted.encode(), bytes);
         assert_eq!(RefText::decode(bytes.as_bytes()).unwrap(), deleted);
         assert_ne!(RefText::new(None).nonce, RefText::new(None).nonce);
-        for text in [deleted, RefText::without_nonce(Some(commit()))] {
+        for text in [deleted, RefText::new(Some(commit()))] {
             assert_eq!(RefText::from_tag(&text.tag()).unwrap(), text);
         }
-        for tag in ["", "x", "-0-", &format!("{}-0", commit()), &format!("{}-0-{NONCE}0", commit())]
+        let commit = commit().to_string();
+        for tag in
+            ["", "x", "-0-", &commit, &format!("{commit}-0"), &format!("{commit}-0-{NONCE}0")]
         {
             assert!(RefText::from_tag(tag).is_err(), "{tag}");
         }
-    }
-
-    #[test]
-    fn refs_of_version_1_are_read() {
-        let plain = RefText::without_nonce(Some(commit()));
-        for text in [format!("{}\n", commit()), commit().to_string()] {
-            assert_eq!(RefText::decode(text.as_bytes()).unwrap(), plain);
-        }
-        assert_eq!(
-            (plain.tag(), plain.encode()),
-            (commit().to_string(), format!("{}\n", commit()))
-        );
-        let of_remote = RefText::decode(format!("{}\n{NONCE}\n", commit()).as_bytes()).unwrap();
-        assert_eq!(of_remote, RefText { nonce: NONCE.parse().ok(), ..plain });
-        assert!(of_remote.is_writable());
     }
 
     #[test]
@@ -234,6 +200,9 @@ mod tests {
         for text in [
             String::new(),
             "\n".to_owned(),
+            commit.to_string(),
+            format!("{commit}\n"),
+            format!("{commit}\n{NONCE}\n"),
             format!("{commit}0\n"),
             format!("{}\n", commit.to_string().to_uppercase()),
             format!("ref: {commit}\n"),

@@ -22,8 +22,7 @@
 //!
 //! Integers are little-endian. The purged objects are those that the old commits reached, and that
 //! no ref reached afterwards. The remaining contents are those of the removed paths that a ref still
-//! reached: at another path, or because it was not rewritten. Version 1, which snap still reads, lacks
-//! them and their number.
+//! reached: at another path, or because it was not rewritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,8 +40,8 @@ use crate::{
 /// The first bytes of a table.
 pub const MAGIC: &[u8; 8] = b"SNAPREWR";
 
-/// The newest known version.
-pub const VERSION: u16 = 2;
+/// The version.
+pub const VERSION: u16 = 3;
 
 const TABLE: SmallTable = SmallTable { what: "table of rewrites", magic: MAGIC, version: VERSION };
 
@@ -156,11 +155,11 @@ impl RewriteTable {
     /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = TABLE.what;
-        let (version, mut r) = TABLE.open_since(1, bytes)?;
+        let mut r = TABLE.open(bytes)?;
         let mut table = Self::default();
         for _ in 0..r.u32(what)? {
             let at = r.at();
-            let rewrite = Rewrite::decode(&mut r, version)?;
+            let rewrite = Rewrite::decode(&mut r)?;
             if table.rewrites.last().is_some_and(|last| last.time >= rewrite.time) {
                 return Err(FormatError::Order { what: "rewrites", at });
             }
@@ -186,15 +185,14 @@ impl RewriteState {
 }
 
 impl Rewrite {
-    fn decode(r: &mut WireReader<'_>, version: u16) -> Result<Self, FormatError> {
+    fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         let (what, at) = ("rewrite", r.at());
         let time = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
         let state = RewriteState::of_code(r.u8(what)?);
         let (Some(state), 0..1_000_000_000) = (state, time.nanos) else {
             return Err(FormatError::Invalid { what, at });
         };
-        let (count, purged) = (r.u32(what)?, r.u32(what)?);
-        let remaining = if version < 2 { 0 } else { r.u32(what)? };
+        let (count, purged, remaining) = (r.u32(what)?, r.u32(what)?, r.u32(what)?);
         let mut commits = BTreeMap::new();
         for _ in 0..count {
             let at = r.at();
@@ -239,31 +237,13 @@ mod tests {
     fn a_table_has_these_bytes_and_survives_a_round_trip() {
         let bytes = table().encode();
         assert_eq!(bytes.len(), 14 + (25 + 2 * 64 + 5 * 32) + (25 + 64 + 32) + 8);
-        assert_eq!(bytes[..14], *b"SNAPREWR\x02\x00\x02\x00\x00\x00");
+        assert_eq!(bytes[..14], *b"SNAPREWR\x03\x00\x02\x00\x00\x00");
         assert_eq!(bytes[14..22], [255; 8]);
         assert_eq!(bytes[22..26], 999_999_999_u32.to_le_bytes());
         assert_eq!(bytes[26..39], [1, 2, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0]);
         assert_eq!(bytes[39..71], [1; 32]);
         assert_eq!(bytes[71..103], [3; 32]);
         assert_eq!(RewriteTable::decode(&bytes).unwrap(), table());
-    }
-
-    #[test]
-    fn a_table_of_version_1_is_read() {
-        let [old, new, purged] = [[1; 32], [3; 32], [7; 32]];
-        let head = b"SNAPREWR\x01\x00\x01\x00\x00\x00";
-        let rewrite = [&[5, 0, 0, 0, 0, 0, 0, 0][..], &[0; 4], &[1], &[1, 0, 0, 0], &[1, 0, 0, 0]];
-        let mut bytes = [&head[..], &rewrite.concat(), &old, &new, &purged].concat();
-        bytes.extend(checksum(&bytes).to_le_bytes());
-        let rewrite = Rewrite {
-            time: Time { secs: 5, nanos: 0 },
-            state: RewriteState::Final,
-            commits: [(CommitId::from_bytes(old), CommitId::from_bytes(new))].into(),
-            purged: [ObjectId::from_bytes(purged)].into(),
-            remaining: BTreeSet::new(),
-        };
-        let table = RewriteTable { rewrites: vec![rewrite] };
-        assert_eq!(RewriteTable::decode(&bytes).unwrap(), table);
     }
 
     #[test]
@@ -296,7 +276,8 @@ mod tests {
         }
         assert!(matches!(with(&|bytes| bytes[25] = 255), Err(FormatError::Invalid { .. })));
         assert!(matches!(with(&|bytes| bytes[26] = 3), Err(FormatError::Invalid { .. })));
-        assert!(matches!(with(&|bytes| bytes[8] = 3), Err(FormatError::Newer { found: 3, .. })));
+        assert!(matches!(with(&|bytes| bytes[8] = 4), Err(FormatError::Newer { found: 4, .. })));
+        assert!(matches!(with(&|bytes| bytes[8] = 2), Err(FormatError::Older { found: 2, .. })));
     }
 
     #[test]

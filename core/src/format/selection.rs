@@ -1,8 +1,7 @@
 //! The selection of a commit: the files that the commit could have contained.
 //!
 //! By the selection, a restore distinguishes files that the commit left out from files that did not
-//! exist. The next commit detects by the selection that its own sources differ. Only commits of
-//! version 2 have a selection.
+//! exist. The next commit detects by the selection that its own sources differ.
 //!
 //! | field       | form                  | meaning                                   |
 //! |-------------|-----------------------|-------------------------------------------|
@@ -187,7 +186,6 @@ impl Selection {
     }
 
     pub(super) fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
-        let start = r.at();
         let count = r.count("rule sets", limits::RULE_SETS)?;
         let mut rules = Vec::new();
         for _ in 0..count {
@@ -209,9 +207,6 @@ impl Selection {
         };
         let unread = UnreadPaths { paths: paths.into_iter().collect(), bytes, has_more };
         let selection = Self { rules, sources, unread };
-        if selection.is_empty() {
-            return Err(FormatError::Invalid { what: "selection (empty)", at: start });
-        }
         Ok(selection)
     }
 }
@@ -438,7 +433,6 @@ mod tests {
         };
         let of_rules = |rules| Selection { rules, ..Selection::default() };
         let bad = [
-            Selection::default(),
             of_rules(vec![rules("a"), rules("a")]),
             of_rules(vec![IgnoreOptions::default()]),
             sources(&[b"/b", b"/a"]),

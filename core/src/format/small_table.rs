@@ -17,7 +17,6 @@ pub(super) struct SmallTable {
     /// The noun for errors.
     pub(super) what: &'static str,
     pub(super) magic: &'static [u8; 8],
-    /// The newest known version.
     pub(super) version: u16,
 }
 
@@ -43,18 +42,6 @@ impl SmallTable {
     /// # Errors
     /// [`FormatError`] names what is wrong with the frame.
     pub(super) fn open<'b>(&self, bytes: &'b [u8]) -> Result<WireReader<'b>, FormatError> {
-        self.open_since(self.version, bytes).map(|(_, body)| body)
-    }
-
-    /// As [`SmallTable::open`], also for earlier versions, from `oldest` on. Returns the version, too.
-    ///
-    /// # Errors
-    /// As [`SmallTable::open`].
-    pub(super) fn open_since<'b>(
-        &self,
-        oldest: u16,
-        bytes: &'b [u8],
-    ) -> Result<(u16, WireReader<'b>), FormatError> {
         let what = self.what;
         let mut head = WireReader::new(bytes);
         if head.raw(what, self.magic.len())? != self.magic {
@@ -66,11 +53,9 @@ impl SmallTable {
         if checksum(body) != u64::from_le_bytes(*sum) {
             return Err(FormatError::Checksum { what });
         }
-        if !(oldest..self.version).contains(&found) {
-            FormatError::check_version(what, found, self.version)?;
-        }
+        FormatError::check_version(what, found, self.version)?;
         let mut r = WireReader::new(body);
         r.raw(what, head.at())?;
-        Ok((found, r))
+        Ok(r)
     }
 }

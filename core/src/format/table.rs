@@ -34,8 +34,8 @@ use crate::{
 /// The first bytes of a table.
 pub const MAGIC: &[u8; 8] = b"SNAPTABL";
 
-/// The newest known version.
-pub const VERSION: u16 = 1;
+/// The version.
+pub const VERSION: u16 = 2;
 
 /// Length of a block, and of the header.
 pub const BLOCK_BYTES: usize = 4096;
@@ -128,12 +128,7 @@ impl TableHeader {
         if r.raw("table header", 8)? != MAGIC {
             return Err(FormatError::Magic { what: "table" });
         }
-        let version = r.u16("table version")?;
-        // Version 0 is accepted.
-        if version > VERSION {
-            let (found, known) = (u32::from(version), u32::from(VERSION));
-            return Err(FormatError::Newer { what: "table", found, known });
-        }
+        FormatError::check_version("table", r.u16("table version")?, VERSION)?;
         let purpose = r.u16("table purpose")?;
         let key_bytes = r.u16("table key")?;
         let record_bytes = r.u16("table record")?;

@@ -7,7 +7,7 @@
 //! | u16…u64   | little-endian                                                 |
 //! | bytes     | varint length, then that many bytes                           |
 
-use std::collections::BTreeSet;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use crate::base::{id::ObjectId, kind::ErrorKind, name::NameError};
 
@@ -27,6 +27,11 @@ pub enum FormatError {
     /// A newer version wrote the data.
     #[error("{what} has format version {found}; this snap reads up to {known}")]
     Newer { what: &'static str, found: u32, known: u32 },
+    /// A version from before the first release wrote the data.
+    #[error(
+        "{what} has format version {found}, from before the first release; this snap reads version {known}"
+    )]
+    Older { what: &'static str, found: u32, known: u32 },
     /// A length or count exceeds its limit.
     #[error("{what} is {claimed}; the limit is {limit}")]
     Limit { what: &'static str, claimed: u64, limit: u64 },
@@ -47,7 +52,12 @@ pub enum FormatError {
 impl FormatError {
     /// Returns what the caller can do about the error.
     pub fn kind(&self) -> ErrorKind {
-        if let Self::Newer { .. } = self { ErrorKind::Unsupported } else { ErrorKind::Damaged }
+        if self.is_of_version() { ErrorKind::Unsupported } else { ErrorKind::Damaged }
+    }
+
+    /// Returns true if another version of snap wrote the data.
+    pub fn is_of_version(&self) -> bool {
+        matches!(self, Self::Newer { .. } | Self::Older { .. })
     }
 
     /// Fails if a length or count exceeds its limit.
@@ -55,14 +65,19 @@ impl FormatError {
         if claimed > limit { Err(Self::Limit { what, claimed, limit }) } else { Ok(()) }
     }
 
-    /// Fails if the version differs from the known one.
+    /// Fails if the version differs from the known one. There is only one version of each format: a
+    /// lower number is from before the first release.
     pub fn check_version(
         what: &'static str,
         found: impl Into<u32>,
         known: impl Into<u32>,
     ) -> Result<(), Self> {
         let (found, known) = (found.into(), known.into());
-        if found != known { Err(Self::Newer { what, found, known }) } else { Ok(()) }
+        match found.cmp(&known) {
+            Ordering::Less => Err(Self::Older { what, found, known }),
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(Self::Newer { what, found, known }),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use crate::{
         refs::{HeldRefs, RefError, read_small},
         roots::{RootChoice, Roots},
     },
-    store::{Epoch, StoreError},
+    store::StoreError,
 };
 
 pub(super) const FILE: &str = "base";
@@ -188,7 +188,7 @@ impl Repo {
     /// replaced, and the nearest ancestors that stand for one that `gc` has deleted.
     fn standing(&self, ids: Vec<CommitId>) -> Result<Vec<CommitId>, RefError> {
         let (store, table) = (self.store(), self.store().rewrites()?);
-        if table.is_empty() && store.epoch()? == Epoch::default() {
+        if table.is_empty() && store.epoch()?.is_first() {
             return Ok(ids);
         }
         store.enter_epoch()?;

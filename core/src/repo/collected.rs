@@ -10,7 +10,7 @@ use crate::{
         refs::RefError,
         roots::{RootChoice, Roots},
     },
-    store::{Epoch, StoreError},
+    store::StoreError,
 };
 
 /// The reason in the log of a remote-tracking branch that was removed because a collection at the remote
@@ -68,7 +68,7 @@ impl Repo {
         if self.is_found_dead(id)? {
             return Ok(true);
         }
-        if epoch == Epoch::default() {
+        if epoch.is_first() {
             return Ok(false);
         }
         if let Some(since) = store.forgotten().since(id) {

@@ -21,11 +21,11 @@ use crate::{
         ref_name::{RefKind, RefName},
         refs::{Head, RefError, Refs},
     },
-    store::{Store, reserve},
+    store::{Store, epoch, reserve},
 };
 
 /// Folders and files of a store, without its [`config::FILE`].
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "objects",
     "refs",
     "logs",
@@ -37,6 +37,7 @@ const PARTS: [&str; 11] = [
     LOCK,
     GITIGNORE,
     reserve::FILE,
+    epoch::FILE,
 ];
 
 /// The lock file of a store. A process that creates or changes the store locks it.

@@ -1,4 +1,5 @@
-//! Rewrites lost files of a store: its settings, `HEAD`, and the list of paths of a partial clone.
+//! Rewrites lost files of a store: its settings, `HEAD`, the epoch, and the list of paths of a partial
+//! clone.
 //!
 //! Objects and refs do not record the settings, so a lost settings file gets the values of a new
 //! store. `HEAD` comes from the last line of its log. Without a log it names the first branch of a
@@ -20,6 +21,7 @@ use crate::{
         refs::{Head, RefError, Refs},
         scope,
     },
+    store::Epoch,
 };
 
 /// Name of the copy of damaged settings that [`Repo::mend_settings`] replaced.
@@ -34,6 +36,8 @@ pub enum Mended {
     Head(Head),
     /// The list of paths of a partial clone, or its copy.
     Scope,
+    /// The epoch of garbage collection.
+    Epoch,
 }
 
 impl Repo {
@@ -53,7 +57,7 @@ impl Repo {
             && !Self::is_unfinished(dir)
     }
 
-    /// Rewrites lost settings, `HEAD` and scope of a store. `config` is the configuration of a new
+    /// Rewrites lost settings, `HEAD`, epoch and scope of a store. `config` is the configuration of a new
     /// store. Returns the rewritten files.
     ///
     /// # Errors
@@ -61,7 +65,10 @@ impl Repo {
     pub fn mend(dir: &Path, disk: &Disk, config: &Config) -> Result<Vec<Mended>, RepoError> {
         let mut mended = Vec::new();
         let refs = Refs::new(dir, disk.in_store(dir));
-        if !Self::has_lost_settings(dir) && refs.head().is_ok() && scope::only_whole(dir).is_none()
+        if !Self::has_lost_settings(dir)
+            && refs.head().is_ok()
+            && scope::only_whole(dir).is_none()
+            && !Epoch::is_lost(dir)?
         {
             return Ok(mended);
         }
@@ -76,6 +83,9 @@ impl Repo {
         }
         if dir.join(config::FILE).exists() {
             mended.extend(write_lost_head(&refs)?.map(Mended::Head));
+            if Epoch::mend(dir, &disk.in_store(dir))? {
+                mended.push(Mended::Epoch);
+            }
         }
         Ok(mended)
     }

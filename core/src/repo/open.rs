@@ -108,11 +108,11 @@ impl RepoError {
         }
     }
 
-    /// Returns true if the settings are lost or damaged. Settings of a newer version are neither.
+    /// Returns true if the settings are lost or damaged. Settings of another version are neither.
     pub fn is_of_settings(&self) -> bool {
         match self {
             Self::SettingsLost { .. } => true,
-            Self::Config(error) => !matches!(error, ConfigError::Newer { .. }),
+            Self::Config(error) => !error.is_of_version(),
             _ => false,
         }
     }
@@ -123,7 +123,7 @@ impl Repo {
     /// enough.
     ///
     /// # Errors
-    /// [`RepoError`] tells apart a missing store, a path that is not a store, a store of a newer
+    /// [`RepoError`] tells apart a missing store, a path that is not a store, a store of another
     /// version, and a damaged store.
     pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, RepoError> {
         let config = read_config(dir)?;

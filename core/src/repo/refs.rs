@@ -46,7 +46,7 @@ use crate::{
         ref_log::{self, RefValue},
         ref_name::{Pointer, RefKind, RefName, RefNameError},
     },
-    store::{Epoch, Store, StoreError},
+    store::{Store, StoreError},
 };
 
 pub use create::REFS_AT_ONCE;
@@ -324,7 +324,7 @@ impl Refs {
     /// commit that the store lacks, such as one of a remote-tracking branch that others deleted.
     fn check_alive(&self, id: &CommitId) -> Result<(), RefError> {
         let Some(objects) = self.objects.upgrade() else { return Ok(()) };
-        let is_first = objects.epoch()? == Epoch::default();
+        let is_first = objects.epoch()?.is_first();
         if !is_first {
             objects.enter_epoch()?;
         }
@@ -563,7 +563,7 @@ impl Refs {
             _ => return Err(RefError::Moved { name: name.clone(), found }),
         }
         if found == new && !is_damaged {
-            return Ok(text.unwrap_or_else(|| RefText::without_nonce(None)));
+            return Ok(text.unwrap_or_else(|| RefText::new(None)));
         }
         if let Some(new) = &new {
             self.check_commit(new, found)?;
@@ -588,7 +588,7 @@ impl Refs {
         {
             return Err(RefError::Lost { name: name.clone(), at: *at });
         }
-        let text = self.new_text(new)?;
+        let text = RefText::new(new);
         let change = &self.timed(lock, change)?;
         let log = name.log_file(&self.store);
         let write = || match new {
@@ -640,7 +640,7 @@ impl Refs {
         self.check_commit(&new, None)?;
         self.keep(&new)?;
         let change = &self.timed(&mut lock, change)?;
-        let text = self.new_text(Some(new))?;
+        let text = RefText::new(Some(new));
         let old = self.log(name)?.pop().map_or(RefValue::Nothing, |line| line.new);
         let write = || self.write(&name.file(&self.store), &text.encode());
         let is_done = || self.read(name).is_ok_and(|at| at == Some(new));
@@ -652,9 +652,11 @@ impl Refs {
     /// Keeps all refs in place until the result is dropped.
     ///
     /// # Errors
-    /// [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::Locked`], [`RefError::Newer`], [`RefError::Io`].
     pub fn hold(&self) -> Result<HeldRefs<'_>, RefError> {
-        Ok(HeldRefs { refs: self, lock: self.lock()? })
+        let lock = self.lock()?;
+        self.check_version()?;
+        Ok(HeldRefs { refs: self, lock })
     }
 
     /// Syncs the folders between `refs/` and the file of a ref.

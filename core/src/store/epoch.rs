@@ -17,22 +17,22 @@
 //!
 //! | line | what                                               |
 //! |------|----------------------------------------------------|
-//! | 1    | `snap gc 2`                                        |
+//! | 1    | `snap gc 3`                                        |
 //! | 2    | the epoch, in decimal                              |
 //! | 3    | nonce, 32 hex digits: a random number for each epoch |
 //! | 4    | time: collections may have deleted what no ref has named since |
 //! | 5    | time: collections may have deleted what was forgotten until then |
 //!
-//! The times are seconds since 1970, a point and nine digits. They distinguish what a collection has
-//! deleted from what is lost. Version 1, which snap still reads, has three lines: its collections deleted
-//! nothing of a later time than that of the file.
+//! The times are seconds since 1970, a point and nine digits; 0 before the first collection. They
+//! distinguish what a collection has deleted from what is lost.
 //!
 //! If `gc` is a folder, another machine may push to this store as to a folder, and its garbage was
 //! collected as that of a [remote](crate::format::gc_state). Then the epoch is that of `gc/state`.
 //!
-//! The nonce distinguishes epochs of the same number after the file was lost. A missing or damaged
-//! file is the epoch 0: nothing in `objects/` is wrong because of it, and the next collection
-//! writes it again.
+//! A store is born with the file, in the epoch 0. The nonce distinguishes epochs of the same number
+//! after the file was lost. A missing or damaged file proves no collection, and may hide one: its
+//! number is 0, but it is not the first epoch. Nothing in `objects/` is wrong because of it. `snap
+//! repair` and the next collection write it again.
 
 use std::{collections::HashSet, fs::File, path::Path};
 
@@ -45,7 +45,7 @@ use crate::{
         limits,
         time::Time,
     },
-    disk::{Renamed, regular::read_at_most},
+    disk::{Disk, Renamed, regular::read_at_most},
     format::{
         gc_state::GcState,
         pack::{ObjectKind, checksum},
@@ -56,16 +56,13 @@ use crate::{
 };
 
 /// The file with the epoch, in a store.
-const FILE: &str = "gc";
+pub(crate) const FILE: &str = "gc";
 
 /// The file that writers lock shared while they name a pack, and that a collector locks alone.
 const LOCK: &str = "gc.lock";
 
 /// The first line of the file.
-const HEADING: &str = "snap gc 2";
-
-/// The first line of version 1.
-const HEADING_1: &str = "snap gc 1";
+const HEADING: &str = "snap gc 3";
 
 /// Maximum length of the file in bytes: five short lines.
 const FILE_BYTES: u64 = 192;
@@ -97,6 +94,7 @@ impl CollectedUntil {
 pub struct Epoch {
     /// The number; 0 before the first collection.
     pub number: u64,
+    /// `None` if the file is missing or damaged.
     nonce: Option<Nonce>,
     /// What collections until now may have deleted.
     pub collected: CollectedUntil,
@@ -105,6 +103,16 @@ pub struct Epoch {
 }
 
 impl Epoch {
+    /// Returns the epoch of a new store.
+    fn first() -> Self {
+        Self { nonce: Some(Nonce::random()), ..Self::default() }
+    }
+
+    /// Returns true if no collection can have deleted anything yet.
+    pub fn is_first(&self) -> bool {
+        self.nonce.is_some() && self.number == 0 && self.collected == CollectedUntil::default()
+    }
+
     /// Returns the epoch after this one. Its collection may delete what `collected` says.
     #[must_use]
     pub fn next(self, collected: CollectedUntil) -> Self {
@@ -119,16 +127,10 @@ impl Epoch {
         format!("{HEADING}\n{}\n{nonce}\n{times}\n", self.number)
     }
 
-    /// Decodes the file, which was written at `modified`.
-    fn decode(bytes: &[u8], modified: Time) -> Option<Self> {
+    fn decode(bytes: &[u8]) -> Option<Self> {
         let text = str::from_utf8(bytes).ok()?;
-        let mut lines = text.lines();
-        let heading = lines.next()?;
+        let mut lines = text.lines().skip(1);
         let (number, nonce) = (lines.next()?.parse().ok()?, Some(lines.next()?.parse().ok()?));
-        if heading == HEADING_1 {
-            let collected = CollectedUntil::all(modified);
-            return Some(Self { number, nonce, collected, damage: 0 });
-        }
         let mut time = || Time::parse_decimal(lines.next()?);
         let collected = CollectedUntil { unnamed: time()?, forgotten: time()? };
         let epoch = Self { number, nonce, collected, damage: 0 };
@@ -143,6 +145,7 @@ impl Epoch {
         let path = dir.join(FILE);
         let bytes = match read_at_most(&path, FILE_BYTES) {
             Ok(bytes) => bytes,
+            // No time of a collection is known, so what is missing counts as lost.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
@@ -150,8 +153,41 @@ impl Epoch {
             Err(_) if path.is_dir() => return Ok(Self::of_folder(&path)),
             Err(error) => return Err(PathError::when("read", &path)(error)),
         };
-        let modified = modified(&path);
-        Ok(Self::decode(&bytes, modified).unwrap_or_else(|| Self::of_damage(&bytes, modified)))
+        Ok(Self::decode(&bytes).unwrap_or_else(|| Self::of_damage(&bytes, modified(&path))))
+    }
+
+    /// Writes the first epoch of a store that is being made, durably, unless the store has an epoch.
+    pub(super) fn create(dir: &Path, disk: &Disk) -> Result<(), PathError> {
+        if dir.join(FILE).exists() { Ok(()) } else { Self::first().write(dir, disk) }
+    }
+
+    /// Returns true if the file is missing or damaged, and not a folder.
+    ///
+    /// # Errors
+    /// [`PathError`] when the file cannot be read.
+    pub fn is_lost(dir: &Path) -> Result<bool, PathError> {
+        Ok(Self::read(dir)?.nonce.is_none() && !dir.join(FILE).is_dir())
+    }
+
+    /// Writes a missing or damaged file again, durably. What may have been deleted until now counts as
+    /// deleted. The caller holds the lock of the refs, so no collection begins meanwhile. Returns
+    /// true if it has written the file.
+    ///
+    /// # Errors
+    /// [`PathError`] when the file cannot be read or written.
+    pub fn mend(dir: &Path, disk: &Disk) -> Result<bool, PathError> {
+        let is_lost = Self::is_lost(dir)?;
+        if is_lost {
+            let collected = CollectedUntil::all(Time::now());
+            Self { collected, ..Self::first() }.write(dir, disk)?;
+        }
+        Ok(is_lost)
+    }
+
+    fn write(&self, dir: &Path, disk: &Disk) -> Result<(), PathError> {
+        let tmp = dir.join("tmp");
+        disk.create_folders(&tmp)?;
+        disk.write_whole(&tmp, &dir.join(FILE), self.encode().as_bytes())
     }
 
     fn of_damage(bytes: &[u8], modified: Time) -> Self {
@@ -166,7 +202,7 @@ impl Epoch {
         let damaged = Self::of_damage(&bytes, modified(&path));
         match GcState::decode(&bytes) {
             Ok(state) => {
-                Self { number: state.epoch, nonce: Some(state.nonce), damage: 0, ..damaged }
+                Self { number: state.epoch, nonce: Some(state.epoch_nonce), damage: 0, ..damaged }
             }
             Err(_) => damaged,
         }
@@ -243,10 +279,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Io`] when the file cannot be written.
     pub fn begin_epoch(&self, _lock: &EpochLock, epoch: Epoch) -> Result<(), StoreError> {
-        let layout = self.layout();
-        self.disk().create_folders(&layout.tmp)?;
-        self.disk().write_whole(&layout.tmp, &self.dir().join(FILE), epoch.encode().as_bytes())?;
-        Ok(())
+        Ok(epoch.write(self.dir(), self.disk())?)
     }
 
     /// Renames a complete, synced pack into `objects/`, if the epoch is still `epoch`.
@@ -441,51 +474,57 @@ impl Reliance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::gc_state::{GcState, Phase, TableHash};
+    use crate::format::gc_state::{Phase, TableHash};
 
     #[test]
     fn a_store_that_was_collected_as_a_remote_has_its_epoch() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path();
-        assert_eq!(Epoch::read(dir).unwrap(), Epoch::default());
         fs_err::create_dir(dir.join("gc")).unwrap();
-        assert_ne!(Epoch::read(dir).unwrap(), Epoch::default());
-        let state = GcState {
-            epoch: 3,
-            version: 5,
-            nonce: Nonce::random(),
-            phase: Phase::Swept,
-            table: TableHash::from_bytes([1; 32]),
-        };
+        assert!(!Epoch::read(dir).unwrap().is_first());
+        let state = GcState::first().next(3, Phase::Swept, TableHash::from_bytes([1; 32]));
         fs_err::write(dir.join("gc/state"), state.encode()).unwrap();
         let read = Epoch::read(dir).unwrap();
-        assert_eq!((read.number, read.nonce), (3, Some(state.nonce)));
+        assert_eq!((read.number, read.nonce), (3, Some(state.epoch_nonce)));
     }
 
     #[test]
     fn an_epoch_has_these_lines_and_never_takes_back_what_may_be_collected() {
         let time = |secs| Time { secs, nanos: 5 };
         let collected = CollectedUntil { unnamed: time(7), forgotten: time(9) };
-        let first = Epoch::default().next(collected);
+        let first = Epoch::first().next(collected);
         let lines: Vec<String> = first.encode().lines().map(str::to_owned).collect();
         let nonce = first.nonce.unwrap().to_string();
-        assert_eq!(lines, ["snap gc 2", "1", &nonce, "7.000000005", "9.000000005"]);
-        assert_eq!(Epoch::decode(first.encode().as_bytes(), time(0)), Some(first));
+        assert_eq!(lines, ["snap gc 3", "1", &nonce, "7.000000005", "9.000000005"]);
+        assert_eq!(Epoch::decode(first.encode().as_bytes()), Some(first));
         let later = first.next(CollectedUntil { unnamed: time(8), forgotten: time(3) });
         assert_eq!(later.collected, CollectedUntil { unnamed: time(8), forgotten: time(9) });
-        assert_eq!(Epoch::decode(b"snap gc 2\n1\n", time(0)), None);
+        assert_eq!(Epoch::decode(b"snap gc 3\n1\n"), None);
     }
 
     #[test]
-    fn an_epoch_of_version_1_may_have_deleted_what_is_older_than_its_file() {
+    fn a_store_is_born_in_the_first_epoch_and_a_lost_file_proves_none() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE);
-        let nonce = Nonce::random();
-        fs_err::write(&path, format!("snap gc 1\n4\n{nonce}\n")).unwrap();
-        let modified = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(99);
-        File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
-        let read = Epoch::read(folder.path()).unwrap();
-        assert_eq!((read.number, read.nonce, read.damage), (4, Some(nonce), 0));
-        assert_eq!(read.collected, CollectedUntil::all(Time { secs: 99, nanos: 0 }));
+        let (dir, disk) = (folder.path(), Disk::default());
+        Store::create(dir, &disk).unwrap();
+        let first = Epoch::read(dir).unwrap();
+        assert!(first.is_first());
+        Store::create(dir, &disk).unwrap();
+        assert!(!Epoch::mend(dir, &disk).unwrap());
+        assert_eq!(Epoch::read(dir).unwrap(), first);
+        let other = format!("snap gc 2\n1\n{}\n0.000000000\n0.000000000\n", first.nonce.unwrap());
+        for damage in [None, Some(other.as_str()), Some("x")] {
+            match damage {
+                None => fs_err::remove_file(dir.join(FILE)).unwrap(),
+                Some(text) => fs_err::write(dir.join(FILE), text).unwrap(),
+            }
+            let lost = Epoch::read(dir).unwrap();
+            assert!(!lost.is_first() && lost.number == 0, "{damage:?}");
+            assert_eq!(Epoch::read(dir).unwrap(), lost, "{damage:?}");
+            assert!(Epoch::mend(dir, &disk).unwrap());
+            let mended = Epoch::read(dir).unwrap();
+            assert!(!mended.is_first() && mended.number == 0 && !Epoch::is_lost(dir).unwrap());
+            assert!(mended.collected.unnamed > Time::default());
+        }
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn read_table(dir: &Path) -> Result<ForgottenTable, StoreError> {
         },
     };
     match ForgottenTable::decode(&bytes) {
-        Err(source @ FormatError::Newer { .. }) => Err(StoreError::Table { path, source }),
+        Err(source) if source.is_of_version() => Err(StoreError::Table { path, source }),
         table => Ok(table.unwrap_or_default()),
     }
 }

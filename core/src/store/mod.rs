@@ -22,7 +22,7 @@ mod content_reader;
 pub mod copy;
 mod disk_usage;
 mod entries;
-mod epoch;
+pub(crate) mod epoch;
 mod error;
 mod fetch;
 mod fifo_semaphore;

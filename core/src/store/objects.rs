@@ -29,6 +29,7 @@ use crate::{
     store::{
         StoreError,
         catalog::{Catalog, IndexMode, IndexRepair, PackSlot, StorePaths},
+        epoch::Epoch,
         fetch::Fetcher,
         fifo_semaphore::FifoSemaphore,
         pack_reader::{Completeness, PackFile},
@@ -111,16 +112,16 @@ pub(super) enum PackSource {
 }
 
 impl Store {
-    /// Creates the folders of a store in `dir`, durably.
+    /// Creates the folders and the epoch of a store in `dir`, durably.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when a folder cannot be created.
+    /// [`StoreError::Io`] when a folder or the epoch cannot be created.
     pub fn create(dir: &Path, disk: &Disk) -> Result<(), StoreError> {
         let StorePaths { objects, index, tmp, .. } = StorePaths::of(dir);
         for folder in [objects, index, tmp, dir.join("cache")] {
             disk.create_folders(&folder)?;
         }
-        Ok(())
+        Ok(Epoch::create(dir, disk)?)
     }
 
     /// Opens the store in `dir`. Indexes packs that have no index yet, and notes a repair of the

@@ -23,12 +23,10 @@ use crate::{
     format::{
         pack::{ObjectKind, checksum},
         shadow::{Reason, ShadowTable, ShadowedPart},
-        wire::FormatError,
     },
     store::{
         Store, StoreError,
         catalog::{Catalog, StorePaths},
-        epoch::Epoch,
     },
 };
 
@@ -71,7 +69,7 @@ impl Shadows {
     /// Reads the table at `path`.
     ///
     /// # Errors
-    /// [`StoreError::Table`] if a newer snap wrote the table, and [`StoreError::Io`].
+    /// [`StoreError::Table`] if another version of snap wrote the table, and [`StoreError::Io`].
     fn read(path: &Path) -> Result<Self, StoreError> {
         let bytes = match read_at_most(path, limits::SHADOW_BYTES) {
             Ok(bytes) => bytes,
@@ -89,7 +87,7 @@ impl Shadows {
                 let damage = damage_checksum(&table);
                 Ok(Self { table, damage, ..Self::default() })
             }
-            Err(source @ FormatError::Newer { .. }) => {
+            Err(source) if source.is_of_version() => {
                 Err(StoreError::Table { path: path.to_owned(), source })
             }
             Err(_) => Ok(Self { is_unknown: true, damage: checksum(&bytes), ..Self::default() }),
@@ -338,7 +336,7 @@ impl Shadows {
         if self.is_unknown {
             for pack in catalog.numbers.keys() {
                 table.add(*pack, Reason::Damaged, ShadowedPart::Whole);
-                if catalog.epoch != Epoch::default() {
+                if !catalog.epoch.is_first() {
                     table.add(*pack, Reason::Dead, ShadowedPart::Whole);
                 }
             }

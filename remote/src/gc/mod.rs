@@ -264,6 +264,7 @@ impl Collection<'_> {
             checked?;
             Ok((read?, listed?))
         })?;
+        read.check_found(remote)?;
         remote.check_gc_is_known()?;
         let is_fenced = |view: &Arc<GcView>| view.state.phase == gc_state::Phase::Fenced;
         let is_resumed = read.view.as_ref().is_some_and(is_fenced);
@@ -314,7 +315,6 @@ impl Collection<'_> {
                     self.delete_packs(&plan.leftovers)?;
                     return Ok(Some(plan.leftovers_outcome(&present)));
                 }
-                self.waiting.block_on(self.remote.upgrade_for_gc())?;
                 let links = live.missing_links()?;
                 if !links.is_empty() {
                     plan.table.named.extend(self.write_links(&links, &stubs, &plan.table)?);
@@ -511,9 +511,9 @@ impl Collection<'_> {
         modified.is_none_or(|modified| modified.saturating_add(age_secs) > time)
     }
 
-    /// Returns true if the last epoch began only minutes ago.
+    /// Returns true if the last collection began an epoch only minutes ago.
     fn is_early(&self, time: Option<i64>) -> Result<bool, RemoteError> {
-        if time.is_none() {
+        if time.is_none() || self.remote.mirror().gc().is_none() {
             return Ok(false);
         }
         let interval = Duration::from_secs(limits::GC_INTERVAL_SECS as u64);

@@ -30,7 +30,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use snap_core::{
     base::{id::CommitId, limits},
-    format::ref_text::RefText,
+    format::ref_text::{Nonce, RefText},
 };
 
 use tokio::sync::OnceCell;
@@ -97,13 +97,17 @@ struct ServerReply {
 }
 
 impl ServerReply {
-    /// Returns the ETag if it is that of a ref at `commit`, which proves that a snap server
-    /// answered and not a proxy.
-    fn etag_of(&self, commit: CommitId) -> Option<String> {
+    /// Returns the ETag and the text of the ref if it is at `commit`, which proves that a snap server
+    /// answered and not a proxy. The ETag of a relay is the commit alone.
+    fn ref_at(&self, commit: CommitId) -> Option<(ObjectVersion, RefText)> {
         let etag = self.headers.get(header::ETAG)?.to_str().ok()?;
         let tag = etag.strip_prefix('"')?.strip_suffix('"')?;
-        let is_it = RefText::from_tag(tag).is_ok_and(|text| text.commit == Some(commit));
-        is_it.then(|| etag.to_owned())
+        let text = match tag == commit.to_string() {
+            true => RefText { nonce: Nonce::UNKNOWN, ..RefText::new(Some(commit)) },
+            false => RefText::from_tag(tag).ok()?,
+        };
+        let version = ObjectVersion { etag: Some(etag.to_owned()), generation: None };
+        (text.commit == Some(commit)).then_some((version, text))
     }
 }
 
@@ -331,9 +335,11 @@ impl SnapServer {
             let id = commit.parse().map_err(|_| {
                 ServiceError::new("read", key, FailureReason::Other, commit.clone())
             })?;
-            let etag = answer.etag_of(id).unwrap_or_else(|| format!("\"{commit}\""));
-            let version = Some(ObjectVersion { etag: Some(etag), generation: None });
-            return Ok(StoredObject { bytes: format!("{commit}\n").into(), version });
+            let (version, text) = answer.ref_at(id).ok_or_else(|| {
+                let why = "the response has no ETag of a ref; a proxy may have removed it";
+                ServiceError::new("read", key, FailureReason::Other, why.to_owned())
+            })?;
+            return Ok(StoredObject { bytes: text.encode().into(), version: Some(version) });
         }
         match (key.strip_prefix(OBJECTS), key.starts_with(INDEX)) {
             (Some(id), _) => self.get(&format!("packs/{id}"), most, "read", key).await.map(plain),
@@ -382,8 +388,7 @@ impl SnapServer {
             }
         };
         let answer = self.send(request, body, limits::REPLY_BYTES, "write", key).await?;
-        let etag = moved_to.and_then(|id| answer.etag_of(id));
-        Ok(etag.map(|etag| ObjectVersion { etag: Some(etag), generation: None }))
+        Ok(moved_to.and_then(|id| answer.ref_at(id)).map(|(version, _)| version))
     }
 
     /// Builds the request that moves or deletes a ref. The server writes a nonce of its own, not

@@ -199,7 +199,7 @@ impl RemoteStore {
         let written = async { (write.await, self.any_slot(name).await) };
         let (written, now) = self.client.shielded(written).await;
         let now = now?;
-        match (now.nonce == Some(nonce), written) {
+        match (now.nonce() == Some(nonce), written) {
             (true, _) => Ok(()),
             (false, Ok(Ok(_))) => Err(self.race_error(name, &now)),
             // If the ref has not changed, the conflict is a refusal by the service, see the next

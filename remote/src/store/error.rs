@@ -130,6 +130,14 @@ pub enum RemoteError {
         /// The damage.
         why: String,
     },
+    /// A version of snap from before the first release wrote an object.
+    #[error("{key} at {location} is from before the first release of snap")]
+    Older {
+        /// The key.
+        key: String,
+        /// The location.
+        location: String,
+    },
     /// An object has content that only a newer version of snap understands.
     #[error("{key} at {location} was written by a newer version of snap")]
     Newer {
@@ -309,13 +317,14 @@ impl RemoteError {
                 ErrorKind::Invalid
             }
             Self::Newer { .. }
+            | Self::Older { .. }
             | Self::PartialClone { .. }
             | Self::CollectServer { .. }
             | Self::CollectNoTimes { .. }
             | Self::CollectUnsafe { .. } => ErrorKind::Unsupported,
             Self::Held { .. } | Self::Collected { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => match **source {
-                ConfigError::Newer { .. } => source.kind(),
+                ConfigError::Newer { .. } | ConfigError::Older { .. } => source.kind(),
                 _ => ErrorKind::Damaged,
             },
             Self::NoSettings { .. }

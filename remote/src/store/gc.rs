@@ -23,6 +23,7 @@ use futures::{StreamExt, stream};
 use snap_core::{
     base::{
         id::CommitId,
+        kind::ErrorKind,
         limits,
         observe::{Observer, Silent},
     },
@@ -30,9 +31,8 @@ use snap_core::{
         gc_state::{GcState, Phase, TableHash},
         gc_table::GcTable,
         ref_text::{FIRST_EPOCH, Nonce},
-        wire::FormatError,
     },
-    repo::{config::VERSION, ref_name::RefName, refs::MisnamedFile},
+    repo::{ref_name::RefName, refs::MisnamedFile},
 };
 
 use super::{
@@ -48,7 +48,10 @@ use crate::service::{
 pub(crate) const GC: &str = "gc/";
 
 /// Key of the state.
-pub(crate) const GC_STATE: &str = "gc/state";
+pub const GC_STATE: &str = "gc/state";
+
+/// Why a store without a state is damaged.
+const LOST: &str = "it is missing";
 
 /// Key of an object that a collector writes to learn the time of the service.
 const CLOCK: &str = "gc/clock";
@@ -64,8 +67,15 @@ const READINGS: usize = 8;
 pub(crate) struct ReadGc {
     /// `None` before the first collection.
     pub(crate) view: Option<Arc<GcView>>,
-    /// The version of the object, for a swap.
-    pub(crate) version: Option<ObjectVersion>,
+    /// The state and the version of the object, for a swap; `None` if there is no state.
+    found: Option<(GcState, Option<ObjectVersion>)>,
+}
+
+impl ReadGc {
+    /// Checks that the store has a state. Without it, nobody knows what others rely on.
+    pub(crate) fn check_found(&self, remote: &RemoteStore) -> Result<(), RemoteError> {
+        self.found.as_ref().map(drop).ok_or_else(|| remote.lost_gc_state())
+    }
 }
 
 /// The keys below `refs/`.
@@ -85,6 +95,11 @@ pub(crate) struct RefsToTouch {
     head: RefName,
 }
 
+/// Returns the name of a table.
+pub(super) fn hash_of(table: &[u8]) -> TableHash {
+    TableHash::from_bytes(*blake3::hash(table).as_bytes())
+}
+
 /// Refs as they were read.
 pub(crate) type ReadRefs = BTreeMap<RefName, RefSlot>;
 
@@ -96,19 +111,22 @@ impl RemoteStore {
     /// [`RemoteError::Damaged`], [`RemoteError::Newer`], [`RemoteError::Service`].
     pub(crate) async fn read_gc(&self) -> Result<ReadGc, RemoteError> {
         if self.client.maintains_index() {
-            return Ok(ReadGc { view: None, version: None });
+            return Ok(ReadGc { view: None, found: None });
         }
         let mut read = None;
         for _ in 0..READINGS {
-            let Some((state, version)) = self.find_gc_state().await? else {
+            let found = self.find_gc_state().await?;
+            let Some((state, version)) =
+                found.clone().filter(|(state, _)| state.epoch != FIRST_EPOCH)
+            else {
                 self.mirror.know_gc(None)?;
-                return Ok(ReadGc { view: None, version: None });
+                return Ok(ReadGc { view: None, found });
             };
             if let Some(known) = self.mirror.gc().filter(|known| known.state == state) {
-                return Ok(ReadGc { view: Some(known), version });
+                return Ok(ReadGc { view: Some(known), found });
             }
             // A collector deletes the table once it has replaced the state.
-            let key = format!("{GC}{}", state.table_name());
+            let key = format!("{GC}{}", state.table_name().unwrap_or_default());
             if let Some(table) = self.client.find(&key, limits::GC_TABLE_BYTES).await? {
                 let table = self.decode_table(&key, &state, &table.bytes)?;
                 read = Some((state, table, version));
@@ -121,14 +139,14 @@ impl RemoteStore {
         };
         let view = Some(Arc::new(GcView { state, table }));
         self.mirror.know_gc(view.clone())?;
-        Ok(ReadGc { view, version })
+        Ok(ReadGc { view, found: Some((state, version)) })
     }
 
     async fn find_gc_state(&self) -> Result<Option<(GcState, Option<ObjectVersion>)>, RemoteError> {
         let found = self.client.find(GC_STATE, limits::GC_STATE_BYTES).await?;
         let Some(object) = found else { return Ok(None) };
         let state = GcState::decode(&object.bytes);
-        Ok(Some((state.map_err(|error| self.gc_error(GC_STATE, error))?, object.version)))
+        Ok(Some((state.map_err(|error| self.format_error(GC_STATE, error))?, object.version)))
     }
 
     fn decode_table(
@@ -137,7 +155,7 @@ impl RemoteStore {
         state: &GcState,
         bytes: &Bytes,
     ) -> Result<GcTable, RemoteError> {
-        if blake3::hash(bytes).as_bytes() != state.table.as_bytes() {
+        if Some(hash_of(bytes)) != state.table {
             let why = "its bytes do not hash to its name".to_owned();
             return Err(RemoteError::Damaged {
                 key: key.to_owned(),
@@ -145,15 +163,7 @@ impl RemoteStore {
                 why,
             });
         }
-        GcTable::decode(bytes).map_err(|error| self.gc_error(key, error))
-    }
-
-    fn gc_error(&self, key: &str, error: FormatError) -> RemoteError {
-        let (key, location) = (key.to_owned(), self.location.clone());
-        match error {
-            FormatError::Newer { .. } => RemoteError::Newer { key, location },
-            error => RemoteError::Damaged { key, location, why: error.to_string() },
-        }
+        GcTable::decode(bytes).map_err(|error| self.format_error(key, error))
     }
 
     /// Returns the epoch of the store now.
@@ -168,7 +178,8 @@ impl RemoteStore {
             return self.has_unlisted().await;
         }
         let known = self.mirror.gc().map(|view| view.state);
-        Ok(self.find_gc_state().await?.map(|(state, _)| state) != known)
+        let found = self.find_gc_state().await?.map(|(state, _)| state);
+        Ok(found.filter(|state| state.epoch != FIRST_EPOCH) != known)
     }
 
     /// Returns true if garbage was ever collected in the store, as far as this client knows. Then
@@ -182,10 +193,55 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Collected`], or another error of the request.
     pub(crate) async fn check_present_epoch(&self) -> Result<(), RemoteError> {
-        match self.present_epoch().await? == self.mirror.epoch() {
+        let found = self.find_gc_state().await?;
+        if found.is_none() {
+            // The client that created the store was killed.
+            self.repair_gc_state().await?;
+        }
+        match found.map_or(FIRST_EPOCH, |(state, _)| state.epoch) == self.mirror.epoch() {
             true => Ok(()),
             false => Err(self.collected()),
         }
+    }
+
+    /// Returns the problem of a store whose state is missing or damaged. A server has its own.
+    pub(crate) async fn gc_problem(&self) -> Result<Option<RemoteError>, RemoteError> {
+        if self.client.maintains_index() {
+            return Ok(None);
+        }
+        match self.find_gc_state().await {
+            Ok(None) => Ok(Some(self.lost_gc_state())),
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(Some(error)),
+            found => found.map(|_| None),
+        }
+    }
+
+    /// Writes a missing or damaged state of the epoch 0 again. The caller has read the index. A
+    /// collection leaves an index file of its epoch, and its table is needed, so does nothing then.
+    /// Returns true if it has written the state.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub(crate) async fn repair_gc_state(&self) -> Result<bool, RemoteError> {
+        let is_collected = self.mirror.gc().is_some() || self.lists_newer_epoch();
+        let Some(problem) = self.gc_problem().await?.filter(|_| !is_collected) else {
+            return Ok(false);
+        };
+        let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
+        let is_absent = matches!(&problem, RemoteError::Damaged { why, .. } if why == LOST);
+        let when = match is_absent && can.absent {
+            true => WriteCondition::Absent,
+            false => WriteCondition::Always,
+        };
+        match self.client.write(GC_STATE, GcState::first().encode().into(), when).await {
+            Err(error) if error.reason == FailureReason::Conflict => Ok(false),
+            written => Ok(written.map(|_| true)?),
+        }
+    }
+
+    fn lost_gc_state(&self) -> RemoteError {
+        let (key, location) = (GC_STATE.to_owned(), self.location.clone());
+        RemoteError::Damaged { key, location, why: LOST.to_owned() }
     }
 
     /// Checks that this version knows everything that a writer must know about the store.
@@ -274,27 +330,23 @@ impl RemoteStore {
         table: GcTable,
         next: impl Future<Output = T>,
     ) -> Result<Option<(ReadGc, T)>, RemoteError> {
-        let bytes = table.encode().map_err(|error| self.gc_error(GC, error))?;
-        let state = GcState {
-            epoch,
-            version: read.view.as_ref().map_or(0, |view| view.state.version) + 1,
-            nonce: Nonce::random(),
-            phase,
-            table: TableHash::from_bytes(*blake3::hash(&bytes).as_bytes()),
-        };
-        let key = format!("{GC}{}", state.table_name());
+        let bytes = table.encode().map_err(|error| self.format_error(GC, error))?;
+        let (before, version) = read.found.as_ref().ok_or_else(|| self.lost_gc_state())?;
+        let state = before.next(epoch, phase, hash_of(&bytes));
+        let key = format!("{GC}{}", state.table_name().unwrap_or_default());
         self.client.write(&key, bytes.into(), WriteCondition::Always).await?;
         let can = self.conditions(&Silent).await?;
-        let when = match &read.version {
+        let when = match version {
             _ if !can.absent || !can.unchanged => {
                 // The user has promised that no other client writes.
                 let now = self.find_gc_state().await?.map(|(state, _)| state);
-                if now != read.view.as_ref().map(|view| view.state) {
+                if now != Some(*before) {
                     return Ok(None);
                 }
                 WriteCondition::Always
             }
             Some(version) => WriteCondition::Unchanged(version.clone()),
+            // A state without a version cannot be swapped.
             None => WriteCondition::Absent,
         };
         let written = self.client.write(GC_STATE, state.encode().into(), when).await;
@@ -320,19 +372,12 @@ impl RemoteStore {
                 None => return Ok(None),
             },
         };
-        let Some((_, version)) = found else { return Ok(None) };
+        if found.is_none() {
+            return Ok(None);
+        }
         let view = Some(Arc::new(GcView { state, table }));
         self.mirror.know_gc(view.clone())?;
-        Ok(Some((ReadGc { view, version }, next)))
-    }
-
-    /// Makes older programs refuse the store.
-    ///
-    /// # Errors
-    /// [`RemoteError::Config`], [`RemoteError::Service`].
-    pub(crate) async fn upgrade_for_gc(&self) -> Result<(), RemoteError> {
-        let can = self.conditions(&Silent).await?;
-        self.upgrade_to(VERSION, can).await
+        Ok(Some((ReadGc { view, found }, next)))
     }
 
     /// Reads these refs, also deleted ones.

@@ -19,7 +19,7 @@ use snap_core::{
     },
 };
 
-use super::index::GROUP;
+use super::{gc::hash_of, index::GROUP};
 
 /// An index file, and the packs that it lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +51,10 @@ impl GcView {
     /// Decodes what the mirror remembers; `None` if it is damaged.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-        let end = ends.map(|(at, _)| at + 1).nth(5)?;
+        let end = ends.map(|(at, _)| at + 1).nth(6)?;
         let (state, table) = bytes.split_at(end);
         let state = GcState::decode(state).ok()?;
-        (blake3::hash(table).as_bytes() == state.table.as_bytes()).then_some(())?;
+        (Some(hash_of(table)) == state.table).then_some(())?;
         Some(Self { state, table: GcTable::decode(table).ok()? })
     }
 }
@@ -142,13 +142,8 @@ mod tests {
         table.going.insert(pack(2));
         table.named.insert(IndexName::File(pack(9)));
         let bytes = table.encode().unwrap();
-        let state = GcState {
-            epoch: 2,
-            version: 4,
-            nonce: "0123456789abcdef0123456789abcdef".parse().unwrap(),
-            phase: Phase::Swept,
-            table: PackId::from_bytes(*blake3::hash(&bytes).as_bytes()),
-        };
+        let state =
+            GcState { version: 4, ..GcState::first().next(2, Phase::Swept, hash_of(&bytes)) };
         GcView { state, table }
     }
 

@@ -54,8 +54,8 @@ use super::gc_view::{DeadCopies, GcView, IndexedFile, IndexedFiles, counts, epoc
 /// is not 0, and the ids of its packs. The last line is a checksum.
 const NAMES: &str = "outlines";
 
-/// File that exists once this machine has seen the remote store.
-const SEEN: &str = "seen";
+/// File that exists once this machine has seen the remote store, with the known version.
+const SEEN: &str = "version-5";
 
 /// File that exists during an upload of packs.
 const SENDING: &str = "sending";
@@ -77,9 +77,6 @@ const IGNORED_SECS: i64 = 24 * 60 * 60;
 /// What the last process knew about the garbage collection: the state, then the table.
 const GC: &str = "gc-view";
 
-/// File that exists once the remote store is known to have the newest version.
-const NEWEST: &str = "version-2";
-
 /// File that exists while the remote store is known to lack objects.
 const DAMAGED: &str = "damaged";
 
@@ -95,13 +92,12 @@ const DAMAGED_INDEX: &str = "damaged-index";
 /// The lock for changes of the folder.
 const LOCK: &str = "lock";
 
-const FILES: [&str; 12] = [
+const FILES: [&str; 11] = [
     NAMES,
     SEEN,
     SENDING,
     CONDITIONS,
     GC,
-    NEWEST,
     DAMAGED,
     SHADOWS,
     FORGOTTEN,
@@ -381,17 +377,6 @@ impl Mirror {
     /// Remembers that the remote store exists. After a failure, the next command looks it up again.
     pub fn remember_seen(&self) {
         let _ = self.write(SEEN, "");
-    }
-
-    /// Returns true if the remote store is known to have the newest version.
-    pub fn is_newest(&self) -> bool {
-        self.dir.join(NEWEST).exists()
-    }
-
-    /// Remembers that the remote store has the newest version. After a failure, the next command
-    /// looks it up again.
-    pub fn remember_newest(&self) {
-        let _ = self.write(NEWEST, "");
     }
 
     /// Returns the result of the test of conditional writes: true if the service honours

@@ -8,7 +8,7 @@
 //! | `HEAD` | `ref: refs/heads/NAME`, the default branch; written once, with the settings |
 //! | `refs/heads/…`, `refs/tags/…` | a commit id and a nonce ([`refs`]); 64 zeros if deleted |
 //! | `claims/…` | claims on refs, if the service has no conditional writes ([`claims`]) |
-//! | `gc/…` | the garbage collection, once there was one ([`gc_view`]) |
+//! | `gc/…` | the state of garbage collection, and its table ([`gc_view`]) |
 //!
 //! A pack counts once `index/` has its outline. A push writes the outline after the pack and after
 //! everything that the pack refers to. So the packs in the index are complete, and later pushes can
@@ -26,7 +26,6 @@ pub mod mirror;
 pub(crate) mod name_conflicts;
 pub mod refs;
 mod repair;
-mod version;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,8 +37,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind, limits},
+    format::{gc_state::GcState, wire::FormatError},
     repo::{
-        config::{Config, ConfigError, REFS_VERSION},
+        config::{Config, ConfigError},
         ref_name::RefName,
     },
 };
@@ -47,6 +47,7 @@ use tokio::sync::OnceCell;
 
 pub use crate::service::keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS};
 pub use error::RemoteError;
+pub use gc::GC_STATE;
 pub use mirror::Mirror;
 
 use crate::service::{
@@ -263,7 +264,7 @@ impl RemoteStore {
     /// Reads the settings; reads damaged settings once more.
     ///
     /// # Errors
-    /// [`RemoteError::Config`] if a newer version of snap wrote them; [`RemoteError::Service`].
+    /// [`RemoteError::Config`] if another version of snap wrote them; [`RemoteError::Service`].
     pub(crate) async fn settings(&self) -> Result<SettingsState, RemoteError> {
         let mut damage = None;
         for _ in 0..READINGS {
@@ -291,8 +292,9 @@ impl RemoteStore {
         // Packs alone may come from a push that was killed while it created a store.
         let has_index =
             found == StoreLookup::Missing && keys.iter().any(|key| key.starts_with(INDEX));
-        let has_gc =
-            found == StoreLookup::Missing && keys.iter().any(|key| key.starts_with(gc::GC));
+        // Such a push may also have written the state of the epoch 0, but a collection leaves a table.
+        let is_of_collection = |key: &String| key.starts_with(gc::GC) && key != gc::GC_STATE;
+        let has_gc = found == StoreLookup::Missing && keys.iter().any(is_of_collection);
         if has_gc || has_index && !self.client.list(INDEX).await?.is_empty() {
             return Err(RemoteError::NoSettings { location: self.location.clone() });
         }
@@ -308,12 +310,8 @@ impl RemoteStore {
     fn check_config(&self, config: Option<StoredObject>) -> Result<StoreLookup, RemoteError> {
         let Some(object) = config else { return Ok(StoreLookup::Missing) };
         let text = std::str::from_utf8(&object.bytes).unwrap_or("");
-        let config = Config::parse(text, Path::new(CONFIG));
-        let config = config.map_err(|source| self.config_error(source))?;
+        Config::parse(text, Path::new(CONFIG)).map_err(|source| self.config_error(source))?;
         self.mirror.remember_seen();
-        if config.version >= REFS_VERSION {
-            self.mirror.remember_newest();
-        }
         *self.config.lock() = Some(object);
         Ok(StoreLookup::Store)
     }
@@ -323,6 +321,16 @@ impl RemoteStore {
         RemoteError::Config { location: self.location.clone(), source: Box::new(source) }
     }
 
+    /// Creates the error for an object that cannot be decoded.
+    fn format_error(&self, key: &str, error: FormatError) -> RemoteError {
+        let (key, location) = (key.to_owned(), self.location.clone());
+        match error {
+            FormatError::Newer { .. } => RemoteError::Newer { key, location },
+            FormatError::Older { .. } => RemoteError::Older { key, location },
+            error => RemoteError::Damaged { key, location, why: error.to_string() },
+        }
+    }
+
     /// Returns the settings as this process has last read or written them.
     fn config(&self) -> Option<StoredObject> {
         self.config.lock().clone()
@@ -330,17 +338,25 @@ impl RemoteStore {
 
     async fn write_first_objects(
         &self,
-        config: &Bytes,
-        head: &Bytes,
-        when: WriteCondition,
-    ) -> (Result<(), ServiceError>, Result<(), ServiceError>) {
-        let config = self.client.write(CONFIG, config.clone(), when.clone());
-        let head = self.client.write(HEAD, head.clone(), when);
-        let (config, head) = futures::join!(config, head);
-        (config.map(drop), head.map(drop))
+        objects: &[(&str, Bytes); 3],
+        when: &WriteCondition,
+    ) -> [Result<(), ServiceError>; 3] {
+        let write = |(key, bytes): &(&str, Bytes)| {
+            let (key, bytes) = (key.to_string(), bytes.clone());
+            async move {
+                // A server begins its own epoch.
+                if key == gc::GC_STATE && self.client.maintains_index() {
+                    return Ok(());
+                }
+                self.client.write(&key, bytes, when.clone()).await.map(drop)
+            }
+        };
+        let [config, head, gc] = objects.each_ref().map(write);
+        futures::join!(config, head, gc).into()
     }
 
-    /// Creates a store at a free location: its settings, and the branch that clones start with.
+    /// Creates a store at a free location: its settings, the branch that clones start with, and the
+    /// first epoch of garbage collection.
     /// Succeeds if another client creates the store first.
     ///
     /// # Errors
@@ -350,19 +366,23 @@ impl RemoteStore {
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
         let when = if can.absent { WriteCondition::Absent } else { WriteCondition::Always };
         let (first, mut is_refused_condition) = (head.clone(), false);
-        let (text, head) = (Bytes::from(config.to_owned()), default_branch::text(head));
-        let (mut config, mut head_written) =
-            self.write_first_objects(&text, &head, when.clone()).await;
+        let text = Bytes::from(config.to_owned());
+        let state = GcState::first().encode().into();
+        let objects =
+            [(CONFIG, text.clone()), (HEAD, default_branch::text(head)), (gc::GC_STATE, state)];
+        let mut written = self.write_first_objects(&objects, &when).await;
         let is_refused = |error: &ServiceError| error.reason == FailureReason::Unsupported;
-        if can.absent && config.as_ref().is_err_and(is_refused) {
+        if can.absent && written[0].as_ref().is_err_and(is_refused) {
             is_refused_condition = true;
-            (config, head_written) =
-                self.write_first_objects(&text, &head, WriteCondition::Always).await;
+            written = self.write_first_objects(&objects, &WriteCondition::Always).await;
         }
-        let wrote_head = match head_written {
-            Err(error) if error.reason == FailureReason::Conflict => false,
-            written => written.map(|()| true)?,
+        let [config, head, gc] = written;
+        let is_new = |written: Result<(), ServiceError>| match written {
+            Err(error) if error.reason == FailureReason::Conflict => Ok(false),
+            written => written.map(|()| true),
         };
+        let wrote_head = is_new(head)?;
+        is_new(gc)?;
         match config {
             Ok(_) => {
                 self.check_config(Some(StoredObject { bytes: text, version: None }))?;

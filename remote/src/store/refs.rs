@@ -41,8 +41,6 @@ pub struct RemoteRef {
 pub struct RefSlot {
     /// The commit; `None` if the ref does not exist or was deleted.
     pub commit: Option<CommitId>,
-    /// The nonce of the last write; `None` without content, or if a snap server does not send it.
-    pub(super) nonce: Option<Nonce>,
     /// The whole text; `None` without valid content.
     text: Option<RefText>,
     version: Option<ObjectVersion>,
@@ -78,14 +76,12 @@ impl RefSlot {
     /// Returns true if another read found the same content.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let bytes = |slot: &Self| slot.unreadable.as_ref().map(|found| found.bytes.clone());
-        (&self.commit, &self.nonce) == (&other.commit, &other.nonce) && bytes(self) == bytes(other)
+        (self.commit, self.nonce()) == (other.commit, other.nonce()) && bytes(self) == bytes(other)
     }
 
-    /// Returns true if the write with `nonce` made this content. A snap server writes nonces of its
-    /// own, so the new commit is enough there.
-    fn is_result_of(&self, nonce: Nonce, new: Option<CommitId>) -> bool {
-        self.nonce == Some(nonce)
-            || (self.nonce.is_none() && self.commit == new && !self.is_damaged())
+    /// Returns the nonce of the last write; `None` without valid content.
+    pub(super) fn nonce(&self) -> Option<Nonce> {
+        self.text.as_ref().map(|text| text.nonce)
     }
 
     /// Returns the condition that the content has not changed since the read, if the service takes
@@ -124,8 +120,7 @@ pub(super) struct NewRef {
 
 impl NewRef {
     pub(super) fn text(self, nonce: Nonce) -> Bytes {
-        let text = RefText::without_nonce(self.commit);
-        RefText { nonce: Some(nonce), epoch: self.epoch, ..text }.encode().into()
+        RefText { nonce, epoch: self.epoch, ..RefText::new(self.commit) }.encode().into()
     }
 }
 
@@ -137,10 +132,7 @@ fn may_be_folder(error: &ServiceError) -> bool {
 
 fn parse(StoredObject { bytes, version }: StoredObject) -> RefSlot {
     match RefText::decode(&bytes) {
-        Ok(text) => {
-            let (commit, nonce) = (text.commit, text.nonce);
-            RefSlot { commit, nonce, text: Some(text), version, unreadable: None }
-        }
+        Ok(text) => RefSlot { commit: text.commit, text: Some(text), version, unreadable: None },
         Err(error) => {
             let unreadable = Some(UnreadableRef { bytes: Some(bytes), why: error.to_string() });
             RefSlot { version, unreadable, ..RefSlot::default() }
@@ -284,7 +276,6 @@ impl RemoteStore {
             return Err(self.newer(name));
         }
         let can = self.conditions(observer).await?;
-        self.upgrade(can).await?;
         match new {
             Some(_) => {
                 let expected = self.fence_ref(name, expected, can, observer).await?;
@@ -324,7 +315,12 @@ impl RemoteStore {
         let Some(when) = expected.condition(can) else {
             return self.swap_claimed(name, expected, new, observer).await;
         };
-        let (key, nonce, commit) = (key(name), Nonce::random(), new.commit);
+        let (key, nonce) = (key(name), Nonce::random());
+        // A snap server writes nonces of its own, so the new commit is enough there.
+        let is_result = |now: &RefSlot| match now.nonce() {
+            Some(found) if !self.client.maintains_index() => found == nonce,
+            _ => now.commit == new.commit && !now.is_damaged(),
+        };
         let is_told = match self.client.write(&key, new.text(nonce), when).await {
             Ok(Some(version)) if version.etag.is_some() || version.generation.is_some() => {
                 return Ok(());
@@ -337,14 +333,14 @@ impl RemoteStore {
             // the ref itself shows whether it has moved.
             Err(error) if error.reason.is_temporary() || error.reason == FailureReason::Other => {
                 return match self.any_slot(name).await {
-                    Ok(now) if now.is_result_of(nonce, commit) && !now.is_same(expected) => Ok(()),
+                    Ok(now) if is_result(&now) && !now.is_same(expected) => Ok(()),
                     _ => Err(error.into()),
                 };
             }
             Err(error) => return Err(error.into()),
         };
         let now = self.any_slot(name).await?;
-        if now.is_result_of(nonce, commit) {
+        if is_result(&now) {
             return Ok(());
         }
         let stands = now.is_same(expected);

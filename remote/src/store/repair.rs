@@ -10,16 +10,13 @@
 //! ([`unlisted_packs`](crate::unlisted_packs)). A client that knows the packs of the file finds it
 //! gone, and then uploads missing objects.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, kind::ErrorKind, limits},
     format::outline,
-    repo::{
-        config::{REFS_VERSION, VERSION, edit::Edit, layer::ConfigOwner},
-        ref_name::RefName,
-    },
+    repo::ref_name::RefName,
 };
 
 use super::{
@@ -33,12 +30,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Service`], [`RemoteError::Config`].
     pub(crate) async fn repair_settings(&self, config: &str) -> Result<(), RemoteError> {
-        let edit = Edit { text: config, path: Path::new(CONFIG), owner: ConfigOwner::Store };
-        let is_collected = self.read_gc().await?.view.is_some();
-        // Older programs must refuse a store with garbage collection.
-        let version = if is_collected { VERSION } else { REFS_VERSION };
-        let upgraded = edit.upgrade(version).map_err(|error| self.config_error(error))?;
-        let text = Bytes::from(upgraded.unwrap_or_else(|| config.to_owned()));
+        let text = Bytes::from(config.to_owned());
         self.client.write(CONFIG, text.clone(), WriteCondition::Always).await?;
         self.check_config(Some(StoredObject { bytes: text, version: None })).map(drop)
     }

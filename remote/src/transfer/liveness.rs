@@ -24,7 +24,7 @@ use snap_core::{
     },
     ops::reach,
     repo::RefError,
-    store::{Epoch, Marks, ObjectLocation, Store, StoreError},
+    store::{Marks, ObjectLocation, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -87,7 +87,7 @@ impl Liveness {
     ) -> Result<Self, RemoteError> {
         let live = Self::of(remote, &[commit], runtime, observer)?;
         let rewrites = store.rewrites()?;
-        if store.has_partial() || store.epoch()? == Epoch::default() && rewrites.is_empty() {
+        if store.has_partial() || store.epoch()?.is_first() && rewrites.is_empty() {
             return Ok(live);
         }
         let stubs = open_stubs(remote, runtime)?;

@@ -26,7 +26,6 @@ use axum::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
-use snap_core::format::ref_text::RefText;
 use tracing::Instrument;
 
 use self::{
@@ -42,6 +41,7 @@ use crate::{
     body::{UNWATCHED_BYTES, connection_table::ConnectionTable, with_stall_timeout},
     clock::Clock,
     problem::{Code, HttpProblem},
+    repository::RefCondition,
     route_table::{MatchedRoute, RequiredAccess},
     settings::ServerSettings,
 };
@@ -248,7 +248,8 @@ impl RequestRecord {
         let old = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
         // `None` for `*`, for several tags and for an invalid tag: none of them names a single
         // commit.
-        let old = old.and_then(|tag| RefText::from_tag(tag.trim().trim_matches('"')).ok()?.commit);
+        let old =
+            old.and_then(|tag| RefCondition::from_tag(tag.trim().trim_matches('"'))?.commit());
         Self {
             metrics,
             id: id.to_owned(),

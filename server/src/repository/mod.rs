@@ -36,10 +36,7 @@ use snap_core::{
         time::Time,
     },
     disk::Disk,
-    format::{
-        outline,
-        ref_text::{Nonce, RefText},
-    },
+    format::{outline, ref_text::RefText},
     ops::{
         staging_area::{self, IndexUpload, StagedError, StagingArea},
         verify::DataChecks,
@@ -52,7 +49,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
     },
-    store::{CopyError, Epoch, FifoSemaphore},
+    store::{CopyError, FifoSemaphore},
 };
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
@@ -120,8 +117,8 @@ pub enum RefCondition {
     Absent,
     /// The ref points at this commit, whatever the nonce of the last write.
     At(CommitId),
-    /// The ref points at this commit, and the last write had this nonce.
-    AtWrite(CommitId, Nonce),
+    /// The ref has this text: no process has written it since.
+    AtWrite(RefText),
     /// The file of the ref is damaged, in exactly this way.
     Damaged(Damage),
 }
@@ -131,18 +128,27 @@ impl RefCondition {
     pub fn commit(&self) -> Option<CommitId> {
         match self {
             Self::Absent | Self::Damaged(_) => None,
-            Self::At(commit) | Self::AtWrite(commit, _) => Some(*commit),
+            Self::At(commit) => Some(*commit),
+            Self::AtWrite(text) => text.commit,
         }
     }
 
-    fn text(&self) -> Option<RefText> {
+    /// Returns the ETag of a ref in this state.
+    pub fn tag(&self) -> String {
         match self {
-            Self::Absent | Self::At(_) | Self::Damaged(_) => None,
-            Self::AtWrite(commit, nonce) => {
-                let text = RefText::without_nonce(Some(*commit));
-                Some(RefText { nonce: Some(*nonce), ..text })
-            }
+            Self::Absent => String::new(),
+            Self::At(commit) => commit.to_string(),
+            Self::AtWrite(text) => text.tag(),
+            Self::Damaged(damage) => damage.tag(),
         }
+    }
+
+    /// Parses an ETag. A commit alone matches any nonce.
+    pub fn from_tag(tag: &str) -> Option<Self> {
+        let damaged = || Damage::from_tag(tag).map(Self::Damaged);
+        let at = || tag.parse().ok().map(Self::At);
+        let at_write = || RefText::from_tag(tag).ok().filter(|text| text.commit.is_some());
+        damaged().or_else(at).or_else(|| at_write().map(Self::AtWrite))
     }
 }
 
@@ -469,18 +475,22 @@ impl Repository {
         }
     }
 
-    /// Returns the stored text of a ref that exists. A relay omits the nonce: several
+    /// Returns the state of a ref that exists. A relay omits the nonce: several
     /// relays may serve one upstream, and all of them must give the same answer.
     ///
     /// # Errors
     /// As [`Repository::ref_target`].
-    pub fn text(&self, name: &RefName) -> Result<Option<RefText>, HttpProblem> {
+    pub fn state(&self, name: &RefName) -> Result<Option<RefCondition>, HttpProblem> {
         self.catch_up_now()?;
-        let text = self.repo.refs().text(name)?.filter(|text| text.commit.is_some());
-        Ok(match self.upstream {
-            Some(_) => text.map(|text| RefText::without_nonce(text.commit)),
-            None => text,
-        })
+        Ok(self.repo.refs().text(name)?.map(|text| self.state_of(text)))
+    }
+
+    fn state_of(&self, text: RefText) -> RefCondition {
+        match text.commit {
+            None => RefCondition::Absent,
+            Some(commit) if self.upstream.is_some() => RefCondition::At(commit),
+            Some(_) => RefCondition::AtWrite(text),
+        }
     }
 
     /// Returns true if `new` is `old` or a descendant of `old`, through any parent.
@@ -509,7 +519,7 @@ impl Repository {
     }
 
     /// Moves a ref by compare-and-swap; `None` deletes it. This store must have the new commit,
-    /// with everything that it refers to. Returns the new text of the ref.
+    /// with everything that it refers to. Returns the new state of the ref.
     ///
     /// # Errors
     /// [`Code::Conflict`] when the ref is not as expected; [`Code::Rejected`] when the commit is
@@ -522,7 +532,7 @@ impl Repository {
         expected: RefCondition,
         new: Option<CommitId>,
         who: &str,
-    ) -> Result<RefText, HttpProblem> {
+    ) -> Result<RefCondition, HttpProblem> {
         if expected == RefCondition::Absent && new.is_some() && name.check_new().is_err() {
             let why = "the name contains an invisible or bidirectional control character";
             return Err(HttpProblem::new(Code::Invalid, why));
@@ -533,7 +543,7 @@ impl Repository {
                 expected => refs::ExpectedRef::At(expected.commit()),
             };
             upstream.swap(name, there, new, who)?;
-            return Ok(RefText::without_nonce(new));
+            return Ok(new.map_or(RefCondition::Absent, RefCondition::At));
         }
         self.check_epoch()?;
         // Damaged settings may be those of a newer version of snap, so no ref is moved.
@@ -545,11 +555,10 @@ impl Repository {
             self.check_commit_complete(new)?;
         }
         let change = RefLogMessage { time: Time::now(), who, reason: ref_log::PUSH };
-        let text = expected.text();
-        let must = match (&expected, &text) {
-            (RefCondition::Damaged(damage), _) => refs::ExpectedRef::Damaged(*damage),
-            (_, Some(text)) => refs::ExpectedRef::Text(text),
-            (_, None) => refs::ExpectedRef::At(expected.commit()),
+        let must = match &expected {
+            RefCondition::Damaged(damage) => refs::ExpectedRef::Damaged(*damage),
+            RefCondition::AtWrite(text) => refs::ExpectedRef::Text(text),
+            expected => refs::ExpectedRef::At(expected.commit()),
         };
         let refs = self.repo.refs();
         let moved = match refs.swap(name, must, new, &change) {
@@ -591,7 +600,7 @@ impl Repository {
         if expected.commit().is_none() && new.is_some() {
             self.repo.refs().begin_head(name, &change)?;
         }
-        Ok(moved)
+        Ok(self.state_of(moved))
     }
 
     /// Refuses a write to a store in which a garbage collection has run, also one that runs beside
@@ -600,7 +609,7 @@ impl Repository {
     /// # Errors
     /// [`Code::Rejected`].
     fn check_epoch(&self) -> Result<(), HttpProblem> {
-        if self.upstream.is_none() && self.repo.store().epoch()? != Epoch::default() {
+        if self.upstream.is_none() && !self.repo.store().epoch()?.is_first() {
             return Err(HttpProblem::collected());
         }
         Ok(())

@@ -1,8 +1,7 @@
 //! Refs: read, move by compare-and-swap, delete.
 //!
 //! The ETag of a ref names its commit, the epoch, and the nonce of the last write.
-//! Clients of older versions send the commit alone in `If-Match`, which matches any
-//! nonce.
+//! The commit alone in `If-Match` matches any nonce.
 
 use std::sync::Arc;
 
@@ -16,11 +15,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use snap_core::{
     base::{id::CommitId, limits, observe::Observer},
-    format::ref_text::RefText,
-    repo::{
-        ref_name::{RefKind, RefName},
-        refs::Damage,
-    },
+    repo::ref_name::{RefKind, RefName},
 };
 
 use super::{
@@ -135,22 +130,22 @@ pub(super) async fn read(
 ) -> Result<Response, HttpProblem> {
     let name = parse_ref_name(&name)?;
     let wanted = name.clone();
-    let read = server.with(repo, move |repository| match repository.text(&wanted) {
+    let read = server.with(repo, move |repository| match repository.state(&wanted) {
         Err(problem) if problem.code == Code::Damaged => match repository.damage(&wanted)? {
             Some(damage) => Ok(Err((problem, damage))),
             None => Err(problem),
         },
-        text => text.map(Ok),
+        state => state.map(Ok),
     });
-    let text = match read.await? {
-        Ok(text) => text,
+    let state = match read.await? {
+        Ok(state) => state,
         Err((problem, damage)) => {
             return Ok(([(header::ETAG, etag(damage.tag())?)], problem).into_response());
         }
     };
-    let text = text.ok_or_else(|| HttpProblem::not_found(&name))?;
-    let commit = text.commit.ok_or_else(|| HttpProblem::not_found(&name))?;
-    Ok(tagged(&headers, etag(text.tag())?, RefResponse::new(&name, commit)))
+    let state = state.and_then(|state| Some((state, state.commit()?)));
+    let (state, commit) = state.ok_or_else(|| HttpProblem::not_found(&name))?;
+    Ok(tagged(&headers, etag(state.tag())?, RefResponse::new(&name, commit)))
 }
 
 /// `PUT /v1/repos/{repo}/refs/{name}`, with `If-Match` or `If-None-Match: *`.
@@ -195,13 +190,13 @@ pub(super) async fn write(
         // quota counts them.
         let bytes = move_bytes(&name, who.ref_log_name());
         let _room = at.quotas().reserve(repository, Some(bytes), bytes)?;
-        let text = repository.swap(&name, expected, Some(commit), who.ref_log_name())?;
-        Ok((expected, text))
+        let state = repository.swap(&name, expected, Some(commit), who.ref_log_name())?;
+        Ok((expected, state))
     });
-    let (expected, text) = moved.await?;
+    let (expected, state) = moved.await?;
     let status =
         if expected == RefCondition::Absent { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, audit_extension(expected), [(header::ETAG, etag(text.tag())?)]).into_response())
+    Ok((status, audit_extension(expected), [(header::ETAG, etag(state.tag())?)]).into_response())
 }
 
 /// Returns the approximate size of a ref's move on disk, in bytes: the file, the log line with two
@@ -339,8 +334,7 @@ impl Condition {
                 false => Err(HttpProblem::new(Code::Conflict, format!("{name} is damaged"))),
             };
         }
-        let text = repository.text(name)?;
-        let state = text.as_ref().and_then(expected);
+        let state = repository.state(name)?.filter(|state| *state != RefCondition::Absent);
         let fits = |tag: &RefCondition| match tag {
             RefCondition::At(commit) => state.and_then(|state| state.commit()) == Some(*commit),
             tag => state.as_ref() == Some(tag),
@@ -357,18 +351,8 @@ impl Condition {
     }
 }
 
-/// Returns the state of a ref with this text.
-fn expected(text: &RefText) -> Option<RefCondition> {
-    let commit = text.commit?;
-    Some(text.nonce.map_or(RefCondition::At(commit), |nonce| RefCondition::AtWrite(commit, nonce)))
-}
-
 /// Parses a strong ETag of a ref. Returns `None` for other ETags.
 fn tagged_ref(tag: &[u8]) -> Option<RefCondition> {
     let tag = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    let tag = std::str::from_utf8(tag).ok()?;
-    if let Some(damage) = Damage::from_tag(tag) {
-        return Some(RefCondition::Damaged(damage));
-    }
-    expected(&RefText::from_tag(tag).ok()?)
+    RefCondition::from_tag(std::str::from_utf8(tag).ok()?)
 }

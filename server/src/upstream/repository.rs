@@ -202,8 +202,7 @@ impl UpstreamRepository {
         let text = String::from_utf8_lossy(&found.bytes);
         let ours = self.repo.config();
         match Config::parse(&text, Path::new(CONFIG)) {
-            // The version is that of the refs, which each store writes itself.
-            Ok(theirs) => match (Config { version: ours.version, ..theirs }) == *ours {
+            Ok(theirs) => match theirs == *ours {
                 true => Ok(()),
                 false => Err(HttpProblem::new(
                     Code::Damaged,

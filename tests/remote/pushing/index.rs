@@ -252,33 +252,28 @@ fn mirrors_keep_the_index_read_by_another_process() {
 }
 
 #[test]
-fn a_push_upgrades_a_version_1_store_before_writing_refs() {
+fn stores_of_other_versions_are_refused() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
     let first = here.change("a", "first");
     here.push(&mut here.remote(service(), "remote"), first).unwrap();
-    let (config, main) = ("some/prefix/config.toml", "some/prefix/refs/heads/main");
-    let text = |key: &str| String::from_utf8(server.get(key).unwrap().to_vec()).unwrap();
-    assert!(text(config).contains("\nversion = 2\n"), "{}", text(config));
-    let new_form = text(main);
-    assert_eq!(new_form.lines().count(), 3, "{new_form}");
-    // The format of version 1.
-    server.put(config, text(config).replace("version = 2", "version = 1").into_bytes());
-    let old_form = new_form.strip_suffix("0\n").unwrap();
-    server.put(main, old_form.as_bytes().to_vec());
-    // The settings are upgraded before the ref is written, even if the push ends in between.
+    let config = "some/prefix/config.toml";
+    let text = String::from_utf8(server.get(config).unwrap().to_vec()).unwrap();
     let second = here.change("a", "second");
-    let failing = Wrapped::new(service(), |_, operation, key| {
-        let fails = operation == "write" && key.starts_with("refs/");
-        Box::pin(async move { fails })
-    });
-    here.push(&mut here.remote(failing, "other"), second).unwrap_err();
-    assert!(text(config).contains("\nversion = 2\n"), "{}", text(config));
-    assert_eq!(text(main), old_form);
-    here.push(&mut here.remote(service(), "fresh"), second).unwrap();
-    assert_eq!(text(main).lines().count(), 3);
-    assert!(text(main).starts_with(&second.to_string()));
+    for (version, message) in [
+        (4, "has store version 4, from before the first release; this snap reads version 5"),
+        (6, "has store version 6; this snap reads up to 5"),
+    ] {
+        let other = text.replace("\nversion = 5\n", &format!("\nversion = {version}\n"));
+        server.put(config, other.into_bytes());
+        let before = server.keys();
+        let error = here.push(&mut here.remote(service(), "fresh"), second).unwrap_err();
+        let RemoteError::Config { source, .. } = &error else { panic!("{error}") };
+        assert!(source.to_string().contains(message), "{source}");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(server.keys(), before);
+    }
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn collected(home: &Path) -> Result<Vec<PathBuf>, CliError> {
     stores.sort_unstable();
     let mut found = Vec::new();
     for store in stores {
-        if store.is_dir() && Epoch::read(&store).map_err(CliError::File)? != Epoch::default() {
+        if store.is_dir() && !Epoch::read(&store).map_err(CliError::File)?.is_first() {
             found.push(store);
         }
     }

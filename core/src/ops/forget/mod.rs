@@ -52,9 +52,6 @@ pub enum ForgetError {
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot forget commits: its remote has the other objects")]
     Partial(PartialClone),
-    /// The settings of the store belong to another user.
-    #[error("the settings of this store belong to another user")]
-    OtherOwner,
     /// The user named a commit that never goes.
     #[error("cannot forget commit {id:.12}: {reason}")]
     Protected { id: CommitId, reason: KeepReason },
@@ -76,7 +73,6 @@ impl ForgetError {
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::Partial(_) | Self::Protected { .. } | Self::OnlyTips => ErrorKind::Invalid,
-            Self::OtherOwner => ErrorKind::Denied,
             Self::Contended => ErrorKind::Locked,
             Self::Interrupted => ErrorKind::Interrupted,
         }
@@ -91,7 +87,6 @@ impl From<GcError> for ForgetError {
             GcError::Ref(error) => Self::Ref(error),
             GcError::Io(error) => Self::Store(error.into()),
             GcError::Partial(lacks) => Self::Partial(lacks),
-            GcError::OtherOwner => Self::OtherOwner,
             GcError::Contended => Self::Contended,
             GcError::Interrupted => Self::Interrupted,
         }
@@ -281,9 +276,6 @@ fn attempt(
         }
     }
     if !forgotten.is_empty() {
-        if !refs.upgrade_for_gc()? {
-            return Err(ForgetError::OtherOwner);
-        }
         refs.change_forgotten(store, message, &|table, time| change(table, &forgotten, time))?;
     }
     Ok(Some(forgotten.len() as u64))

@@ -123,9 +123,6 @@ pub enum GcError {
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot collect garbage: its remote has the other objects")]
     Partial(PartialClone),
-    /// The settings of the store belong to another user.
-    #[error("the settings of this store belong to another user")]
-    OtherOwner,
     /// Refs moved again and again.
     #[error("other processes began a collection again and again")]
     Contended,
@@ -158,7 +155,6 @@ impl GcError {
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::Partial(_) => ErrorKind::Invalid,
-            Self::OtherOwner => ErrorKind::Denied,
             Self::Contended => ErrorKind::Locked,
             Self::Io(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,

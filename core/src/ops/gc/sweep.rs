@@ -72,9 +72,6 @@ pub(super) fn run(
                 }
             }
         }
-        if !refs.upgrade_for_gc()? {
-            return Err(GcError::OtherOwner);
-        }
         let reason = "gc: it reaches what `snap rewrite` removed";
         let message = RefLogMessage { time: options.present, who: "", reason };
         for (name, id) in &dropped {

@@ -122,9 +122,6 @@ pub enum RewriteError {
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot rewrite commits: its remote has the other objects")]
     Partial(PartialClone),
-    /// The settings of the store belong to another user.
-    #[error("the settings of this store belong to another user")]
-    OtherOwner,
     /// No commit of the chosen branches and tags has such a path.
     #[error("no commit contains `{}`", patterns.join("`, `"))]
     NoMatch { patterns: Vec<String> },
@@ -144,7 +141,6 @@ impl RewriteError {
             Self::Ref(error) => error.kind(),
             Self::Past(error) => error.kind(),
             Self::Partial(_) | Self::Pattern(_) => ErrorKind::Invalid,
-            Self::OtherOwner => ErrorKind::Denied,
             Self::NoMatch { .. } => ErrorKind::NotFound,
             Self::Contended => ErrorKind::Locked,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -160,7 +156,6 @@ impl From<GcError> for RewriteError {
             GcError::Ref(error) => Self::Ref(error),
             GcError::Io(error) => Self::Store(error.into()),
             GcError::Partial(lacks) => Self::Partial(lacks),
-            GcError::OtherOwner => Self::OtherOwner,
             GcError::Contended => Self::Contended,
             GcError::Interrupted => Self::Interrupted,
         }
@@ -269,9 +264,6 @@ fn attempt(
     store.enter_epoch()?;
     if refs_of(repo)? != refs {
         return Ok(None);
-    }
-    if !held.upgrade_for_gc()? {
-        return Err(RewriteError::OtherOwner);
     }
     let forgotten = store.forgotten();
     for (_, new) in commits.iter().filter(|(old, _)| forgotten.contains(old)) {

@@ -49,27 +49,6 @@ impl Edit<'_> {
         if holds(&text) { Ok(text) } else { Err(self.not_editable(key)) }
     }
 
-    /// Returns the text of a store's file with at least this format version; `None` if it has it
-    /// already. Only code that writes data of the newer format calls this, never a user.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if the settings are invalid or of a newer version.
-    pub fn upgrade(&self, version: u32) -> Result<Option<String>, ConfigError> {
-        let key = KeyPath::new(["version"]);
-        let wanted = i64::from(version);
-        let layer = self.reread(self.text)?;
-        let has_it = |found: &Value| matches!(found, Value::Number(found) if *found >= wanted);
-        if layer.get(&key).is_some_and(|(found, _)| has_it(found)) {
-            return Ok(None);
-        }
-        let mut document = self.document()?;
-        let text =
-            replace(&mut document, &key, &Value::Number(wanted)).then(|| document.to_string());
-        let text = text.ok_or_else(|| self.not_editable(&key))?;
-        self.reread(&text)?;
-        Ok(Some(text))
-    }
-
     /// Returns the text without a setting or a whole section; `None` if the file does not contain
     /// it. Comments above a setting stay.
     ///

@@ -113,19 +113,30 @@ pub enum ConfigError {
     /// A newer version of snap created the store.
     #[error("{} has store version {found}; this snap reads up to {known}", path.display())]
     Newer { path: PathBuf, found: i64, known: u32 },
+    /// A version of snap from before the first release created the store.
+    #[error(
+        "{} has store version {found}, from before the first release; this snap reads version \
+         {known}",
+        path.display()
+    )]
+    Older { path: PathBuf, found: i64, known: u32 },
     /// The syntax around a setting does not allow an edit, for example an inline table.
     #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
     NotEditable { path: PathBuf, key: String },
 }
 
 impl ConfigError {
+    /// Returns true if another version of snap created the store.
+    pub fn is_of_version(&self) -> bool {
+        matches!(self, Self::Newer { .. } | Self::Older { .. })
+    }
+
     /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             // A later version of snap may support these.
-            Self::Newer { .. } | Self::NoVersion { .. } | Self::NotEditable { .. } => {
-                ErrorKind::Unsupported
-            }
+            Self::NoVersion { .. } | Self::NotEditable { .. } => ErrorKind::Unsupported,
+            _ if self.is_of_version() => ErrorKind::Unsupported,
             Self::Damaged { .. } => ErrorKind::Damaged,
             _ => ErrorKind::Invalid,
         }

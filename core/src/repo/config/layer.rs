@@ -35,7 +35,7 @@ impl Layer {
     ///
     /// # Errors
     /// [`ConfigError`] names the file and the line; it names no line if the version is missing or
-    /// newer.
+    /// another one.
     pub fn parse(text: &str, path: &Path, owner: ConfigOwner) -> Result<Self, ConfigError> {
         let document = Document::parse(text).map_err(|error| syntax(&error, text, path))?;
         if owner == ConfigOwner::Store {
@@ -95,6 +95,9 @@ fn check_version(document: &Document<&str>, path: &Path) -> Result<(), ConfigErr
     match version.as_integer() {
         Some(found) if found > i64::from(VERSION) => {
             Err(ConfigError::Newer { path: path(), found, known: VERSION })
+        }
+        Some(found) if found < i64::from(VERSION) => {
+            Err(ConfigError::Older { path: path(), found, known: VERSION })
         }
         _ => Ok(()),
     }

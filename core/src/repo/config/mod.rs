@@ -35,22 +35,12 @@ use crate::{
 /// Name of the settings file in a store.
 pub const FILE: &str = "config.toml";
 
-/// The version of new stores. In version 1, refs have one line in a local store and two in a remote
-/// one ([`ref_text`](crate::format::ref_text)). The first write of a ref upgrades such a store to
-/// this version.
-pub const REFS_VERSION: u32 = 2;
-
-/// The newest known version: the version of a store with forgotten commits, or whose dead objects
-/// were deleted. The first `forget` or garbage collection upgrades a store to this version. Older
-/// programs would rely on objects that are about to be deleted, so they must refuse it. Version 3
-/// was that of local stores during the development; it has no forgotten commits.
-pub const VERSION: u32 = 4;
+/// The version of stores. Versions 1 to 4 are from before the first release.
+pub const VERSION: u32 = 5;
 
 /// The settings of one store that core needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The format version of the store.
-    pub version: u32,
     pub chunk: Params,
     /// zstd level, 1 to 19.
     pub compression_level: i32,
@@ -84,7 +74,6 @@ pub struct CommitDefaults {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            version: REFS_VERSION,
             chunk: Params::DEFAULT,
             compression_level: DEFAULT_LEVEL,
             commit: CommitDefaults::default(),
@@ -103,8 +92,7 @@ impl Config {
         SettingLayers::default().with_store(Layer::parse(text, path, ConfigOwner::Store)?).config()
     }
 
-    /// Returns the text of a new store's settings file, of the newest version, with a comment for
-    /// each setting. The text always sets the version and the chunk sizes. It comments out other
+    /// Returns the text of a new store's settings file, with a comment for each setting. The text always sets the version and the chunk sizes. It comments out other
     /// settings with default values, so that the user's file can override them.
     pub fn to_text(&self) -> String {
         let level = self.compression_level;
@@ -121,7 +109,7 @@ impl Config {
             |key: &str, list: &[String]| line(key, Value::List(list.to_vec()), list.is_empty());
         format!(
             include_str!("template.txt"),
-            version = REFS_VERSION,
+            version = VERSION,
             min = self.chunk.min(),
             average = self.chunk.average(),
             max = self.chunk.max(),

@@ -19,15 +19,12 @@ use crate::{
     base::limits,
     chunk::Params,
     repo::config::{
-        CommitDefaults, Config, REFS_VERSION, VERSION,
+        CommitDefaults, Config,
         error::{ConfigError, SettingOrigin},
         key::{KEYS, KeyPath, SettingScope, Value},
         layer::Layer,
     },
 };
-
-/// The oldest supported store version.
-const OLDEST_VERSION: u64 = 1;
 
 /// Minimum of `chunk.min`. With smaller chunks, the chunk lists take more space than deduplication
 /// saves.
@@ -126,12 +123,9 @@ impl SettingLayers {
     /// [`ConfigError::Value`] if the chunk sizes contradict each other.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let path = |name: &str| KeyPath::new(name.split('.'));
-        let version = self.plain("version").map_or(REFS_VERSION.into(), |_| self.number("version"));
         let [min, average, max] =
             ["chunk.min", "chunk.average", "chunk.max"].map(|name| self.number(name));
         let largest = limits::CHUNK_BYTES as u64;
-        let versions = OLDEST_VERSION..=VERSION.into();
-        self.check("version", versions.contains(&version), "1, 2 or 3")?;
         let is_average = average.is_power_of_two() && average <= largest;
         self.check("chunk.average", is_average, "a power of two, at most 8 MiB")?;
         let is_min = (CHUNK_MIN_BYTES..average).contains(&min);
@@ -140,8 +134,6 @@ impl SettingLayers {
         self.check("chunk.max", is_max, "more than `chunk.average` and at most 8388608")?;
         let chunk = Params::new(min as usize, average as usize, max as usize);
         Ok(Config {
-            // At most `VERSION`.
-            version: version as u32,
             chunk: chunk.expect("the checks above are stricter"),
             // The parser of the layer has checked the range.
             compression_level: i32::try_from(self.number("compression.level")).unwrap_or(1),

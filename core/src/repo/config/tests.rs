@@ -28,10 +28,7 @@ fn store(text: &str) -> Edit<'_> {
 fn the_default_settings_survive_a_round_trip() {
     let config = Config::default();
     assert_eq!(parse(&config.to_text()).unwrap(), config);
-    assert_eq!(parse("version = 2").unwrap(), config);
-    let older = parse("version = 1").unwrap();
-    assert_eq!(older, Config { version: 1, ..config });
-    assert!(older.to_text().contains("\nversion = 2\n"), "of a new store");
+    assert_eq!(parse("version = 5").unwrap(), config);
 }
 
 #[test]
@@ -65,7 +62,7 @@ fn a_setting_replaces_its_commented_out_line() {
 
 #[test]
 fn set_and_unset_keep_the_rest_of_the_file() {
-    let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n\
+    let text = "# mine\nversion = 5 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n\
                 exclude = [\n  '*.o', # objects\n]\n\
                 [profile.home]\nlabels = { set = 'home', a = 'b' }\n";
     let edit = store(text);
@@ -91,7 +88,7 @@ fn set_and_unset_keep_the_rest_of_the_file() {
     assert!(added.ends_with("\n[profile.work.hooks]\npre_commit = \"true\"\n"), "{added}");
     let more = store(&added).set(&path("profile.work.paths"), "/etc").unwrap();
     assert_eq!(more, format!("{added}\n[profile.work]\npaths = [\"/etc\"]\n"));
-    let dotted = "version = 1\nprofile.a.message = 'm'\n";
+    let dotted = "version = 5\nprofile.a.message = 'm'\n";
     let set = |key: &str| store(dotted).set(&path(key), "x").unwrap();
     assert_eq!(set("profile.a.branch"), format!("{dotted}profile.a.branch = \"x\"\n"));
     assert_eq!(set("profile.b.branch"), format!("{dotted}\n[profile.b]\nbranch = \"x\"\n"));
@@ -108,7 +105,7 @@ fn a_new_section_goes_after_the_last_comment() {
 
 #[test]
 fn text_like_a_commented_out_setting_stays() {
-    let text = "version = 1\n[profile.a]\nmessage = '''\n[commit]\n# author = x\n'''\n";
+    let text = "version = 5\n[profile.a]\nmessage = '''\n[commit]\n# author = x\n'''\n";
     let changed = store(text).set(&path("commit.author"), "ann").unwrap();
     assert!(changed.starts_with(text), "{changed}");
 }
@@ -116,27 +113,31 @@ fn text_like_a_commented_out_setting_stays() {
 #[test]
 fn errors_name_the_file_the_line_and_the_setting() {
     for (text, message) in [
-        ("version = 1\nchunks = 3", "config.toml:2: `chunks` is not a setting"),
-        ("version = 1\n[chunk]\nmin = 'x'", "config.toml:3: `chunk.min` is 'x', but must be a num"),
-        ("version = 1\n[chunk]\nmin = 1", "config.toml:3: `chunk.min` is 1, but must be at least"),
-        ("version = 1\n[chunk]\naverage = 1000000", "`chunk.average` is 1000000"),
-        ("version = 1\n[compression]\nlevel = 20", "config.toml:3: `compression.level` is 20"),
-        ("version = 1\n[compression]\nlevel = -1", "is -1, but must be a number from 1 to 19"),
-        ("version = 1\ncommit = 3", "`commit` is 3, but must be a section, `[commit]`"),
-        ("version = 1\n[[commit]]", "`commit` is a list of sections, but must be a section"),
-        ("version = 1\n[commit.author]", "`commit.author` is a section, but must be a text"),
-        ("version = 1\n[ui]\ncolor = 'never'", "config.toml:3: `ui.color` is not allowed here"),
-        ("version = 1\n[profile.a]\nstore = '/s'", "`profile.a.store` is not allowed here"),
-        ("version = 1\n[hooks]\non_failure = 'cry'", "is 'cry', but must be `stop` or `report`"),
-        ("version = 1\n[profile.a]\npaths = ['x', 3]", "is ['x', 3], but must be a list"),
-        ("version = 1\nversion = 1", "config.toml:2: duplicate key"),
-        ("version = 5\nnews = 1", "has store version 5; this snap reads up to 4"),
+        ("version = 5\nchunks = 3", "config.toml:2: `chunks` is not a setting"),
+        ("version = 5\n[chunk]\nmin = 'x'", "config.toml:3: `chunk.min` is 'x', but must be a num"),
+        ("version = 5\n[chunk]\nmin = 1", "config.toml:3: `chunk.min` is 1, but must be at least"),
+        ("version = 5\n[chunk]\naverage = 1000000", "`chunk.average` is 1000000"),
+        ("version = 5\n[compression]\nlevel = 20", "config.toml:3: `compression.level` is 20"),
+        ("version = 5\n[compression]\nlevel = -1", "is -1, but must be a number from 1 to 19"),
+        ("version = 5\ncommit = 3", "`commit` is 3, but must be a section, `[commit]`"),
+        ("version = 5\n[[commit]]", "`commit` is a list of sections, but must be a section"),
+        ("version = 5\n[commit.author]", "`commit.author` is a section, but must be a text"),
+        ("version = 5\n[ui]\ncolor = 'never'", "config.toml:3: `ui.color` is not allowed here"),
+        ("version = 5\n[profile.a]\nstore = '/s'", "`profile.a.store` is not allowed here"),
+        ("version = 5\n[hooks]\non_failure = 'cry'", "is 'cry', but must be `stop` or `report`"),
+        ("version = 5\n[profile.a]\npaths = ['x', 3]", "is ['x', 3], but must be a list"),
+        ("version = 5\nversion = 5", "config.toml:2: duplicate key"),
+        ("version = 6\nnews = 1", "has store version 6; this snap reads up to 5"),
         ("", "config.toml: `version` is missing"),
-        ("version = 0", "config.toml:1: `version` is 0, but must be 1, 2 or 3"),
+        ("version = 0", "has store version 0, from before the first release"),
+        (
+            "version = 4\nold = 1",
+            "has store version 4, from before the first release; this snap reads version 5",
+        ),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.to_string().contains(message), "{text:?}: {error}");
-        let is_other = matches!(error, ConfigError::Newer { .. } | ConfigError::NoVersion { .. });
+        let is_other = error.is_of_version() || matches!(error, ConfigError::NoVersion { .. });
         let kind = if is_other { ErrorKind::Unsupported } else { ErrorKind::Invalid };
         assert_eq!(error.kind(), kind, "{text:?}");
     }
@@ -144,11 +145,11 @@ fn errors_name_the_file_the_line_and_the_setting() {
         ConfigError::Unknown { close, .. } => close,
         other => panic!("{other}"),
     };
-    assert_eq!(close("version = 1\n[commit]\nauthr = 'a'"), ["commit.author"]);
-    assert_eq!(close("version = 1\n[profile.me]\npath = ['a']")[0], "profile.me.paths");
-    let unknown = store("version = 1").set(&path("chunk.size"), "1").unwrap_err();
+    assert_eq!(close("version = 5\n[commit]\nauthr = 'a'"), ["commit.author"]);
+    assert_eq!(close("version = 5\n[profile.me]\npath = ['a']")[0], "profile.me.paths");
+    let unknown = store("version = 5").set(&path("chunk.size"), "1").unwrap_err();
     assert_eq!(unknown.to_string(), "`chunk.size` is not a setting");
-    let fixed = store("version = 1").set(&path("version"), "2").unwrap_err();
+    let fixed = store("version = 5").set(&path("version"), "2").unwrap_err();
     assert!(matches!(fixed, ConfigError::FixedVersion));
 }
 
@@ -158,11 +159,11 @@ fn chunk_sizes_of_the_user_apply_to_new_stores_only() {
     let user =
         SettingLayers::new(layer(text, ConfigOwner::User), Layer::default(), Layer::default());
     assert_eq!(user.config().unwrap().chunk.min(), 8192);
-    let store = user.with_store(layer("version = 1\n", ConfigOwner::Store));
+    let store = user.with_store(layer("version = 5\n", ConfigOwner::Store));
     let config = store.config().unwrap();
     assert_eq!(config.chunk, Params::DEFAULT);
     assert_eq!(config.compression_level, 9);
-    let error = Layer::parse("version = 1", Path::new(FILE), ConfigOwner::User).unwrap_err();
+    let error = Layer::parse("version = 5", Path::new(FILE), ConfigOwner::User).unwrap_err();
     assert!(error.to_string().contains("`version` is not allowed here"), "{error}");
 }
 
@@ -234,7 +235,7 @@ fn plain_text_is_parsed_by_the_type_of_the_setting() {
 /// the file.
 #[test]
 fn settings_of_a_large_file_have_the_right_lines() {
-    let mut text = String::from("version = 1\n");
+    let mut text = String::from("version = 5\n");
     for number in 0..30_000 {
         text.push_str(&format!("[profile.p{number}]\npaths = ['x']\n"));
     }
@@ -261,17 +262,4 @@ fn each_default_has_the_type_of_its_setting() {
         let text = value.to_string().replace('"', "");
         assert_eq!(key.kind.of_text(&text), Some(value), "{}", key.name);
     }
-}
-
-#[test]
-fn an_upgrade_changes_only_the_version() {
-    let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n";
-    let upgraded = store(text).upgrade(REFS_VERSION).unwrap().unwrap();
-    assert_eq!(upgraded, text.replace("version = 1", "version = 2"));
-    assert_eq!(store(&upgraded).upgrade(REFS_VERSION).unwrap(), None);
-    let newer = text.replace("version = 1", "version = 4");
-    assert_eq!(store(&upgraded).upgrade(VERSION).unwrap(), Some(newer.clone()));
-    assert_eq!(store(&newer).upgrade(REFS_VERSION).unwrap(), None);
-    assert!(matches!(store("version = 5").upgrade(REFS_VERSION), Err(ConfigError::Newer { .. })));
-    assert!(store("version = 1\nx = 1").upgrade(REFS_VERSION).is_err());
 }

@@ -13,6 +13,7 @@ use super::{RefError, RefLogMessage, Refs, ref_log};
 use crate::{
     base::{id::CommitId, io::PathError},
     disk::NewFile,
+    format::ref_text::RefText,
     repo::ref_name::{RefKind, RefName},
 };
 
@@ -91,7 +92,7 @@ impl Refs {
         let path = name.file(&self.store);
         self.make_room(name, &path)?;
         self.disk.create_folders(path.parent().unwrap_or(&self.store))?;
-        let (text, old) = (self.new_text(Some(id))?.encode(), self.lost(name)?);
+        let (text, old) = (RefText::new(Some(id)).encode(), self.lost(name)?);
         let log = name.log_file(&self.store);
         let log = ref_log::append_unsynced(&self.disk, &log, &old, &Some(id).into(), change)?;
         let file = self.disk.write_temporary(&self.store.join("tmp"), text.as_bytes())?;

@@ -4,9 +4,8 @@ use crate::{
     base::{id::CommitId, time::Time},
     format::{forgotten::ForgottenTable, rewrites::RewriteTable},
     repo::{
-        config,
         ref_name::RefName,
-        refs::{ExpectedRef, Head, Lock, RefError, RefLogMessage, Refs, version},
+        refs::{ExpectedRef, Head, Lock, RefError, RefLogMessage, Refs},
     },
     store::Store,
 };
@@ -18,15 +17,6 @@ pub struct HeldRefs<'r> {
 }
 
 impl HeldRefs<'_> {
-    /// Upgrades the store to the version of stores with garbage collection. Returns false if another
-    /// user owns the settings, so they stay.
-    ///
-    /// # Errors
-    /// [`RefError`] when the settings cannot be read or written.
-    pub fn upgrade_for_gc(&self) -> Result<bool, RefError> {
-        Ok(self.refs.upgrade(config::VERSION)? == version::Upgrade::Done)
-    }
-
     /// Returns the time of the last change of a ref or of a table; the beginning of time before the
     /// first one.
     ///

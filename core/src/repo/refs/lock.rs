@@ -64,12 +64,14 @@ impl Refs {
     }
 
     /// Returns the change with a time later than that of the last change. Removes the log line of a
-    /// last change that was not completed.
+    /// last change that was not completed. First checks that no other program has raised the version
+    /// of the store.
     pub(super) fn timed<'a>(
         &self,
         lock: &mut Lock,
         change: &RefLogMessage<'a>,
     ) -> Result<RefLogMessage<'a>, RefError> {
+        self.check_version()?;
         let last = match lock.last() {
             Some(LockRecord { time, is_done }) => {
                 // A crash prevented the last change.

@@ -181,11 +181,6 @@ fn refs_with_a_later_epoch_are_read_but_not_moved() {
     let (main, file) = (branch("main"), dir.path().join("refs/heads/main"));
     fs_err::create_dir_all(file.parent().unwrap()).unwrap();
     let (one, nonce) = (id("1"), "0".repeat(32));
-    for text in [format!("{one}\n"), one.to_string(), format!("{one}\n{nonce}\n")] {
-        fs_err::write(&file, text).unwrap();
-        assert_eq!(refs.list(RefKind::Branch).unwrap(), [(main.clone(), one)]);
-        refs.update(&main, Some(one), Some(id("2")), &CHANGE).unwrap();
-    }
     for later in [format!("{one}\n{nonce}\n1\n"), format!("{one}\n{nonce}\n0\n{one} 5\n")] {
         fs_err::write(&file, &later).unwrap();
         assert_eq!(refs.read(&main).unwrap(), Some(one));

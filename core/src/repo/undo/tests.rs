@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     disk::Disk,
+    format::ref_text::RefText,
     repo::{
         ref_name::{RefKind, RefName},
         refs::{Head, RefLogMessage, wait_for_second_open},
@@ -214,7 +215,7 @@ fn a_ref_that_moved_without_a_log_line_is_not_undone() {
     let fixture = Fixture::new();
     let main = branch("main");
     (1..=2).for_each(|to| fixture.set(&main, Some(to)));
-    fs_err::write(main.file(fixture.dir.path()), format!("{}\n", id(9))).unwrap();
+    fs_err::write(main.file(fixture.dir.path()), RefText::new(Some(id(9))).encode()).unwrap();
     let error = fixture.go(None, Direction::Undo).unwrap_err();
     assert!(matches!(error, UndoError::Log { .. }), "{error}");
     assert_eq!(fixture.at("main"), Some(id(9)));

@@ -567,21 +567,12 @@ impl RemoteStore {
         bytes: &[u8],
         decode: impl FnOnce(&[u8]) -> Result<T, FormatError>,
     ) -> Result<T, RemoteError> {
-        let damaged = |why: String| RemoteError::Damaged {
-            key: format!("{INDEX}{name}"),
-            location: self.location.clone(),
-            why,
-        };
+        let key = format!("{INDEX}{name}");
         if !is_named(bytes, name) {
-            return Err(damaged("its bytes do not hash to its name".to_owned()));
+            let (location, why) = (self.location.clone(), "its bytes do not hash to its name");
+            return Err(RemoteError::Damaged { key, location, why: why.to_owned() });
         }
-        decode(bytes).map_err(|error| match error {
-            FormatError::Newer { .. } => RemoteError::Newer {
-                key: format!("{INDEX}{name}"),
-                location: self.location.clone(),
-            },
-            error => damaged(error.to_string()),
-        })
+        decode(bytes).map_err(|error| self.format_error(&key, error))
     }
 }
 
