@@ -13,6 +13,7 @@ mod gc;
 mod gc_forgotten;
 mod gc_project;
 mod gc_repack;
+mod gc_state;
 mod other_copies;
 mod outside;
 mod patience;

@@ -142,8 +142,9 @@ mod tests {
         table.going.insert(pack(2));
         table.named.insert(IndexName::File(pack(9)));
         let bytes = table.encode().unwrap();
-        let state =
-            GcState { version: 4, ..GcState::first().next(2, Phase::Swept, hash_of(&bytes)) };
+        let nonce = "0123456789abcdef0123456789abcdef".parse().unwrap();
+        let state = GcState::first().next(2, Phase::Swept, hash_of(&bytes));
+        let state = GcState { epoch_nonce: nonce, nonce, ..state };
         GcView { state, table }
     }
 

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use snap_core::base::id::CommitId;
+use snap_core::{base::id::CommitId, format::gc_state::GcState};
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
@@ -153,19 +153,22 @@ fn made_up(number: u64) -> CommitId {
     CommitId::of(&number.to_be_bytes())
 }
 
+/// The old and the new commit of a move.
+type Move = (Option<CommitId>, CommitId);
+
 /// Runs clients that move one ref, each with its own service and after a pause. Returns the
-/// acknowledged moves: the old and the new commit of each.
+/// acknowledged moves and the others.
 async fn moves(
     service: impl Fn(u64) -> Arc<dyn Service>,
     seed: u64,
     (clients, longest_pause_ms): (u64, u64),
-) -> Vec<(Option<CommitId>, CommitId)> {
+) -> (Vec<Move>, Vec<Move>) {
     let tasks = (0..clients).map(|who| {
         let service = service(who);
         let place = Place::new();
         let remote = place.remote(service, "remote");
         let task = async move {
-            let mut moved = Vec::new();
+            let (mut moved, mut raced) = (Vec::new(), Vec::new());
             let mut draw = Draw(seed * 100 + who);
             for number in 0..3 {
                 sleep(Duration::from_millis(draw.below(longest_pause_ms))).await;
@@ -173,11 +176,11 @@ async fn moves(
                 let slot = remote.slot(&branch("main")).await.unwrap();
                 match remote.swap(&branch("main"), &slot, Some(new)).await {
                     Ok(()) => moved.push((slot.commit, new)),
-                    Err(RemoteError::Raced { .. }) => {}
+                    Err(RemoteError::Raced { .. }) => raced.push((slot.commit, new)),
                     Err(error) => panic!("{error}"),
                 }
             }
-            moved
+            (moved, raced)
         };
         // Returned, because a runtime must not be dropped inside another one.
         (task, place)
@@ -185,19 +188,26 @@ async fn moves(
     let (tasks, places): (Vec<_>, Vec<_>) = tasks.unzip();
     let moved = futures::future::join_all(tasks).await;
     tokio::task::spawn_blocking(move || drop(places)).await.unwrap();
-    moved.into_iter().flatten().collect()
+    let (moved, raced): (Vec<_>, Vec<_>) = moved.into_iter().unzip();
+    (moved.concat(), raced.concat())
 }
 
 /// Returns the last commit of moves that form one chain from nothing: no client moved the ref
-/// from a commit that another client had moved it from.
-fn end_of_chain(moved: &[(Option<CommitId>, CommitId)], seed: u64) -> Option<CommitId> {
+/// from a commit that another client had moved it from. A raced move may be between two of them: a
+/// client with a claim reads the ref again, and reports a race if another client has moved it since.
+fn end_of_chain(moved: &[Move], raced: &[Move], seed: u64) -> Option<CommitId> {
     let mut next = HashMap::new();
     for (before, after) in moved {
         assert!(next.insert(*before, *after).is_none(), "seed {seed}: {moved:?}");
     }
     let mut at = None;
-    while let Some(after) = next.remove(&at) {
-        at = Some(after);
+    loop {
+        let unseen =
+            raced.iter().find(|(before, after)| *before == at && next.contains_key(&Some(*after)));
+        match next.remove(&at).or(unseen.map(|(_, after)| *after)) {
+            Some(after) => at = Some(after),
+            None => break,
+        }
     }
     assert!(next.is_empty() && at.is_some(), "seed {seed}: {moved:?}");
     at
@@ -208,12 +218,15 @@ fn mixed_claims_and_conditional_writes_lose_no_ref_move() {
     let mut all = 0;
     for seed in 0..40 {
         let name = format!("mixed_{seed}");
+        let (key, state) = ("gc/state", GcState::first().encode().into());
+        let memory = MemoryService::named(&name, Arc::default());
+        virtual_time().block_on(memory.write(key, state, WriteCondition::Always)).unwrap();
         let service = |who| {
             let memory = MemoryService::named(&name, Arc::default());
             slowed(if who % 2 == 0 { memory } else { memory.claimed() }, seed * 100 + who)
         };
-        let moved = virtual_time().block_on(moves(service, seed, (2 + seed % 4, 3_000)));
-        let at = end_of_chain(&moved, seed);
+        let (moved, raced) = virtual_time().block_on(moves(service, seed, (2 + seed % 4, 3_000)));
+        let at = end_of_chain(&moved, &raced, seed);
         let place = Place::new();
         let memory = Arc::new(MemoryService::named(&name, Arc::default()));
         let remote = place.remote(memory, "remote");
@@ -277,8 +290,8 @@ fn claims_prevent_lost_ref_moves_without_conditional_writes() {
         let name = format!("claims_{seed}");
         let runtime = virtual_time();
         let service = |who| slow(&name, seed * 100 + who);
-        let moved = runtime.block_on(moves(service, seed, (2 + seed % 4, 1)));
-        let at = end_of_chain(&moved, seed);
+        let (moved, _) = runtime.block_on(moves(service, seed, (2 + seed % 4, 1)));
+        let at = end_of_chain(&moved, &[], seed);
         all += moved.len();
         let place = Place::new();
         let memory = Arc::new(MemoryService::named(&name, Arc::default()).with_conditions(NONE));

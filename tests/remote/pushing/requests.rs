@@ -21,7 +21,7 @@ fn a_push_sends_exactly_the_planned_requests() {
     let service = bucket(&server.endpoint(), &server, &traffic);
     let mut remote = here.remote_counting(service, "remote", Arc::clone(&traffic));
     let large = Draw(1).bytes(60 << 20);
-    let mut targets = [10, 6, 99, 6].into_iter();
+    let mut targets = [11, 6, 99, 6].into_iter();
     let mut check = |commit, plan: push::PushPlan| {
         let before = traffic.counts();
         let pushed = here.push(&mut remote, commit).unwrap();
@@ -109,7 +109,12 @@ fn a_push_takes_few_round_trips() {
         first,
         &[
             &[("read", "config.toml"), ("list", ""), ("read", "refs/heads/main")],
-            &[("write", "config.toml"), ("write", "HEAD"), ("write", "objects/")],
+            &[
+                ("write", "config.toml"),
+                ("write", "HEAD"),
+                ("write", "gc/state"),
+                ("write", "objects/"),
+            ],
             &[("write", "index/")],
             &[("write", "refs/heads/main")],
         ],
@@ -208,7 +213,7 @@ fn an_emptied_remote_is_refilled_only_by_force() {
     assert_eq!(complete(service(), "main"), Some(second));
     // A client without a mirror of the store creates a new one.
     server.load(Default::default());
-    fs_err::remove_file(here.folder.path().join("store/cache/remote/seen")).unwrap();
+    fs_err::remove_file(here.folder.path().join("store/cache/remote/version-5")).unwrap();
     let third = here.change("a", "third");
     here.push(&mut here.remote(service(), "remote"), third).unwrap();
     assert_eq!(complete(service(), "main"), Some(third));

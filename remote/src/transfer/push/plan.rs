@@ -71,7 +71,7 @@ pub fn plan(
     plan.add(RequestKind::Put, usize::from(!has_settings));
     plan.add(RequestKind::Get, usize::from(found == StoreLookup::Store && push.repairs(remote)));
     if found == StoreLookup::Missing && going > 0 {
-        plan.add(RequestKind::Put, 2);
+        plan.add(RequestKind::Put, 2 + usize::from(!remote.client().maintains_index()));
     }
     if let Some(selection) = selection.filter(|selection| selection.objects > 0) {
         plan.objects = selection.objects;
