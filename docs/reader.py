@@ -110,11 +110,11 @@ def bundle_packs(path):
     """Returns the commit of a bundle, and a list of its packs as (start, length)."""
     with open(path, "rb") as file:
         head = file.read(16)
-        check(head[:8] == b"SNAPPACK" and head[8:12] == b"\1\0\1\0", f"head of {path}")
+        check(head[:8] == b"SNAPPACK" and head[8:12] == b"\3\0\1\0", f"head of {path}")
         head += file.read(struct.unpack("<I", head[12:])[0])
         check_xxh3(head[:-8], struct.unpack("<Q", head[-8:])[0], "a bundle's head")
         version, commit, _objects, _bytes, count = struct.unpack("<B32sQQI", head[16:69])
-        check(version == 1 and len(head) == 77 + 32 * count, "a bundle's head")
+        check(version == 2 and len(head) == 77 + 32 * count, "a bundle's head")
         check(count == 0, "bundle is complete in itself")
         packs = []
         while length := struct.unpack("<Q", file.read(8))[0]:
@@ -136,12 +136,12 @@ def read_footer(path, base=0, size=None):
         size = size or os.fstat(file.fileno()).st_size
         check(header[:8] == b"SNAPPACK", f"magic of {path}")
         version, flags, extension = struct.unpack("<HHI", header[8:])
-        check(version == 1 and flags == 0, f"version of {path}")
+        check(version == 3 and flags == 0, f"version of {path}")
         file.seek(base + size - 48)
         trailer = file.read(48)
         frames, objects, sum_frames, sum_objects, length = struct.unpack("<IIQQQ", trailer[:32])
         check(trailer[40:] == b"SNAPEND\n" and length == size, f"trailer of {path}")
-        check(trailer[32:36] in (b"\1\0\0\0", b"\2\0\0\0"), f"version of {path}")
+        check(trailer[32:36] == b"\3\0\0\0", f"version of {path}")
         check_xxh3(trailer[:36], struct.unpack("<I", trailer[36:40])[0], "a trailer", bits=32)
         file.seek(base + size - 48 - 24 * frames - 37 * objects)
         table, rest = file.read(24 * frames), file.read(37 * objects)
@@ -172,7 +172,7 @@ class Store:
             return
         with open(os.path.join(folder, "config.toml")) as config:
             lines = [line.split("#")[0].strip() for line in config]
-        check(any(f"version = {n}" in lines for n in (1, 2, 3, 4)), "version of the store")
+        check("version = 5" in lines, "version of the store")
         objects = os.path.join(folder, "objects")
         for name in os.listdir(objects):
             if len(name) == 64:
@@ -211,8 +211,7 @@ class Store:
         """Decodes a commit, or the link of a forgotten one, whose tree may be missing."""
         kind, data = self.object(id if id in self.places else inverted(id))
         r = Reader(data)
-        version = r.u8()
-        check(kind in (COMMIT, LINK) and version in (1, 2), "a commit")
+        check(kind in (COMMIT, LINK) and r.u8() == 3, "a commit")
         tree = r.raw(32)
         parents = [r.raw(32) for _ in range(r.varint())]
         secs, _nanos = r.zigzag(), r.varint()
@@ -221,8 +220,7 @@ class Store:
         if r.u8():
             metadata(r, None)
         totals = [r.varint() for _ in range(4)]
-        if version == 2:
-            selection(r)
+        selection(r)
         r.end()
         return tree, parents, secs, author, host, message, labels, totals
 

@@ -613,3 +613,25 @@ fn the_settings_without_a_value_are_listed_on_request() {
     let author = |lines: Vec<String>| lines.iter().filter(|l| l.contains("commit.author")).count();
     assert_eq!((author(listed(&[])), author(listed(&["--all"]))), (1, 1));
 }
+
+#[test]
+fn a_store_from_before_the_first_release_is_refused() {
+    let env = TestEnv::new();
+    env.write("f", "1");
+    env.snap(["commit", "-q"]).succeeds();
+    let settings = env.read(".snap/config.toml");
+    let old = settings.replace("\nversion = 5\n", "\nversion = 4\n");
+    env.write(".snap/config.toml", &old);
+    insta::assert_snapshot!(env.snap(["log"]), @"");
+    for command in [&["commit"][..], &["verify"], &["repair"], &["gc"], &["config", "list"]] {
+        let refused = env.snap(command);
+        assert!(refused.stderr.contains("from before the first release"), "{}", refused.stderr);
+    }
+    assert_eq!(env.read(".snap/config.toml"), old);
+    // A remote, and a store that was copied into a remote.
+    env.write(".snap/config.toml", &settings);
+    env.snap(["push", "-q", "there", "main"]).succeeds();
+    let there = env.read("there/config.toml").replace("\nversion = 5\n", "\nversion = 4\n");
+    env.write("there/config.toml", &there);
+    insta::assert_snapshot!(env.snap(["clone", "there", "here"]), @"");
+}

@@ -351,11 +351,11 @@ fn what_is_not_a_store_is_said_so() {
 fn a_newer_store_is_refused() {
     let env = TestEnv::new();
     env.snap(["init"]).succeeds();
-    env.write(".snap/config.toml", "version = 5\n[news]\nfrom = 'the future'\n");
+    env.write(".snap/config.toml", "version = 6\n[news]\nfrom = 'the future'\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
     exit: 1
     --- stderr ---
-    error: [ROOT]/.snap/config.toml has store version 5; this snap reads up to 4
+    error: [ROOT]/.snap/config.toml has store version 6; this snap reads up to 5
     hint: a newer version of snap wrote this store; update snap
     ");
 }

@@ -17,7 +17,7 @@ use snap_core::{
         log,
         verify::{self, Data},
     },
-    repo::{Config, RefError, RefLogMessage, RefName, Repo},
+    repo::{Config, RefError, RefLogMessage, RefName, Repo, mend::Mended},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -224,5 +224,30 @@ fn a_store_from_before_the_first_release_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         // A repair must not give it the new version.
         assert!(!Repo::mend_settings(&store, &Disk::default(), &Config::default()).unwrap());
+    }
+}
+
+#[test]
+fn a_store_without_its_epoch_is_read_and_repaired() {
+    let dir = copied();
+    let store = dir.path().join("store");
+    let file = store.join("gc");
+    let whole = fs_err::read(&file).unwrap();
+    for damage in [None, Some("damaged")] {
+        match damage {
+            None => fs_err::remove_file(&file).unwrap(),
+            Some(text) => fs_err::write(&file, text).unwrap(),
+        }
+        let epoch = open(&store).store().epoch().unwrap();
+        assert!(!epoch.is_first() && epoch.number == 0, "{damage:?}");
+        assert_eq!(refs(&open(&store)).len(), 2);
+        let mended = Repo::mend(&store, &Disk::default(), &Config::default()).unwrap();
+        assert_eq!(mended, [Mended::Epoch], "{damage:?}");
+        let epoch = open(&store).store().epoch().unwrap();
+        // A collection may have run before the loss.
+        assert!(!epoch.is_first() && epoch.number == 0, "{damage:?}");
+        assert_eq!(Repo::mend(&store, &Disk::default(), &Config::default()).unwrap(), []);
+        fs_err::write(&file, &whole).unwrap();
+        assert!(open(&store).store().epoch().unwrap().is_first());
     }
 }

@@ -53,8 +53,7 @@ space on the disk until the old pack is deleted, and at a remote it is a downloa
 upload; --max-repack limits it.
 
 At a remote, only branches and tags count. Other clients can push, pull and clone at the
-same time, except those of earlier versions, which refuse the remote from then on.
-WebDAV and SFTP need --exclusive. A snap server cannot be collected yet.
+same time. WebDAV and SFTP need --exclusive. A snap server cannot be collected yet.
 
 --forgotten deletes at the remote what only commits have that `snap forget` marked in
 this store at least 7 days ago (`gc.undo`), or at any time with --now. They go from the

@@ -1,7 +1,6 @@
 //! Compares the mode of a store with the modes of the files committed to it.
 //!
-//! A store of an older version, or a copy of a store, may let users read the content of files that
-//! they may not read themselves.
+//! A copy of a store may let users read the content of files that they may not read themselves.
 
 use std::{
     fs::Metadata,

@@ -50,9 +50,6 @@ pub(crate) const GC: &str = "gc/";
 /// Key of the state.
 pub const GC_STATE: &str = "gc/state";
 
-/// Why a store without a state is damaged.
-const LOST: &str = "it is missing";
-
 /// Key of an object that a collector writes to learn the time of the service.
 const CLOCK: &str = "gc/clock";
 
@@ -223,12 +220,15 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Service`].
     pub(crate) async fn repair_gc_state(&self) -> Result<bool, RemoteError> {
-        let is_collected = self.mirror.gc().is_some() || self.lists_newer_epoch();
-        let Some(problem) = self.gc_problem().await?.filter(|_| !is_collected) else {
-            return Ok(false);
+        let is_absent = match self.find_gc_state().await {
+            Ok(None) => true,
+            Err(error) if error.kind() == ErrorKind::Damaged => false,
+            found => return found.map(|_| false),
         };
+        if self.mirror.gc().is_some() || self.lists_newer_epoch() {
+            return Ok(false);
+        }
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
-        let is_absent = matches!(&problem, RemoteError::Damaged { why, .. } if why == LOST);
         let when = match is_absent && can.absent {
             true => WriteCondition::Absent,
             false => WriteCondition::Always,
@@ -241,7 +241,7 @@ impl RemoteStore {
 
     fn lost_gc_state(&self) -> RemoteError {
         let (key, location) = (GC_STATE.to_owned(), self.location.clone());
-        RemoteError::Damaged { key, location, why: LOST.to_owned() }
+        RemoteError::Damaged { key, location, why: "it is missing".to_owned() }
     }
 
     /// Checks that this version knows everything that a writer must know about the store.

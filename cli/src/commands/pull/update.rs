@@ -64,7 +64,7 @@ pub(super) fn run(
     let _locks = lock_target(project, Some(repo), &progress)?;
     let bases = match repo.base()? {
         Some(base) => base.commits,
-        // A store of an older program does not know it.
+        // The file with the base is lost.
         None => target.old.into_iter().collect(),
     };
     if bases == [target.new] {

@@ -385,8 +385,7 @@ fn check_sources(
     let gone: Vec<_> = before.iter().filter(|source| !now.contains(*source)).cloned().collect();
     let differs = match (before.is_empty(), now.is_empty()) {
         (true, true) => false,
-        // In a bare store, an older version may have created the commit without recording
-        // its sources.
+        // A commit of a project, which has no sources, may have been pulled into a bare store.
         (true, false) => repo.project().is_some(),
         (false, _) => gone.len() == before.len(),
     };
