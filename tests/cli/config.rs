@@ -622,16 +622,27 @@ fn a_store_from_before_the_first_release_is_refused() {
     let settings = env.read(".snap/config.toml");
     let old = settings.replace("\nversion = 5\n", "\nversion = 4\n");
     env.write(".snap/config.toml", &old);
-    insta::assert_snapshot!(env.snap(["log"]), @"");
+    insta::assert_snapshot!(env.snap(["log"]), @"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/.snap/config.toml has store version 4, from before the first release; this snap reads version 5
+    hint: make a new store and commit again; the snap that made this store can restore from it
+    ");
     for command in [&["commit"][..], &["verify"], &["repair"], &["gc"], &["config", "list"]] {
         let refused = env.snap(command);
         assert!(refused.stderr.contains("from before the first release"), "{}", refused.stderr);
     }
     assert_eq!(env.read(".snap/config.toml"), old);
-    // A remote, and a store that was copied into a remote.
+    // So is a remote.
     env.write(".snap/config.toml", &settings);
-    env.snap(["push", "-q", "there", "main"]).succeeds();
+    env.snap(["push", "-q", "./there", "main"]).succeeds();
     let there = env.read("there/config.toml").replace("\nversion = 5\n", "\nversion = 4\n");
     env.write("there/config.toml", &there);
-    insta::assert_snapshot!(env.snap(["clone", "there", "here"]), @"");
+    insta::assert_snapshot!(env.snap(["clone", "./there", "here"]), @"
+    exit: 1
+    --- stderr ---
+    error: the settings of the store at file://[ROOT]/there cannot be used
+      caused by: config.toml has store version 4, from before the first release; this snap reads version 5
+    hint: make a new store and commit again; the snap that made this store can restore from it
+    ");
 }

@@ -206,7 +206,7 @@ fn a_branch_that_was_deleted_at_a_remote_is_deleted_from_its_disk() {
     ");
     insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
     Freed [N] B at origin: 2 packs deleted
-    27 requests
+    25 requests
     ");
     insta::assert_snapshot!(collected(&env, &["origin", "--now"]), @"
     Nothing to delete at origin: 2 packs with [N] B stay
@@ -243,7 +243,7 @@ fn a_pack_at_a_remote_is_written_again_without_its_garbage() {
     insta::assert_snapshot!(collected(&["--max-repack", "1B"]), @"
     Freed [N] B at origin: 2 packs deleted
     [N] KiB of garbage stay in packs that are mostly in use
-    30 requests
+    28 requests
     ");
     insta::assert_snapshot!(collected(&[]), @"
     Freed [N] KiB at origin: 0 packs deleted; garbage in 1 other pack
@@ -289,7 +289,7 @@ fn forgotten_commits_are_deleted_at_a_remote() {
     insta::assert_snapshot!(collected(&env, &["origin", "--forgotten", "--now"]), @"
     Freed [N] B at origin: 1 pack deleted
     Forgot 1 commit there
-    26 requests
+    24 requests
     ");
     assert!(files_with(&bucket, secret.as_bytes()).is_empty());
     env.snap(["verify", "origin", "--data"]).succeeds();

@@ -254,7 +254,7 @@ fn a_bundle_that_is_rejected_leaves_no_new_store() {
     hint: if a command sent the bundle, check its messages
     ");
     let mut damaged = whole.clone();
-    damaged[whole.len() / 2] ^= 1;
+    damaged[whole.len() * 3 / 4] ^= 1;
     env.write("damaged.snap", damaged);
     let damaged = env.snap_in("elsewhere", ["unpack", "../damaged.snap"]);
     assert_eq!(damaged.code, Some(4), "{damaged}");
@@ -388,7 +388,7 @@ fn a_bundle_is_verified_without_a_store() {
     insta::assert_snapshot!(env.snap_in("elsewhere", ["verify", "../both.snap"]), @r"
     exit: 0
     --- stderr ---
-    Checked ../both.snap with commit [SHORT ID]: 8 objects, 423 B of contents
+    Checked ../both.snap with commit [SHORT ID]: 8 objects, 431 B of contents
     No errors found
     ");
     insta::assert_snapshot!(env.snap_in("elsewhere", ["verify", "../second.snap"]), @"
@@ -404,7 +404,7 @@ fn a_bundle_is_verified_without_a_store() {
     insta::assert_snapshot!(env.snap_in("project", ["verify", "../second.snap"]), @r"
     exit: 0
     --- stderr ---
-    Checked ../second.snap with commit [SHORT ID]: 3 objects, 195 B of contents
+    Checked ../second.snap with commit [SHORT ID]: 3 objects, 199 B of contents
     It builds on 1 commit, which the store has
     No errors found
     ");

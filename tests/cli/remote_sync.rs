@@ -235,7 +235,7 @@ fn requests_are_told_as_they_were_made() {
     assert_eq!(planned["objects"], record(&ran)["objects"]);
     assert_eq!(planned["bytes_to_send"], record(&ran)["bytes_sent"]);
     assert!(planned["cost"].as_f64().unwrap() > 0.0 && planned["currency"] == "USD");
-    check(&ran, 10);
+    check(&ran, 11);
     check(&snap("work", &["push"]), 2);
     check(&snap("", &["clone", "s3://bucket/project", "other"]), 10);
     commit(&env, "work", "second\n");

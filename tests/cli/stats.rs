@@ -22,8 +22,8 @@ fn what_each_commit_added_is_shown() {
     exit: 0
     --- stdout ---
     commit                                                           date                         snapshot    changed        new     stored       meta message
-    [ID] 2026-11-02 10:00:00 +00:00   58.6 KiB        1 B        1 B        1 B      235 B day 2
-    [ID] 2026-11-01 10:00:00 +00:00   58.6 KiB   58.6 KiB   29.3 KiB       33 B      186 B day 1
+    [ID] 2026-11-02 10:00:00 +00:00   58.6 KiB        1 B        1 B        1 B      239 B day 2
+    [ID] 2026-11-01 10:00:00 +00:00   58.6 KiB   58.6 KiB   29.3 KiB       33 B      188 B day 1
 
     Largest files:
       29.3 KiB  [ID]  copy/text
@@ -32,11 +32,11 @@ fn what_each_commit_added_is_shown() {
     History:    2 snapshots, 117.2 KiB in total
     Contents:   29.3 KiB (4.0 times smaller)
     Compressed: 34 B (882.4 times smaller)
-    Meta:       449 B, compressed 421 B
+    Meta:       457 B, compressed 427 B
 
-    Store:      2 packs, 938 B
+    Store:      2 packs, 944 B
     Data:       2 frames, 29.3 KiB compressed to 34 B, 14.6 KiB each on average
-    Metadata:   2 frames, 449 B compressed to 421 B, 224 B each on average
+    Metadata:   2 frames, 457 B compressed to 427 B, 228 B each on average
     Objects:    2 blobs, 3 trees, 2 commits, 0 chunk lists
     ");
     insta::assert_snapshot!(env.snap(["stats", "-n", "0", "HEAD~1"]), @r"
@@ -45,11 +45,11 @@ fn what_each_commit_added_is_shown() {
     History:    1 snapshot, 58.6 KiB in total
     Contents:   29.3 KiB (2.0 times smaller)
     Compressed: 33 B (909.1 times smaller)
-    Meta:       214 B, compressed 186 B
+    Meta:       218 B, compressed 188 B
 
-    Store:      2 packs, 938 B
+    Store:      2 packs, 944 B
     Data:       2 frames, 29.3 KiB compressed to 34 B, 14.6 KiB each on average
-    Metadata:   2 frames, 449 B compressed to 421 B, 224 B each on average
+    Metadata:   2 frames, 457 B compressed to 427 B, 228 B each on average
     Objects:    2 blobs, 3 trees, 2 commits, 0 chunk lists
     ");
 }
@@ -60,9 +60,9 @@ fn json_has_a_record_of_each_type() {
     insta::assert_snapshot!(env.snap(["--json", "stats", "-n", "1"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"type":"commit","id":"[ID]","time":"2026-11-02T10:00:00Z","message":"day 2","snapshot_bytes":60001,"changed_files":1,"changed_bytes":1,"new_objects":1,"new_bytes":1,"stored_bytes":1,"meta_objects":2,"meta_bytes":235,"meta_stored_bytes":235}
+    {"version":1,"type":"commit","id":"[ID]","time":"2026-11-02T10:00:00Z","message":"day 2","snapshot_bytes":60001,"changed_files":1,"changed_bytes":1,"new_objects":1,"new_bytes":1,"stored_bytes":1,"meta_objects":2,"meta_bytes":239,"meta_stored_bytes":239}
     {"version":1,"type":"file","path":"copy/text","size":30000,"id":"[ID]","commit":"[ID]"}
-    {"version":1,"type":"store","commits":2,"forgotten_commits":0,"snapshot_bytes":120001,"changed_bytes":60001,"new_bytes":30001,"stored_bytes":34,"meta_bytes":449,"meta_stored_bytes":421,"dedup_ratio":4.0,"compression_ratio":882.38,"packs":2,"pack_bytes":938,"data_frames":{"count":2,"raw_bytes":30001,"stored_bytes":34},"meta_frames":{"count":2,"raw_bytes":449,"stored_bytes":421},"blobs":{"count":2,"bytes":30001},"chunk_lists":{"count":0,"bytes":0},"trees":{"count":3,"bytes":287},"commit_objects":{"count":2,"bytes":162},"links":{"count":0,"bytes":0},"repeated":{"count":0,"bytes":0}}
+    {"version":1,"type":"store","commits":2,"forgotten_commits":0,"snapshot_bytes":120001,"changed_bytes":60001,"new_bytes":30001,"stored_bytes":34,"meta_bytes":457,"meta_stored_bytes":427,"dedup_ratio":4.0,"compression_ratio":882.38,"packs":2,"pack_bytes":944,"data_frames":{"count":2,"raw_bytes":30001,"stored_bytes":34},"meta_frames":{"count":2,"raw_bytes":457,"stored_bytes":427},"blobs":{"count":2,"bytes":30001},"chunk_lists":{"count":0,"bytes":0},"trees":{"count":3,"bytes":287},"commit_objects":{"count":2,"bytes":170},"links":{"count":0,"bytes":0},"repeated":{"count":0,"bytes":0}}
     "#);
 }
 

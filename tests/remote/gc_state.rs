@@ -132,13 +132,13 @@ fn a_push_completes_a_store_whose_creation_was_killed() {
     for missing in ["config.toml", "HEAD", GC_STATE] {
         let name = format!("killed_creation_{missing}");
         let service = load(&name, &Default::default());
-        let commit = place.change("a", missing.to_owned());
+        let commit = place.change("a", missing);
         let cut = Wrapped::new(service.clone(), move |_, operation, key| {
             let is_cut = operation == "write" && (key == missing || key.starts_with("refs/"));
             Box::pin(async move { is_cut })
         });
         place.push(&mut place.remote(cut, &format!("cut_{missing}")), commit).unwrap_err();
-        assert_eq!(crate::gc::dump(&*service).contains_key(missing), false);
+        assert!(!crate::gc::dump(&*service).contains_key(missing));
         place.push(&mut place.remote(memory(&name), missing), commit).unwrap();
         assert_eq!(state(&place, &*service).unwrap().epoch, 0, "{missing}");
     }
