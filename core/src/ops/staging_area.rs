@@ -43,6 +43,7 @@ use crate::{
     },
     disk::{
         Disk,
+        output::folder_of,
         regular::{open_regular, read_at_most},
         scratch::create_locked,
     },
@@ -345,7 +346,7 @@ impl StagingArea {
 
     fn note(&self, ids: &BTreeSet<PackId>) -> Result<(), StagedError> {
         let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
-        Ok(self.disk.write_whole(&self.dir, &self.dir.join(JOURNAL), text.as_bytes())?)
+        self.write(JOURNAL, text.as_bytes())
     }
 
     /// Returns packs whose publication has started and may be incomplete.
@@ -445,8 +446,14 @@ impl StagingArea {
     fn keep_part(&self, name: &str, bytes: &[u8]) -> Result<Received, StagedError> {
         self.enter()?;
         self.sweep();
-        self.disk.write_whole(&self.dir, &self.dir.join(name), bytes)?;
+        self.write(name, bytes)?;
         Ok(Received::Added)
+    }
+
+    /// Writes a small file durably. The temporary file of a killed process is in `tmp/`, where a sweep
+    /// removes it.
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StagedError> {
+        Ok(self.disk.write_whole(folder_of(&self.dir), &self.dir.join(name), bytes)?)
     }
 
     /// Reads a part of a group and verifies its hash, since a power cut may have damaged

@@ -51,7 +51,8 @@ pub use gc::GC_STATE;
 pub use mirror::Mirror;
 
 use crate::service::{
-    ConditionalWrites, FailureReason, ServiceError, StoredObject, WriteCondition, client::Client,
+    ConditionalWrites, FailureReason, ListedObject, ServiceError, StoredObject, WriteCondition,
+    client::Client,
 };
 
 /// Prefixes of all keys in a store.
@@ -292,10 +293,13 @@ impl RemoteStore {
         // Packs alone may come from a push that was killed while it created a store.
         let has_index =
             found == StoreLookup::Missing && keys.iter().any(|key| key.starts_with(INDEX));
+        let has_gc =
+            found == StoreLookup::Missing && keys.iter().any(|key| key.starts_with(gc::GC));
         // Such a push may also have written the state of the epoch 0, but a collection leaves a table.
-        let is_of_collection = |key: &String| key.starts_with(gc::GC) && key != gc::GC_STATE;
-        let has_gc = found == StoreLookup::Missing && keys.iter().any(is_of_collection);
-        if has_gc || has_index && !self.client.list(INDEX).await?.is_empty() {
+        let has_more = |objects: Vec<ListedObject>| objects.iter().any(|at| at.key != GC_STATE);
+        if has_index && has_more(self.client.list(INDEX).await?)
+            || has_gc && has_more(self.client.list(gc::GC).await?)
+        {
             return Err(RemoteError::NoSettings { location: self.location.clone() });
         }
         let is_ours = |key: &String| OURS.iter().any(|ours| key.starts_with(ours));
