@@ -11,13 +11,11 @@ Usage: cargo run --release --manifest-path benches/Cargo.toml --bin compare -- [
 
 Options:
   --only WORK      Do only this work; may be repeated (see --list)
-  --list           List the works
+  --list           List the works; with --against those that it has
   --runs N         Timed runs of each tool, of which the median counts [default: 5]
   --on DIR         Work in DIR; may be repeated [default: the target folder, and /dev/shm]
   --snap PATH      The snap to measure [default: built now, in release mode]
-  --against OLD    Compare snap with an older binary of itself only: first commit, unchanged
-                   (four times as many runs), restore, push to and pull from a server, and
-                   with a bucket: clone, push of a hundredth of the files, gc
+  --against OLD    Compare snap with an older binary of itself only; has works of its own
   --source DIR     The real source tree [default: gathered from the cargo registry]
   --peers NAMES    Only these peers, separated by commas; `none` for none at all.
                    A peer that a target names stays

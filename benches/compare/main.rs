@@ -22,7 +22,7 @@ use crate::{
     args::{Args, HELP},
     place::Place,
     table::{Row, markdown},
-    works::{Bench, WORKS, Work},
+    works::{AGAINST, Bench, WORKS, Work},
 };
 
 /// Any error that stops a comparison, as text for the user.
@@ -46,7 +46,7 @@ fn run() -> Result<ExitCode> {
     }
     if args.list {
         let lines: Vec<String> =
-            WORKS.iter().map(|work| format!("{:14}{}\n", work.slug, work.about)).collect();
+            known(&args).iter().map(|work| format!("{:14}{}\n", work.slug, work.about)).collect();
         show(&lines.concat());
         return Ok(ExitCode::SUCCESS);
     }
@@ -62,12 +62,6 @@ fn run() -> Result<ExitCode> {
     for (number, parent) in machine::parents(&args)?.iter().enumerate() {
         let place = Place::new(parent)?;
         let bench = Bench { args: &args, place: &place, snap: &snap, note: &note };
-        if let Some(old) = &args.against {
-            talk(&format!("{}: {} against {} …", place.name, snap.display(), old.display()));
-            rows.extend(works::against::run(&bench, old)?);
-            place.clear()?;
-            continue;
-        }
         for work in works.iter().filter(|work| number == 0 || !work.once) {
             talk(&format!("{}: {} …", place.name, work.about));
             match (work.run)(&bench) {
@@ -86,14 +80,20 @@ fn run() -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// Returns the works that can be chosen.
+fn known(args: &Args) -> &'static [Work] {
+    if args.against.is_some() { &AGAINST } else { &WORKS }
+}
+
 fn chosen(args: &Args) -> Result<Vec<&'static Work>> {
+    let known = known(args);
     if let Some(unknown) =
-        args.only.iter().find(|slug| WORKS.iter().all(|work| work.slug != **slug))
+        args.only.iter().find(|slug| known.iter().all(|work| work.slug != **slug))
     {
         return Err(format!("`{unknown}` is not a work; --list shows the works").into());
     }
     let wanted = |work: &&Work| args.only.is_empty() || args.only.iter().any(|s| s == work.slug);
-    Ok(WORKS.iter().filter(wanted).collect())
+    Ok(known.iter().filter(wanted).collect())
 }
 
 fn report(args: &Args, snap: &std::path::Path, rows: &[Row], notes: &[String]) -> String {

@@ -43,6 +43,20 @@ impl Place {
         self.root.path().join(name)
     }
 
+    /// Returns an error if less than `bytes` is free.
+    pub(crate) fn needs(&self, bytes: u64) -> Result<()> {
+        let stat = rustix::fs::statvfs(self.root.path())?;
+        let mut free = stat.f_bavail * stat.f_frsize;
+        if self.is_memory {
+            free = free.min(available_memory_bytes()?);
+        }
+        if free >= bytes {
+            return Ok(());
+        }
+        let (name, free, bytes) = (&self.name, free / 1_000_000, bytes / 1_000_000);
+        Err(format!("{name} has {free} MB free, and {bytes} MB are needed").into())
+    }
+
     /// Removes everything that a work has left, before the next one.
     pub(crate) fn clear(&self) -> Result<()> {
         for entry in fs::read_dir(self.root.path())? {
@@ -63,6 +77,14 @@ impl Place {
         self.sync();
         thread::sleep(SETTLE);
     }
+}
+
+/// Returns how much memory can be used without swapping; a tmpfs may be larger than that.
+fn available_memory_bytes() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.ok_or("/proc/meminfo does not tell the available memory")? * 1024)
 }
 
 /// Removes a file or a folder with its contents, if it exists.
@@ -117,6 +139,8 @@ mod tests {
         }
         place.clear().unwrap();
         assert_eq!(count(&place.join("")).unwrap(), (0, 0));
+        place.needs(1).unwrap();
+        assert!(place.needs(1 << 60).is_err());
         remove(&place.join("not there")).unwrap();
     }
 }

@@ -93,7 +93,7 @@ fn note_size(snap: &Snap, sizes: &RefCell<Vec<u64>>) -> Result<()> {
 }
 
 /// Moves the second half of the file by one byte.
-fn insert_byte(path: &Path, round: u64) -> Result<()> {
+pub(super) fn insert_byte(path: &Path, round: u64) -> Result<()> {
     let mut file = fs::OpenOptions::new().read(true).write(true).open(path)?;
     let middle = file.metadata()?.len() / 2 + round;
     let mut rest = Vec::new();

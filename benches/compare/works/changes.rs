@@ -117,7 +117,7 @@ fn change(data: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Checks that each line ends with the path of a changed file, and that none is missing.
-fn check(told: &str, changed: &[PathBuf]) -> Result<()> {
+pub(super) fn check(told: &str, changed: &[PathBuf]) -> Result<()> {
     let lines: Vec<&str> = told.lines().filter(|line| !line.is_empty()).collect();
     let is_told = |path: &PathBuf| {
         let path = path.to_string_lossy();

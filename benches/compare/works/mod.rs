@@ -3,7 +3,7 @@
 //! A work makes its data in the given place, runs its contests and turns their scores into rows. It
 //! leaves nothing that affects the next work.
 
-pub(crate) mod against;
+mod against;
 mod big_file;
 mod bundle;
 mod changes;
@@ -11,6 +11,7 @@ mod export;
 mod find;
 mod gc;
 mod history;
+mod large;
 mod million;
 mod parquet;
 mod ranges;
@@ -84,6 +85,15 @@ pub(crate) const WORKS: [Work; 34] = [
     once("fragments", "pages of 40 fragments, eager against lazy", ranges::fragments),
     once("parquet", "a Parquet file inside a remote snapshot", parquet::run),
     once("version", "snap --version", version::run),
+];
+
+/// The works with `--against`.
+pub(crate) const AGAINST: [Work; 5] = [
+    work("small-files", "everyday works on 10,000 text files", against::small),
+    work("source-tree", "first commit of a real source tree", against::source),
+    work("tar", "700 MB of system libraries: commits, verify, restore, status", large::tar),
+    work("noise", "1 GiB of noise: first commit, verify, clone from a bucket", large::noise),
+    work("hole", "64 GiB of hole: first commit, restore, status", large::hole),
 ];
 
 const fn work(
