@@ -29,8 +29,14 @@ try:
 except ImportError:
     zstandard = None
 
-BLOB, CHUNK_LIST, TREE, COMMIT, LINK = range(5)
-CONTEXTS = {TREE: "snap 2026-11-21 tree v1", COMMIT: "snap 2026-11-21 commit v1"}
+BLOB, _, TREE, COMMIT, LINK, CHUNK_LIST, LIST_PART = range(7)
+CONTEXTS = {
+    TREE: "snap 2026-11-21 tree v1",
+    COMMIT: "snap 2026-11-21 commit v1",
+    CHUNK_LIST: "snap 2026-11-29 chunk list v1",
+    LIST_PART: "snap 2026-11-29 chunk list part v1",
+}
+MIN_CHUNK, MAX_CHUNK, LIST_ENTRIES = 768 << 10, 4 << 20, 16384
 
 
 class Damaged(Exception):
@@ -55,7 +61,7 @@ def inverted(id):
 def check_id(kind, data, wanted):
     if kind == LINK:
         kind, wanted = COMMIT, inverted(wanted)
-    if blake3 and kind != CHUNK_LIST:
+    if blake3:
         context = CONTEXTS.get(kind)
         hasher = blake3.blake3(data, derive_key_context=context) if context else blake3.blake3(data)
         check(hasher.digest() == wanted, f"object {wanted.hex()}")
@@ -228,7 +234,7 @@ class Store:
         """Yields the entries of a directory; a large one is a tree of nodes."""
         kind, data = self.object(id)
         r = Reader(data)
-        check(kind == TREE and r.u8() == 1, "a tree")
+        check(kind == TREE and r.u8() == 2, "a tree")
         level = r.u8()
         for _ in range(4):
             r.varint()
@@ -246,8 +252,9 @@ class Store:
             last = name
             mode, link = metadata(r, owners)
             body = None
-            if kind == 0:
-                body = (r.varint(), r.raw(32))
+            if kind in (0, 7):
+                body = (r.varint(), r.raw(32), kind == 7)
+                check(body[0] > 1 << 20 if body[2] else body[0] <= MAX_CHUNK, "length of a file")
             elif kind == 1:
                 body = r.raw(32)
             elif kind == 2:
@@ -257,39 +264,52 @@ class Store:
             yield name, kind, mode, link, body
         r.end()
 
-    def content(self, id):
+    def chunks(self, data, is_last):
+        """Decodes the chunks of a list, or of a part of one: pairs of id and length."""
+        check(0 < len(data) <= 36 * LIST_ENTRIES and len(data) % 36 == 0, "length of a chunk list")
+        chunks = list(struct.iter_unpack("<32sI", data))
+        for number, (_id, length) in enumerate(chunks, 1):
+            least = 1 if is_last and number == len(chunks) else MIN_CHUNK
+            check(least <= length <= MAX_CHUNK, "length of a chunk")
+        return chunks
+
+    def list(self, id):
+        """Yields the chunks of a chunk list."""
         kind, data = self.object(id)
-        if kind == BLOB:
+        check(kind == CHUNK_LIST and data[0] == 2 and data[1] in (0, 1), "a chunk list")
+        if data[1] == 0:
+            chunks = self.chunks(data[2:], True)
+            check(len(chunks) > 1, "a chunk list")
+            yield from chunks
+            return
+        parts = list(struct.iter_unpack("<32sQ", data[2:]))
+        check(len(parts) > 1, "a chunk list")
+        for number, (part, total) in enumerate(parts, 1):
+            kind, data = self.object(part)
+            chunks = self.chunks(data, number == len(parts))
+            is_full = number == len(parts) or len(chunks) == LIST_ENTRIES
+            check(kind == LIST_PART and is_full, "a part of a chunk list")
+            check(sum(length for _id, length in chunks) == total, "length of a part")
+            yield from chunks
+
+    def content(self, id, is_chunked):
+        if not is_chunked:
+            kind, data = self.object(id)
+            check(kind == BLOB, "a content")
             yield data
             return
-        check(kind == CHUNK_LIST, "a content")
-        r = Reader(data)
-        check(r.u8() == 1, "version of a chunk list")
-        parts, _total = r.u8(), r.varint()
-        pieces = [(r.raw(32), r.varint()) for _ in range(r.varint())]
-        r.end()
-        if parts:
-            inner, pieces = pieces, []
-            for part, _length in inner:
-                r = Reader(self.object(part)[1])
-                while r.at < len(r.data):
-                    pieces.append((r.raw(32), r.varint()))
-        hasher = blake3.blake3() if blake3 else None
-        for piece, length in pieces:
-            chunk = self.object(piece)[1]
-            check(len(chunk) == length, "length of a chunk")
-            if hasher:
-                hasher.update(chunk)
+        for piece, length in self.list(id):
+            kind, chunk = self.object(piece)
+            check(kind == BLOB and len(chunk) == length, "length of a chunk")
             yield chunk
-        check(not hasher or hasher.digest() == id, f"content {id.hex()}")
 
     def restore(self, tree, target):
         os.mkdir(target)
         for name, kind, mode, _link, body in self.entries(tree):
             path = os.path.join(os.fsencode(target), name)
-            if kind == 0:
+            if kind in (0, 7):
                 with open(path, "xb") as file:
-                    for data in self.content(body[1]):
+                    for data in self.content(body[1], body[2]):
                         file.write(data)
                 os.chmod(path, mode)
                 check(os.path.getsize(path) == body[0], "length of a file")
@@ -323,10 +343,17 @@ def metadata(r, owners):
 def selection(r):
     """Skips the rules, sources and unread paths of a commit: files do not need them."""
     for _ in range(r.varint()):
-        if r.u8() & 8:
+        flags = r.u8()
+        if flags & 8:
             r.varint()
         for _ in range(r.varint()):
             r.bytes()
+        if flags & 16:
+            for _ in range(r.varint()):
+                r.bytes()
+        if flags & 32:
+            for _ in range(r.varint()):
+                r.bytes(), r.bytes()
     for _ in ("sources", "unread"):
         for _ in range(r.varint()):
             r.bytes()

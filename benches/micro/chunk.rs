@@ -26,7 +26,7 @@ pub(crate) fn cut(c: &mut Criterion) {
 
 /// Cuts all of `content`, and returns the number of chunks.
 fn chunks(content: &[u8]) -> usize {
-    let (mut cutter, mut rest, mut chunks) = (Cutter::new(Params::DEFAULT), content, 0);
+    let (mut cutter, mut rest, mut chunks) = (Cutter::new(Params::FORMAT), content, 0);
     while let Some(bytes) = cutter.next_cut(rest, true) {
         rest = &rest[bytes..];
         chunks += 1;

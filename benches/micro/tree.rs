@@ -65,7 +65,7 @@ fn entries() -> Vec<Entry> {
         let size = u64::from(number) * 37;
         Entry {
             name: EntryName::new(name.as_bytes()).expect("no slash in it"),
-            kind: EntryKind::File { size, id: BlobId::of(name.as_bytes()) },
+            kind: EntryKind::File { size, id: BlobId::of(name.as_bytes()).into() },
             metadata: Metadata {
                 mode: 0o644,
                 owner: Some(Arc::clone(&owner)),

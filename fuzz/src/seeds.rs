@@ -4,18 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, TreeId},
+        id::{BlobId, ChunkListId, CommitId, ContentId, ListPartId, TreeId},
+        limits,
         name::EntryName,
         time::Time,
     },
     codec::Encoder,
     format::{
         bundle::BundleHead,
-        chunk_list::{BlobRef, ChunkList, ChunkListEntries, encode_part},
+        chunk_list::{BlobRef, ChunkList, PartRef, ZERO_CHUNK},
         commit::Commit,
         pack::{self, Codec, Frame, ObjectClass, ObjectKind, PackedObject},
         selection::{IgnoreOptions, Selection, UnreadPaths},
         tree::{Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr},
+        wire::WireWriter,
     },
     local::scan::{FileKind, FileStat},
     repo::Config,
@@ -104,7 +106,8 @@ fn leaf() -> Node {
     let plain = || Metadata { mode: 0o644, ..Metadata::default() };
     let device = Device { major: 8, minor: 300 };
     let kinds = [
-        EntryKind::File { size: 300, id: BlobId::of(b"a") },
+        EntryKind::File { size: 300, id: BlobId::of(b"a").into() },
+        EntryKind::File { size: 5 << 20, id: ContentId::Chunked(ChunkListId::of(b"list")) },
         EntryKind::Folder { id: TreeId::of(b"b") },
         EntryKind::Symlink { target: (*b"../c").into() },
         EntryKind::Fifo,
@@ -116,7 +119,7 @@ fn leaf() -> Node {
         let metadata = if at == 0 { metadata() } else { plain() };
         Entry { name: name(&format!("entry {at}")), kind, metadata }
     });
-    let totals = Totals { files: 1, folders: 1, others: 5, bytes: 300 };
+    let totals = Totals { files: 2, folders: 1, others: 5, bytes: (5 << 20) + 300 };
     Node::Leaf { totals, entries: entries.collect() }
 }
 
@@ -160,16 +163,29 @@ fn selection() -> Selection {
 }
 
 fn chunk_lists() -> Vec<Vec<u8>> {
-    let piece = |bytes: u32| BlobRef { id: BlobId::of(&bytes.to_le_bytes()), bytes };
-    let pieces = vec![piece(1), piece(1 << 20), piece(300)];
-    let total_bytes = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-    let list = |pieces| ChunkList { total_bytes, pieces }.encode();
-    let part = encode_part(&pieces);
-    vec![
-        list(ChunkListEntries::Chunks(pieces.clone())),
-        list(ChunkListEntries::Parts(pieces)),
-        part,
-    ]
+    let chunk = |bytes: u32| BlobRef { id: BlobId::of(&bytes.to_le_bytes()), bytes };
+    let chunks = vec![chunk(1 << 20), chunk(768 << 10), chunk(300)];
+    let end = part(&chunks);
+    let full = part(&vec![ZERO_CHUNK; limits::CHUNK_LIST_ENTRIES]);
+    let total = |chunks: &[BlobRef]| chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+    let parts = vec![
+        PartRef {
+            id: ListPartId::of(&full),
+            bytes: (limits::CHUNK_LIST_ENTRIES * limits::CHUNK_BYTES) as u64,
+        },
+        PartRef { id: ListPartId::of(&end), bytes: total(&chunks) },
+    ];
+    vec![ChunkList::Chunks(chunks).encode(), ChunkList::Parts(parts).encode(), end]
+}
+
+/// Encodes a part of a chunk list.
+pub fn part(chunks: &[BlobRef]) -> Vec<u8> {
+    let mut w = WireWriter::new();
+    for chunk in chunks {
+        w.raw(chunk.id.as_bytes());
+        w.u32(chunk.bytes);
+    }
+    w.finish()
 }
 
 fn pack() -> Vec<u8> {

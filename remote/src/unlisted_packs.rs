@@ -330,7 +330,8 @@ fn references_of(
                 let start = [(object.id, object.kind)];
                 reach::visit_below(objects, &start, &mut enter, observer)?;
             }
-            ObjectKind::Blob => {}
+            // A list checks its parts.
+            ObjectKind::Blob | ObjectKind::ListPart => {}
         }
     }
     Ok(found.into_inner())

@@ -225,10 +225,7 @@ impl From<AcceptError> for HttpProblem {
             AcceptError::Incomplete(source) => {
                 Self::new(Code::Rejected, format!("the packs are incomplete: {source}"))
             }
-            AcceptError::Damaged(source) => {
-                Self::new(Code::Rejected, format!("the packs are damaged: {source}"))
-            }
-            AcceptError::TooMuch { .. } => Self::verify_limit(&error),
+            AcceptError::TooMuch { .. } => Self::new(Code::TooLarge, error.to_string()),
             _ => Self::of_engine(error.kind(), &error),
         }
     }

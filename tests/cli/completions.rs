@@ -149,7 +149,7 @@ fn a_huge_folder_is_not_read_from_its_beginning() {
 #[test]
 fn settings_labels_and_words_of_options_are_known() {
     let env = env();
-    assert_eq!(values(&env, &["config", "get", "chunk.m"]), ["chunk.min", "chunk.max"]);
+    assert_eq!(values(&env, &["config", "get", "gc.g"]), ["gc.grace"]);
     assert_eq!(told(&env, &["commit", "--label", ""]), [":nothing", "+ci="]);
     assert_eq!(values(&env, &["commit", "--label=ci="]), ["--label=ci=12"]);
     assert_eq!(values(&env, &["log", "--color", "a"]), ["auto", "always"]);

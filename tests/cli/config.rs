@@ -21,18 +21,11 @@ fn with_user_file() -> TestEnv {
 #[test]
 fn settings_are_listed_set_and_read() {
     let env = env();
-    // The defaults come from measurements and may change, so this test sets its own values.
-    for (key, value) in [("min", "65536"), ("average", "1048576"), ("max", "4194304")] {
-        env.snap(["config", "set", &format!("chunk.{key}"), value]).succeeds();
-    }
     insta::assert_snapshot!(env.snap(["config", "list"]), @r#"
     exit: 0
     --- stdout ---
     version = 5
     jobs = 1
-    chunk.min = 65536
-    chunk.average = 1048576
-    chunk.max = 4194304
     compression.level = 3
     commit.author = "ann"
     commit.host = "box"
@@ -62,7 +55,7 @@ fn settings_are_listed_set_and_read() {
     insta::assert_snapshot!(env.snap(["config", "get", "commit.exclude", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"type":"setting","key":"commit.exclude","description":"patterns to exclude, as in `.gitignore`; `--exclude` adds to them","value":["*.o"],"origin":{"layer":"store","path":"[ROOT]/.snap/config.toml","line":27}}
+    {"version":1,"type":"setting","key":"commit.exclude","description":"patterns to exclude, as in `.gitignore`; `--exclude` adds to them","value":["*.o"],"origin":{"layer":"store","path":"[ROOT]/.snap/config.toml","line":18}}
     "#);
     insta::assert_snapshot!(env.snap(["config", "get", "hooks.pre_commit"]), @"exit: 0");
     assert!(env.read(".snap/config.toml").contains("# zstd level"));
@@ -85,10 +78,7 @@ fn the_origin_of_each_value_is_told() {
     --- stdout ---
     version = 5  # [ROOT]/.snap/config.toml:5
     jobs = 1  # SNAP_JOBS
-    chunk.min = 786432  # [ROOT]/.snap/config.toml:12
-    chunk.average = 1048576  # [ROOT]/.snap/config.toml:13
-    chunk.max = 4194304  # [ROOT]/.snap/config.toml:14
-    compression.level = 9  # [ROOT]/.snap/config.toml:18
+    compression.level = 9  # [ROOT]/.snap/config.toml:9
     commit.author = "ann"  # SNAP_AUTHOR
     commit.host = "box"  # SNAP_HOST
     commit.exclude = ["*.o"]  # [ROOT]/user.toml:5
@@ -108,7 +98,7 @@ fn the_origin_of_each_value_is_told() {
     price.sent = 0.0  # built-in
     price.received = 0.09  # built-in
     profile.home.labels.set = "home"  # [ROOT]/user.toml:10
-    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:40 (trusted)
+    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:31 (trusted)
     profile.home.paths = ["~/docs"]  # [ROOT]/user.toml:9
     "#);
     insta::assert_snapshot!(env.snap(["config", "get", "ui.color", "--origin"]), @r"
@@ -162,19 +152,13 @@ fn settings_of_the_user_count_in_every_store() {
 }
 
 #[test]
-fn chunk_sizes_of_the_user_are_those_of_new_stores_only() {
+fn the_sizes_of_chunks_cannot_be_set() {
     let env = with_user_file();
-    env.write("user.toml", "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n");
-    env.snap(["init", "new"]).succeeds();
-    assert_eq!(env.snap_in("new", ["config", "get", "chunk.average"]).line(), "16384");
-    assert_ne!(env.snap(["config", "get", "chunk.average"]).line(), "16384");
     env.write("user.toml", "[chunk]\nmin = 8192\n");
-    env.snap(["config", "list"]).succeeds();
-    env.write("user.toml", "[chunk]\nmin = 8192\naverage = 4096\n");
     insta::assert_snapshot!(env.snap(["init", "newer"]), @"
     exit: 2
     --- stderr ---
-    error: [ROOT]/user.toml:2: `chunk.min` is 8192, but must be at least 4096 and less than `chunk.average`
+    error: [ROOT]/user.toml:1: `chunk` cannot be set: all stores cut large files in the same way
     hint: correct that line of the file
     hint: SNAP_CONFIG= ignores the file
     ");
@@ -281,13 +265,7 @@ fn a_value_that_does_not_fit_changes_nothing() {
     insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "1000000"]), @r"
     exit: 2
     --- stderr ---
-    error: `chunk.average` is 1000000, but must be a power of two, at most 8 MiB
-    ");
-    // The old value was valid, but is not valid together with the new one.
-    insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "4096"]), @r"
-    exit: 2
-    --- stderr ---
-    error: `chunk.min` is 786432, but must be at least 4096 and less than `chunk.average`
+    error: `chunk.average` cannot be set: all stores cut large files in the same way
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "colour", "red"]), @r"
     exit: 2
@@ -405,11 +383,11 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     hint: did you mean `profile.home.paths`, `profile.home.branch`, `profile.home.store`?
     ");
     fs_err::remove_file(env.path("user.toml")).unwrap();
-    env.write(".snap/config.toml", "version = 5\n[chunk]\nmax = 419430\n");
+    env.write(".snap/config.toml", "version = 5\n[compression]\nlevel = 99\n");
     insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:3: `chunk.max` is 419430, but must be more than `chunk.average` and at most 8388608
+    error: [ROOT]/.snap/config.toml:3: `compression.level` is 99, but must be a number from 1 to 19
     hint: correct that line of the file
     hint: or remove the file; `snap repair` then recreates it with default settings
     ");

@@ -299,7 +299,6 @@ fn large_and_odd_contents_are_said_to_differ() {
     exit: 0
     --- stdout ---
     diff --git a/large b/large
-    index [SHORT ID]..[SHORT ID] 100644
     Large files a/large and b/large differ
     diff --git a/latin b/latin
     index [SHORT ID]..[SHORT ID] 100644

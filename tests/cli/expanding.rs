@@ -59,7 +59,7 @@ fn expanding(
     (id, size): (BlobId, u64),
     ending: &str,
 ) -> (TreeId, Totals) {
-    let file = entry("f", EntryKind::File { size, id });
+    let file = entry("f", EntryKind::File { size, id: id.into() });
     let mut totals = Totals::default();
     totals.count(&file.kind);
     let mut entries = vec![file];

@@ -13,7 +13,6 @@ mod base_sequences;
 mod beside_git;
 mod branch;
 mod cat;
-mod chunk_settings;
 mod commit;
 mod completions;
 mod config;

@@ -88,7 +88,7 @@ fn remotes_are_added_listed_shown_and_removed() {
     Location: s3://bucket/a
     Option:   path-style=true
     Keys:     from the environment, if any are needed
-    Settings: [ROOT]/work/.snap/config.toml:40
+    Settings: [ROOT]/work/.snap/config.toml:31
     ");
     insta::assert_snapshot!(snap(&["remote", "show", "orgin"]), @r"
     exit: 1

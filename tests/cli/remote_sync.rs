@@ -77,7 +77,7 @@ fn what_is_pushed_is_cloned_changed_pulled_and_restored() {
     Remote:   origin
     Location: file://[ROOT]/there
     Keys:     from the environment, if any are needed
-    Settings: [ROOT]/work/.snap/config.toml:40
+    Settings: [ROOT]/work/.snap/config.toml:31
     Branch:   main at [SHORT ID], as here
     ");
     // A change of a remote-tracking branch cannot be undone.

@@ -14,7 +14,7 @@ use snap_core::{
     disk::Disk,
     local::{
         scan::FileStat,
-        stat_cache::{KnownFile, NameHash, StatCache},
+        stat_cache::{KnownContent, KnownFile, NameHash, StatCache},
     },
 };
 use snap_testkit::skip::needs_root;
@@ -78,7 +78,11 @@ fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
     let stat = FileStat::of_path(&env.path("home/notes.txt")).unwrap();
     let folder = FileStat::of_path(&env.path("home")).unwrap();
     let cache = StatCache::open(&env.path("home/.snap/cache"), Disk::default());
-    let known = KnownFile { id: BlobId::of(b"first"), xattrs: false, sparse: false };
+    let known = KnownFile {
+        content: KnownContent::Is(BlobId::of(b"first").into()),
+        xattrs: false,
+        sparse: false,
+    };
     let later = Time { secs: stat.mtime.secs + 60, nanos: 0 };
     cache.add_file(&stat, NameHash::new(&folder, b"notes.txt"), &known, later);
     cache.save().unwrap();

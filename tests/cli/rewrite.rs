@@ -1,6 +1,6 @@
 //! `snap rewrite`.
 
-use snap_testkit::leftovers::files_with;
+use snap_testkit::{bytes::Corpus, leftovers::files_with};
 
 use crate::env::TestEnv;
 
@@ -279,6 +279,33 @@ fn other_paths_with_the_content_are_named_until_they_are_rewritten_or_allowed() 
     env.snap(["rewrite", "--exclude", "old.env"]).succeeds();
     env.snap(["gc"]).succeeds();
     assert!(files_with(&env.path(".snap"), SECRET.as_bytes()).is_empty());
+}
+
+/// Another file may have chunks of a removed large file.
+#[test]
+fn a_large_removed_file_can_be_committed_again() {
+    let env = TestEnv::new();
+    env.write("app", "version 1");
+    env.snap(["commit"]).succeeds();
+    let large = Corpus::Random.make(5 << 20);
+    env.write("disk.img", &large);
+    env.snap(["commit"]).succeeds();
+    env.snap(["rewrite", "-q", "--exclude", "disk.img"]).succeeds();
+    env.snap(["gc", "-q"]).succeeds();
+    let refused = env.snap(["commit"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("--allow"), "{refused}");
+    // Its first chunks were removed, but it is another content.
+    env.write("disk.img", [&large[..], b"more"].concat());
+    env.snap(["commit"]).succeeds();
+    env.snap(["gc"]).succeeds();
+    env.snap(["verify", "--data"]).succeeds();
+    env.write("disk.img", &large);
+    env.snap(["commit", "--allow", "disk.img"]).succeeds();
+    env.snap(["gc"]).succeeds();
+    env.snap(["verify", "--data"]).succeeds();
+    fs_err::remove_file(env.path("disk.img")).unwrap();
+    env.snap(["restore", "HEAD:disk.img"]).succeeds();
+    assert!(fs_err::read(env.path("disk.img")).unwrap() == large);
 }
 
 #[test]

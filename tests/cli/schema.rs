@@ -130,7 +130,7 @@ fn every_record_is_as_its_schema_says() {
         (&["gc", "--now"], &["collected"]),
         (&["config"], &["setting"]),
         (&["config", "list"], &["setting"]),
-        (&["config", "get", "chunk.min"], &["setting"]),
+        (&["config", "get", "commit.host"], &["setting"]),
         (&["config", "list", "--origin"], &["setting"]),
         (&["config", "set", "compression.level", "5"], &["setting-changed"]),
         (&["config", "unset", "compression.level"], &["setting-changed"]),

@@ -223,7 +223,7 @@ fn a_hook_counts_only_when_the_user_has_seen_it() {
     insta::assert_snapshot!(env.snap(["commit"]), @"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:40: `pre_commit` is not used: you do not trust the settings of this store, or they changed since
+    error: [ROOT]/.snap/config.toml:31: `pre_commit` is not used: you do not trust the settings of this store, or they changed since
     hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them
     hint: --no-hooks commits without hooks
     ");
@@ -275,7 +275,7 @@ fn a_copy_and_a_store_that_was_moved_ask_again() {
     fs_err::rename(env.path(".snap"), env.path("moved/.snap")).unwrap();
     refuses(&env.snap_in("moved", ["commit"]), 2, &["is not used", "snap config trust"]);
     let list = env.snap_in("moved", ["config", "list", "--origin"]).succeeds().stdout;
-    assert!(list.contains("config.toml:40 (not trusted)"), "{list}");
+    assert!(list.contains("config.toml:31 (not trusted)"), "{list}");
     let json = env.snap_in("moved", ["--json", "config", "get", "hooks.pre_commit"]).json();
     assert_eq!(json[0]["origin"]["trusted"], false);
     fs_err::rename(env.path("moved/.snap"), env.path(".snap")).unwrap();
@@ -298,7 +298,7 @@ fn a_profile_counts_only_when_the_user_has_seen_it() {
     insta::assert_snapshot!(env.snap(["commit", "--profile", "theirs"]), @"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:40: profile `theirs` is not used: you do not trust the settings of this store, or they changed since
+    error: [ROOT]/.snap/config.toml:31: profile `theirs` is not used: you do not trust the settings of this store, or they changed since
     hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them
     ");
     env.snap(["config", "trust"]).succeeds();

@@ -279,8 +279,8 @@ fn the_help_groups_the_commands() {
 fn global_options_stand_before_or_after_the_command() {
     let env = TestEnv::new();
     env.snap(["--store", "s", "init"]).succeeds();
-    let before = env.snap(["--store", "s", "--json", "config", "get", "chunk.min"]).succeeds();
-    let after = env.snap(["config", "get", "chunk.min", "--json", "--store", "s"]).succeeds();
+    let before = env.snap(["--store", "s", "--json", "config", "get", "commit.host"]).succeeds();
+    let after = env.snap(["config", "get", "commit.host", "--json", "--store", "s"]).succeeds();
     assert_eq!(before.stdout, after.stdout);
 }
 

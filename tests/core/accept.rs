@@ -10,25 +10,29 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{BlobId, PackId},
+        id::{BlobId, ListPartId, PackId},
         kind::ErrorKind,
         limits,
         observe::{Observer, Phase, Silent},
     },
     format::{
-        chunk_list::{self, BlobRef, ChunkListEntries},
+        chunk_list::{ChunkList, ZERO_CHUNK},
         pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject},
     },
     ops::{
         accept::{self, AcceptError},
         bundle::{Error, unpack},
+        verify,
     },
-    store::{ReceivedPacks, Store, WriteStats},
+    store::{ReceivedPacks, Store, StoreError, WriteStats},
 };
 
 use crate::{
     bundle::packed,
-    crafted::{Claim, Crafted, blob, chunk_list, piece},
+    crafted::{
+        self, Body, Claim, Crafted, ForeignList, blob, chunk_list, chunked, foreign_lists, leaf,
+        list_part, listed, mib, tree,
+    },
     scratch::Scratch,
 };
 
@@ -47,22 +51,13 @@ fn sent(objects: &[Claim]) -> (Crafted, Vec<(PackId, PathBuf)>) {
     (crafted, packs)
 }
 
-/// Makes a chunk of zeros and a part that names it `often` times. Returns both, and the
-/// piece that names the part.
-fn zeros(often: usize) -> (Claim, Claim, BlobRef) {
-    let chunk = vec![0; MIB];
-    let part = chunk_list::encode_part(&vec![piece(&chunk); often]);
-    let named = piece(&part);
-    (blob(&chunk), blob(&part), named)
-}
-
 /// Checks packs and adds them to the store.
 fn accept(
     store: &Store,
     packs: &[(PackId, PathBuf)],
     observer: &dyn Observer,
 ) -> Result<WriteStats, AcceptError> {
-    accept::prepare(store, packs, &[], u64::MAX, observer)?.adopt(observer)
+    accept::prepare(store, packs, &[], observer)?.adopt(observer)
 }
 
 /// An observer that counts bytes of contents, and cancels after `after` of them.
@@ -95,60 +90,68 @@ impl Observer for Leaves {
 }
 
 #[test]
-fn chunk_lists_above_the_byte_limit_are_refused_unread() {
-    let (chunk, part, named) = zeros(16_384);
-    let total = (1024 * 16_384 * MIB) as u64;
-    let list =
-        |n: u8| chunk_list(BlobId::of(&[n]), total, ChunkListEntries::Parts(vec![named; 1024]));
-    let (_crafted, packs) = sent(&[chunk, part, list(1), list(2), list(3)]);
-    let target = Crafted::empty();
-    let repo = target.repo();
-    let leaves = Leaves::after(1);
-    let error = accept::prepare(repo.store(), &packs, &[], 2 * total, &leaves).unwrap_err();
-    let AcceptError::TooMuch { found, most } = error else { panic!("{error}") };
-    assert_eq!((found, most), (3 * total, 2 * total));
-    assert_eq!(leaves.bytes.load(Ordering::Relaxed), 0);
+fn chunk_lists_above_the_limit_are_refused_unread() {
+    // Each frame claims to have parts with 16 MiB of chunk references.
+    let named = 2 * (8 * MIB as u64 / 36);
+    let frames = (limits::NAMED_CHUNKS / named) as usize;
+    for (frames, is_right) in [(frames, true), (frames + 1, false)] {
+        let (_dir, id, path) = bomb_of(ObjectKind::ListPart, frames);
+        let target = Crafted::empty();
+        let repo = target.repo();
+        let leaves = Leaves::after(1);
+        let prepared = accept::prepare(repo.store(), &[(id, path)], &[], &leaves);
+        match prepared {
+            Ok(_) => assert!(is_right),
+            Err(AcceptError::TooMuch { found }) if !is_right => {
+                assert!(found > limits::NAMED_CHUNKS, "{found}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(leaves.bytes.load(Ordering::Relaxed), 0);
+        assert!(repo.store().packs().is_empty());
+    }
+}
+
+/// Cancels after this number of questions.
+struct AfterQuestions(AtomicU64);
+
+impl Observer for AfterQuestions {
+    fn cancelled(&self) -> bool {
+        let asked =
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        asked.is_err()
+    }
 }
 
 #[test]
-fn one_byte_chunks_count_towards_the_work_limit() {
-    let part = chunk_list::encode_part(&vec![piece(b"x"); 16_384]);
-    let list = chunk_list(BlobId::of(b"1"), 16_384, ChunkListEntries::Parts(vec![piece(&part)]));
-    let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
+fn the_walk_through_chunk_lists_can_be_cancelled() {
+    let (_, claims) = listed(vec![ZERO_CHUNK; 3 * limits::CHUNK_LIST_ENTRIES + 1]);
+    let (_crafted, packs) = sent(&[&claims[..], &[blob(&vec![0; 4 * MIB])]].concat());
     let target = Crafted::empty();
     let repo = target.repo();
-    let most = 16_384 * limits::CHUNK_WORK_BYTES - 1;
-    let error = accept::prepare(repo.store(), &packs, &[], most, &Silent).unwrap_err();
-    assert!(matches!(error, AcceptError::TooMuch { .. }), "{error}");
-    // The same is true for parts that are longer than the list states.
-    let short = BlobRef { bytes: 33, ..piece(&part) };
-    let list = chunk_list(BlobId::of(b"1"), 16_384, ChunkListEntries::Parts(vec![short]));
-    let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
-    let error = accept::prepare(repo.store(), &packs, &[], most, &Silent).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-}
-
-#[test]
-fn reading_the_contents_of_chunk_lists_can_be_cancelled() {
-    let (chunk, part, named) = zeros(1024);
-    let total = (16 * 1024 * MIB) as u64;
-    let list = chunk_list(BlobId::of(b"1"), total, ChunkListEntries::Parts(vec![named; 16]));
-    let (_crafted, packs) = sent(&[chunk, part, list]);
-    let target = Crafted::empty();
-    let repo = target.repo();
-    let leaves = Leaves::after(8 * MIB as u64);
-    let error = accept(repo.store(), &packs, &leaves).unwrap_err();
-    assert!(matches!(error, AcceptError::Interrupted), "{error}");
-    assert!(leaves.bytes.load(Ordering::Relaxed) < 32 * MIB as u64);
-    assert!(repo.store().packs().is_empty());
+    let mut questions = 0;
+    loop {
+        let observer = AfterQuestions(AtomicU64::new(questions));
+        match accept(repo.store(), &packs, &observer) {
+            Err(AcceptError::Interrupted) => assert!(repo.store().packs().is_empty()),
+            done => {
+                assert!(done.unwrap().packs == 1);
+                break;
+            }
+        }
+        questions += 1;
+    }
+    assert_eq!(repo.store().packs().len(), 1);
+    // The walk asks for the four names of parts, and for the chunks of the two different ones.
+    assert!(questions >= 6, "{questions}");
 }
 
 #[test]
 fn a_content_of_one_repeated_chunk_is_accepted() {
-    let (chunk, part, named) = zeros(48);
-    let whole = BlobId::of(&vec![0; 96 * MIB]);
-    let list = chunk_list(whole, 96 * MIB as u64, ChunkListEntries::Parts(vec![named; 2]));
-    let (_crafted, packs) = sent(&[chunk, part, list]);
+    let (part, part_claim) = list_part(&vec![ZERO_CHUNK; limits::CHUNK_LIST_ENTRIES]);
+    let list = ChunkList::Parts(vec![part; limits::CHUNK_LIST_PARTS]);
+    let claims = [blob(&vec![0; 4 * MIB]), part_claim, chunk_list(&list).1];
+    let (_crafted, packs) = sent(&claims);
     let target = Crafted::empty();
     let repo = target.repo();
     accept(repo.store(), &packs, &Silent).unwrap();
@@ -156,45 +159,106 @@ fn a_content_of_one_repeated_chunk_is_accepted() {
 }
 
 #[test]
-fn a_chunk_list_beside_a_blob_of_the_same_id_is_checked() {
-    let whole = b"onetwo";
-    let id = BlobId::of(whole);
-    let list = |pieces: Vec<BlobRef>| chunk_list(id, 6, ChunkListEntries::Chunks(pieces));
-    let said = |bytes, chunk: &[u8]| BlobRef { bytes, ..piece(chunk) };
-    for (pieces, is_right) in [
-        (vec![piece(b"one"), piece(b"two")], true),
-        (vec![piece(b"two"), piece(b"one")], false),
-        // The limit on work is computed from the stated lengths of the chunks, so wrong
-        // ones must be refused.
-        (vec![said(2, b"one"), said(4, b"two")], false),
+fn a_forged_chunk_list_or_part_is_found_by_its_hash() {
+    let (_, sound) = listed(vec![ZERO_CHUNK; limits::CHUNK_LIST_ENTRIES + 1]);
+    let [ref full, ref rest, ref list] = sound[..] else { panic!("two parts") };
+    let (_, other) = listed([ZERO_CHUNK; 3]);
+    let other = &other[0];
+    let of = |id: &Claim, bytes: &Claim| (id.0, id.1, bytes.2.clone());
+    let as_kind = |claim: &Claim, kind| (claim.0, kind, claim.2.clone());
+    for (told, claim, is_right) in [
+        ("a list", list.clone(), true),
+        ("a part", full.clone(), true),
+        ("another list", of(list, other), false),
+        ("another part", of(full, rest), false),
+        ("a part as a list", as_kind(full, ObjectKind::ChunkList), false),
+        ("a list as a part", as_kind(list, ObjectKind::ListPart), false),
+        ("a list as a blob", as_kind(list, ObjectKind::Blob), false),
+        ("a blob as a list", as_kind(&blob(&list.2), ObjectKind::ChunkList), false),
+        ("a part as a blob", as_kind(full, ObjectKind::Blob), false),
+        ("a blob as a part", as_kind(&blob(&full.2), ObjectKind::ListPart), false),
+        ("a tree as a list", as_kind(&tree(list.2.clone()).1, ObjectKind::ChunkList), false),
     ] {
-        let (crafted, _) = sent(&[blob(whole)]);
-        crafted.add(&[blob(b"one"), blob(b"two"), list(pieces)]);
-        let repo = crafted.repo();
-        let packs = repo.store().packs().into_iter();
-        let packs: Vec<_> = packs.map(|id| (id, repo.store().pack_path(&id))).collect();
+        let (_crafted, packs) = sent(std::slice::from_ref(&claim));
+        let (id, path) = &packs[0];
+        let checked = accept::check(path, *id, &Silent);
+        let is_damaged = |error: &AcceptError| matches!(error, AcceptError::Store(StoreError::Damaged { wanted, .. }) if *wanted == claim.0);
+        assert_eq!(checked.is_ok(), is_right, "{told}: {checked:?}");
+        assert!(checked.as_ref().err().is_none_or(is_damaged), "{told}: {checked:?}");
         let target = Crafted::empty();
         let target = target.repo();
-        let taken = accept(target.store(), &packs, &Silent);
-        assert_eq!(taken.is_ok(), is_right, "{taken:?}");
+        let mut incoming = ReceivedPacks::new(target.store(), &Silent).unwrap();
+        incoming.link(path, *id).unwrap();
+        assert_eq!(incoming.check(*id, &Silent).is_ok(), is_right, "{told}");
+    }
+}
+
+/// Lists that match their ids pass [`accept::check`]. The walk refuses them, whether or not a commit
+/// refers to them, and nothing is adopted.
+#[test]
+fn a_chunk_list_that_no_writer_makes_is_refused() {
+    for ForeignList { told, id, size, claims } in foreign_lists() {
+        let (root, tree_claim) = tree(leaf(&[(b"file", Body::Chunked(id, size))]));
+        let commit = crafted::commit(root).1;
+        for more in [vec![], vec![tree_claim, commit]] {
+            let (_crafted, packs) = sent(&[claims.clone(), more].concat());
+            let (pack, path) = &packs[0];
+            accept::check(path, *pack, &Silent).unwrap();
+            let target = Crafted::empty();
+            let repo = target.repo();
+            let error = accept(repo.store(), &packs, &Silent).unwrap_err();
+            assert!(matches!(error, AcceptError::Incomplete(_)), "{told}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{told}");
+            assert!(repo.store().packs().is_empty(), "{told}");
+            assert!(target.repo().store().packs().is_empty(), "{told}");
+        }
+    }
+}
+
+/// A list that states a wrong length of a part does not make other lists wrong.
+#[test]
+fn a_sound_list_stays_sound_beside_a_wrong_one() {
+    let (sound, objects) = listed(vec![ZERO_CHUNK; limits::CHUNK_LIST_ENTRIES + 1]);
+    let ChunkList::Parts(mut parts) = ChunkList::decode(&objects[2].2).unwrap() else { panic!() };
+    parts[0].bytes -= 1;
+    let (wrong, wrong_claim) = chunk_list(&ChunkList::Parts(parts.clone()));
+    let (size, wrong_size) = ((16_385_u64) << 22, ChunkList::Parts(parts).total_bytes());
+    let chunk = blob(&vec![0; 4 * MIB]);
+    for names in [[b"a", b"b", b"c"], [b"b", b"a", b"c"], [b"b", b"c", b"a"]] {
+        let mut entries: Vec<(&[u8], Body)> = vec![
+            (names[0], Body::Chunked(wrong, wrong_size)),
+            (names[1], Body::Chunked(sound, size)),
+        ];
+        entries.sort_by_key(|(name, _)| *name);
+        let (root, claim) = tree(leaf(&entries));
+        let claims = [&objects[..], &[chunk.clone(), wrong_claim.clone(), claim]].concat();
+        let crafted = Crafted::of(&claims);
+        crafted.commit(root);
+        let options = verify::VerifyOptions { data: verify::Data::All };
+        let found = verify::run(&crafted.repo(), &options, &Silent).unwrap();
+        let paths: Vec<&[u8]> = found.touched.paths.iter().map(|path| &*path.path).collect();
+        assert_eq!((found.problems.len(), paths), (1, vec![&names[0][..]]), "{:?}", found.problems);
     }
 }
 
 #[test]
-fn a_content_may_be_received_as_a_list_and_as_a_blob() {
-    let list = ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]);
-    let list = chunk_list(BlobId::of(b"onetwo"), 6, list);
-    let cut = [blob(b"one"), blob(b"two"), list];
-    let whole = [blob(b"onetwo"), blob(b"more")];
-    let again = [blob(b"onetwo"), blob(b"other")];
+fn no_object_may_be_received_twice() {
+    let (_, listed) = chunked(&[&mib(1), &mib(2)]);
+    let (_, longer) = chunked(&[&mib(1), &mib(2), &mib(3)]);
+    let list = &listed[2..];
+    let more = |byte: u8| vec![blob(&[byte])];
     for (packs, is_right) in [
-        (vec![[&cut[..], &whole[..]].concat()], true),
-        (vec![cut.to_vec(), whole.to_vec()], true),
-        (vec![cut.to_vec(), whole.to_vec(), again.to_vec()], false),
-        (vec![[&whole[..], &whole[..]].concat()], false),
+        (vec![listed.clone(), vec![longer[2].clone(), longer[3].clone()]], true),
+        (vec![listed.clone(), longer.clone()], false),
+        (vec![listed.clone(), [list, &more(1)].concat()], false),
+        (vec![[&listed[..], list].concat()], false),
+        (vec![[more(1), more(1)].concat()], false),
+        (vec![[more(1), more(2)].concat(), [more(1), more(3)].concat()], false),
     ] {
         let sender = Crafted::empty();
-        packs.iter().for_each(|objects| sender.add(objects));
+        for objects in &packs {
+            sender.add(objects);
+        }
         let (repo, target) = (sender.repo(), Crafted::empty());
         let target = target.repo();
         let mut incoming = ReceivedPacks::new(target.store(), &Silent).unwrap();
@@ -209,9 +273,17 @@ fn a_content_may_be_received_as_a_list_and_as_a_blob() {
 
 /// Makes a pack with this number of frames, each with 16 MiB of zeros.
 fn bomb(frames: usize) -> (tempfile::TempDir, PackId, PathBuf) {
+    bomb_of(ObjectKind::Blob, frames)
+}
+
+/// Like [`bomb`], with objects of this kind.
+fn bomb_of(kind: ObjectKind, frames: usize) -> (tempfile::TempDir, PackId, PathBuf) {
     let chunk = vec![0; 8 * MIB];
     let stored = zstd::bulk::compress(&vec![0; 16 * MIB], 1).unwrap();
-    let (id, kind) = (BlobId::of(&chunk).object(), ObjectKind::Blob);
+    let (id, class) = match kind {
+        ObjectKind::Blob => (BlobId::of(&chunk).object(), ObjectClass::Data),
+        _ => (ListPartId::of(&chunk).object(), ObjectClass::Metadata),
+    };
     let mut bytes = pack::encode_header().to_vec();
     let mut all = Vec::new();
     for _ in 0..frames {
@@ -221,7 +293,7 @@ fn bomb(frames: usize) -> (tempfile::TempDir, PackId, PathBuf) {
             raw_bytes: 16 * MIB as u32,
             objects: 2,
             codec: Codec::Zstd,
-            class: ObjectClass::Data,
+            class,
             checksum: pack::checksum(&stored),
         });
         bytes.extend_from_slice(&stored);
@@ -272,9 +344,7 @@ fn checking_a_bomb_does_not_block_other_checks() {
     let (_dir, bomb, path) = bomb(1500);
     // Use a data frame and a metadata frame: the check of a single frame would need no
     // other thread.
-    let pieces = ChunkListEntries::Chunks(vec![piece(b"hon"), piece(b"est")]);
-    let list = chunk_list(BlobId::of(b"honest"), 6, pieces);
-    let (_crafted, honest) = sent(&[blob(b"hon"), blob(b"est"), list]);
+    let (_crafted, honest) = sent(&chunked(&[&mib(1), &mib(2)]).1);
     let stop = Flag::default();
     thread::scope(|scope| {
         let checking = scope.spawn(|| accept::check(&path, bomb, &stop));
@@ -298,7 +368,7 @@ fn checked_packs_are_adopted_in_any_order() {
     let ((_a, first), (_b, second)) = (sent(&[blob(b"first")]), sent(&[blob(b"second")]));
     let target = Crafted::empty();
     let repo = target.repo();
-    let check = |packs: &[_]| accept::prepare(repo.store(), packs, &[], 0, &Silent).unwrap();
+    let check = |packs: &[_]| accept::prepare(repo.store(), packs, &[], &Silent).unwrap();
     let (one, two, again) = (check(&first), check(&second), check(&first));
     assert!(repo.store().packs().is_empty(), "checked packs are not adopted yet");
     assert_eq!(two.adopt(&Silent).unwrap().packs, 1);
@@ -309,12 +379,12 @@ fn checked_packs_are_adopted_in_any_order() {
 
 #[test]
 fn objects_lost_during_the_check_fail_the_adoption() {
-    let target = Crafted::of(&[blob(b"one")]);
+    let (_, mut claims) = chunked(&[&mib(1), &mib(2)]);
+    let one = claims.remove(0);
+    let target = Crafted::of(std::slice::from_ref(&one));
     let repo = target.repo();
-    let id = BlobId::of(b"onetwo");
-    let list = chunk_list(id, 6, ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]));
-    let (_crafted, packs) = sent(&[blob(b"two"), list]);
-    let check = || accept::prepare(repo.store(), &packs, &[], u64::MAX, &Silent).unwrap();
+    let (_crafted, packs) = sent(&claims);
+    let check = || accept::prepare(repo.store(), &packs, &[], &Silent).unwrap();
     let prepared = check();
     let old = repo.store().packs()[0];
     let (old, aside) = (repo.store().pack_path(&old), target.dir.path().join("aside"));
@@ -325,7 +395,7 @@ fn objects_lost_during_the_check_fail_the_adoption() {
     repo.store().refresh().unwrap();
     // If the pack was merged into another one, its objects are still there.
     let prepared = check();
-    target.add(&[blob(b"one"), blob(b"other")]);
+    target.add(&[one, blob(b"other")]);
     fs_err::remove_file(&old).unwrap();
     prepared.adopt(&Silent).unwrap();
 }

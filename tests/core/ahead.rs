@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, PackId},
+        id::{CommitId, ContentId, PackId},
         kind::ErrorKind,
         observe::Silent,
     },
@@ -22,7 +22,7 @@ use snap_core::{
         restore::{self, RestoreError, RestoreSource},
     },
     repo::{Repo, path},
-    store::{ChunkListCheck, Marks, Store, StoreError},
+    store::{Marks, Store, StoreError},
 };
 
 use crate::{
@@ -71,7 +71,7 @@ fn entry(store: &Store, id: CommitId, at: &str) -> Entry {
     }
 }
 
-fn blob(store: &Store, id: CommitId, at: &str) -> BlobId {
+fn blob(store: &Store, id: CommitId, at: &str) -> ContentId {
     match entry(store, id, at).kind {
         EntryKind::File { id, .. } => id,
         kind => panic!("{kind:?}"),
@@ -203,7 +203,7 @@ fn local_objects_are_not_prefetched() {
     let (from, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
     for pack in repo.store().partial_packs() {
-        repo.store().fetch_pack(&pack, ChunkListCheck::Now).unwrap();
+        repo.store().fetch_pack(&pack).unwrap();
     }
     elsewhere.take();
     assert!(!repo.store().may_fetch());

@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, path::Path};
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, PackId},
+        id::{BlobId, ChunkListId, CommitId, PackId},
         kind::ErrorKind,
         limits,
         observe::Silent,
     },
     format::{
         bundle::BundleHead,
-        chunk_list::{BlobRef, ChunkListEntries},
+        chunk_list::{BlobRef, ZERO_CHUNK},
         pack::ObjectKind,
     },
     ops::bundle::Error,
@@ -21,7 +21,10 @@ use snap_core::{
 
 use crate::{
     bundle::{packed, taken},
-    crafted::{Body, Claim, Crafted, blob, chunk_list, commit, leaf, piece, tree},
+    crafted::{
+        Body, Claim, Crafted, ForeignList, blob, chunked, commit, foreign_lists, leaf, listed, mib,
+        piece, tree,
+    },
     scratch::{Scratch, open, temporary},
 };
 
@@ -240,14 +243,23 @@ fn objects_that_do_not_match_their_ids_are_refused() {
     let error = target.refuses(&claims(blob(b"right"), 6).bytes());
     assert!(matches!(error, Error::Broken { .. }), "{error}");
 
-    // A chunk list whose chunks do not hash to its id.
-    let whole = BlobId::of(b"another content");
-    let list = chunk_list(whole, 8, ChunkListEntries::Chunks(vec![piece(b"some"), piece(b"data")]));
-    let (root, tree) = file(whole, 8);
-    let (id, commit) = commit(root);
-    let objects = [blob(b"some"), blob(b"data"), list, tree, commit];
-    let error = target.refuses(&Parts::crafted(id, &objects).bytes());
-    assert!(matches!(error, Error::Damaged(StoreError::Content { .. })), "{error}");
+    // A chunk list, and a part of one, under the id of another one.
+    let (other, _) = chunked(&[&mib(3), &mib(4)]);
+    let (_, mut objects) = chunked(&[&mib(1), &mib(2)]);
+    objects.last_mut().unwrap().0 = other.object();
+    let forged = refused_content(&target, other, 2 << 20, objects);
+    let Error::Bundle(BundleError::Pack { source, .. }) = &forged else { panic!("{forged}") };
+    assert!(
+        matches!(source, StoreError::Damaged { wanted, .. } if *wanted == other.object()),
+        "{source}"
+    );
+    let (long, mut objects) = listed(vec![ZERO_CHUNK; 16_385]);
+    objects[0].2[0] ^= 1;
+    let part = objects[0].0;
+    objects.push(blob(&vec![0; 4 << 20]));
+    let forged = refused_content(&target, long, 16_385 << 22, objects);
+    let Error::Bundle(BundleError::Pack { source, .. }) = &forged else { panic!("{forged}") };
+    assert!(matches!(source, StoreError::Damaged { wanted, .. } if *wanted == part), "{source}");
 }
 
 #[test]
@@ -261,17 +273,39 @@ fn a_bundle_that_lacks_referenced_objects_is_refused() {
     let error = target.refuses(&Parts::crafted(id, std::slice::from_ref(&commit)).bytes());
     assert!(matches!(error, Error::Broken { .. }), "{error}");
 
-    // A chunk that is shorter than the list states.
-    let whole = BlobId::of(b"abc");
-    let short = BlobRef { bytes: 4, ..piece(b"abc") };
-    let list = chunk_list(whole, 4, ChunkListEntries::Chunks(vec![short]));
-    let (root, tree) = crate::crafted::tree(leaf(&[(b"f", Body::File(whole, 4))]));
-    let (id, commit) = crate::crafted::commit(root);
-    let mut objects = vec![tree, commit, list];
-    // The list has the id of the content, so the blob cannot be stored under it;
-    // another object has the bytes.
-    objects.push(blob(b"abcd"));
-    target.refuses(&Parts::crafted(id, &objects).bytes());
+    // A chunk that is missing, and one that is shorter than the list states.
+    let (list, mut objects) = chunked(&[&mib(1), &mib(2)]);
+    objects.remove(0);
+    let error = refused_content(&target, list, 2 << 20, objects);
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+    let short = BlobRef { bytes: (1 << 20) + 1, ..piece(&mib(1)) };
+    let (list, mut objects) = listed([short, piece(&mib(2))]);
+    objects.extend([blob(&mib(1)), blob(&mib(2))]);
+    let error = refused_content(&target, list, (2 << 20) + 1, objects);
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+    // A size in the tree that is not that of the list.
+    let (list, objects) = chunked(&[&mib(1), &mib(2)]);
+    let error = refused_content(&target, list, (2 << 20) + 1, objects);
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+}
+
+/// Lists that match their ids pass the check of their packs. The walk refuses them.
+#[test]
+fn a_chunk_list_that_no_writer_makes_is_refused() {
+    let target = Target::new();
+    for ForeignList { told, id, size, claims } in foreign_lists() {
+        let error = refused_content(&target, id, size, claims);
+        assert!(matches!(error, Error::Broken { .. }), "{told}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{told}");
+    }
+}
+
+/// Sends a commit of one chunked file with these objects, and returns why it is refused.
+fn refused_content(target: &Target, list: ChunkListId, size: u64, objects: Vec<Claim>) -> Error {
+    let (root, tree) = tree(leaf(&[(b"f", Body::Chunked(list, size))]));
+    let (id, commit) = commit(root);
+    let objects = [objects, vec![tree, commit]].concat();
+    target.refuses(&Parts::crafted(id, &objects).bytes())
 }
 
 #[test]

@@ -2,33 +2,33 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use proptest::{prelude::*, test_runner::TestRunner};
+use proptest::{prelude::*, sample::select, test_runner::TestRunner};
 use snap_core::{
-    base::id::BlobId,
-    format::chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+    base::id::{BlobId, ContentId},
     repo::Repo,
     store::{ContentReader, FileContent, ObjectWriter, Store, StoreError},
 };
+use snap_testkit::bytes::Corpus;
 
-use crate::scratch::Scratch;
+use crate::{
+    crafted::{Crafted, blob, chunked, mib},
+    restore_fixture::add_chunked,
+    scratch::Scratch,
+};
 
-const CHUNKS: [&[u8]; 4] = [b"first ", b"second ", b"first ", b"last"];
+/// Returns the chunks of a content. Two of them are equal.
+fn chunks() -> [Vec<u8>; 4] {
+    let first = Corpus::Random.make_seeded(800 << 10, 1);
+    let second = Corpus::Random.make_seeded((900 << 10) + 1, 2);
+    [first.clone(), second, first, b"last".to_vec()]
+}
 
-/// Stores a content under the id of another one, if given.
-fn store_chunked(repo: &Repo, chunks: &[&[u8]], other: Option<BlobId>) -> BlobId {
-    let store = repo.store();
-    let writer = ObjectWriter::new(store, 3, 1).unwrap();
-    let piece = |chunk: &&[u8]| BlobRef { id: BlobId::of(chunk), bytes: chunk.len() as u32 };
-    for chunk in chunks {
-        writer.add_blob(0, BlobId::of(chunk), chunk).unwrap();
-    }
-    let whole = chunks.concat();
-    let pieces = ChunkListEntries::Chunks(chunks.iter().map(piece).collect());
-    let list = ChunkList { total_bytes: whole.len() as u64, pieces };
-    let id = other.unwrap_or_else(|| BlobId::of(&whole));
-    writer.add_chunk_list(id, &list.encode()).unwrap();
+/// Stores a content in chunks.
+fn store_chunked(repo: &Repo) -> ContentId {
+    let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
+    let id = add_chunked(&writer, &chunks().each_ref().map(|chunk| &chunk[..]));
     writer.finish().unwrap();
-    store.refresh().unwrap();
+    repo.store().refresh().unwrap();
     id
 }
 
@@ -37,7 +37,7 @@ fn store_small(repo: &Repo, contents: &[&[u8]]) -> Vec<FileContent> {
     let mut stored = Vec::new();
     for content in contents {
         writer.add_blob(0, BlobId::of(content), content).unwrap();
-        stored.push(FileContent { id: BlobId::of(content), bytes: content.len() as u64 });
+        stored.push(FileContent { id: BlobId::of(content).into(), bytes: content.len() as u64 });
     }
     writer.finish().unwrap();
     repo.store().refresh().unwrap();
@@ -47,7 +47,7 @@ fn store_small(repo: &Repo, contents: &[&[u8]]) -> Vec<FileContent> {
 /// Reads a range, piece by piece.
 fn read(
     store: &Store,
-    id: &BlobId,
+    id: &ContentId,
     range: std::ops::Range<u64>,
 ) -> (Vec<Vec<u8>>, Result<u64, StoreError>) {
     let mut pieces = Vec::new();
@@ -58,7 +58,7 @@ fn read(
     (pieces, result)
 }
 
-fn stream(store: &Store, id: &BlobId, stated: Option<u64>) -> (Vec<u8>, Result<(), StoreError>) {
+fn stream(store: &Store, id: &ContentId, stated: Option<u64>) -> (Vec<u8>, Result<(), StoreError>) {
     let mut bytes = Vec::new();
     let result = ContentReader::new(store).stream(id, stated, &mut |piece| {
         bytes.extend_from_slice(piece);
@@ -71,53 +71,83 @@ fn stream(store: &Store, id: &BlobId, stated: Option<u64>) -> (Vec<u8>, Result<(
 fn every_range_of_a_content_can_be_read() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
-    let chunked = store_chunked(&repo, &CHUNKS, None);
-    let small = store_small(&repo, &[&CHUNKS.concat()[1..]])[0].id;
+    let chunked = store_chunked(&repo);
+    let whole = chunks().concat();
+    let small = store_small(&repo, &[&whole[1..1 << 20]])[0].id;
+    // Offsets near the ends of the chunks and of the small content, and any others.
+    let pieces = chunks();
+    let ends = pieces.iter().scan(0, |end, chunk| {
+        *end += chunk.len() as u64;
+        Some(*end)
+    });
+    let ends = [0, 1 << 20].into_iter().chain(ends).collect::<Vec<_>>();
+    let offset = || {
+        let near =
+            (select(ends.clone()), 0..5_u64).prop_map(|(end, by)| (end + by).saturating_sub(2));
+        prop_oneof![3 => near, 1 => 0..4_000_000_u64]
+    };
     let run = |(start, end): (u64, u64)| {
-        for (id, whole) in [(chunked, &CHUNKS.concat()[..]), (small, &CHUNKS.concat()[1..])] {
+        for (id, whole) in [(chunked, &whole[..]), (small, &whole[1..1 << 20])] {
             let (pieces, result) = read(repo.store(), &id, start..end.max(start));
             prop_assert_eq!(result.unwrap(), whole.len() as u64);
             let last = whole.len().min(end.max(start) as usize);
-            prop_assert_eq!(pieces.concat(), &whole[last.min(start as usize)..last]);
+            prop_assert!(pieces.concat() == whole[last.min(start as usize)..last]);
         }
         Ok(())
     };
-    TestRunner::new(snap_testkit::property::cases(256)).run(&(0..30_u64, 0..30_u64), run).unwrap();
-    let start = ContentReader::new(repo.store()).read_start(&chunked, None, 9).unwrap();
-    assert_eq!(start, b"first sec");
-    assert_eq!(stream(repo.store(), &chunked, None).0, CHUNKS.concat());
-    assert_eq!(stream(repo.store(), &small, None).0, &CHUNKS.concat()[1..]);
+    TestRunner::new(snap_testkit::property::cases(256)).run(&(offset(), offset()), run).unwrap();
+    let start = ContentReader::new(repo.store()).read_start(&chunked, None, 900 << 10).unwrap();
+    assert!(start == whole[..900 << 10]);
+    assert!(stream(repo.store(), &chunked, None).0 == whole);
+    assert!(stream(repo.store(), &small, None).0 == whole[1..1 << 20]);
 }
 
+/// A chunk list is hashed before it is used, and each chunk before it is passed on.
 #[test]
-fn the_last_chunk_is_withheld_until_the_hash_is_verified() {
-    let scratch = Scratch::new();
-    let repo = scratch.repo();
-    let wrong = store_chunked(&repo, &CHUNKS, Some(BlobId::of(b"another content")));
-    let actual = BlobId::of(&CHUNKS.concat());
-    let (pieces, result) = read(repo.store(), &wrong, 0..u64::MAX);
-    assert_eq!(pieces, CHUNKS[..3]);
-    let is_named = |error: &StoreError| matches!(error, StoreError::Content { id, actual: found } if (*id, *found) == (wrong, actual));
-    assert!(is_named(&result.unwrap_err()));
-    let (bytes, result) = stream(repo.store(), &wrong, None);
-    assert_eq!(bytes, CHUNKS[..3].concat());
-    assert!(is_named(&result.unwrap_err()));
-    // The chunks of a part are sound.
-    assert_eq!(read(repo.store(), &wrong, 1..23).0.concat(), &CHUNKS.concat()[1..]);
+fn no_byte_of_a_forged_list_or_chunk_is_passed_on() {
+    let chunks = [mib(1), mib(2), mib(3), b"last".to_vec()];
+    let whole = chunks.concat();
+    let parts = chunks.each_ref().map(|chunk| &chunk[..]);
+    let (wanted, sound) = chunked(&parts);
+    let forge = |at: usize, bytes: &[u8]| {
+        let mut claims = sound.clone();
+        claims[at].2 = bytes.to_vec();
+        claims
+    };
+    let other = chunked(&[parts[1], parts[0], parts[2], parts[3]]).1.pop().unwrap().2;
+    for (claims, forged, before) in
+        [(forge(4, &other), wanted.object(), 0), (forge(3, b"lost"), blob(b"last").0, 3 << 20)]
+    {
+        let crafted = Crafted::of(&claims);
+        let (repo, id) = (crafted.repo(), ContentId::Chunked(wanted));
+        let is_named = |error: &StoreError| matches!(error, StoreError::Damaged { wanted, .. } if *wanted == forged);
+        let (pieces, result) = read(repo.store(), &id, 0..u64::MAX);
+        assert!(pieces.concat() == whole[..before]);
+        assert!(is_named(&result.unwrap_err()));
+        // A stream passes on frames, and nothing of a damaged one.
+        let (bytes, result) = stream(repo.store(), &id, None);
+        assert!(bytes.len() <= before && whole.starts_with(&bytes));
+        assert!(is_named(&result.unwrap_err()));
+        // The chunks of a part are sound.
+        let (part, result) = read(repo.store(), &id, 1..3 << 20);
+        assert_eq!((result.is_ok(), part.concat() == whole[1..3 << 20]), (before > 0, before > 0));
+    }
 }
 
 #[test]
 fn a_length_that_differs_from_the_stated_one_is_refused() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
-    let chunked = store_chunked(&repo, &CHUNKS, None);
+    let chunked = store_chunked(&repo);
     let small = store_small(&repo, &[b"small"])[0].id;
-    for (id, found) in [(chunked, 23), (small, 5)] {
-        let is_length = |error: &StoreError| matches!(error, StoreError::Length { stated: 4, found: bytes, .. } if *bytes == found);
-        assert!(is_length(&stream(repo.store(), &id, Some(4)).1.unwrap_err()));
+    for (id, found) in [(chunked, chunks().concat().len() as u64), (small, 5)] {
+        let stated = found - 1;
+        let is_length = |error: &StoreError| matches!(error, StoreError::Length { stated: length, found: bytes, .. } if (*length, *bytes) == (stated, found));
+        assert!(is_length(&stream(repo.store(), &id, Some(stated)).1.unwrap_err()));
         let reader = ContentReader::new(repo.store());
-        assert!(is_length(&reader.read_start(&id, Some(4), 100).unwrap_err()));
-        assert_eq!(reader.read_start(&id, Some(found), 100).unwrap().len() as u64, found);
+        assert!(is_length(&reader.read_start(&id, Some(stated), 100).unwrap_err()));
+        let read = reader.read_start(&id, Some(found), u64::MAX).unwrap();
+        assert_eq!(read.len() as u64, found);
     }
     let batch = [FileContent { id: small, bytes: 4 }];
     let outcome =
@@ -131,21 +161,23 @@ fn a_length_that_differs_from_the_stated_one_is_refused() {
 fn a_batch_visits_each_small_content_once() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
-    let chunked = store_chunked(&repo, &CHUNKS, None);
+    let chunked = store_chunked(&repo);
     let texts: Vec<String> = (0..300).map(|n| format!("content {n} ").repeat(n)).collect();
     let contents: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
     let mut batch = store_small(&repo, &contents[1..200]);
     batch.extend(store_small(&repo, &contents[200..]));
     batch.push(batch[7]);
-    batch.push(FileContent { id: BlobId::of(b""), bytes: 0 });
-    batch.push(FileContent { id: chunked, bytes: 23 });
-    batch.push(FileContent { id: BlobId::of(b"missing"), bytes: 7 });
+    batch.push(FileContent { id: BlobId::of(b"").into(), bytes: 0 });
+    batch.push(FileContent { id: chunked, bytes: chunks().concat().len() as u64 });
+    batch.push(FileContent { id: BlobId::of(b"missing").into(), bytes: 7 });
     for carry_over in [0, 1, 4] {
         let outcome = ContentReader::new(repo.store()).read_batch(
             &batch,
             carry_over,
             &|| Some(()),
-            &|(), index, content| content.map(|content| (batch[index].id, BlobId::of(content))),
+            &|(), index, content| {
+                content.map(|content| (batch[index].id, BlobId::of(content).into()))
+            },
         );
         let chunked: Vec<usize> = outcome.chunked.iter().map(|(_, index)| *index).collect();
         assert_eq!(chunked, [batch.len() - 2]);

@@ -405,9 +405,9 @@ fn damaged_refs_head_and_settings_are_named() {
     for (text, kind) in [
         ("", None),
         ("version = ", None),
-        (&whole.replace("[chunk]", "[chunks]"), None),
-        (&whole.replace("average = 1048576", "average = 1048577"), None),
-        (&whole.replace("average = 1048576", "average = 18446744073709551616"), None),
+        (&whole.replace("[commit]", "[commits]"), None),
+        (&whole.replace("# author = \"\"", "author = 7"), None),
+        (&format!("{whole}\n[chunk]\naverage = 1048576\n"), None),
         (&whole.replace("# level = 3", "level = -7"), None),
         (&newer, Some(ErrorKind::Unsupported)),
         (&older, Some(ErrorKind::Unsupported)),

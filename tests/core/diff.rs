@@ -291,7 +291,7 @@ fn large(changed: &[usize], keep: &mut dyn FnMut(TreeId) -> bool) -> (TreeId, Ve
         let id = snap_core::base::id::BlobId::from_object(content.0);
         let entry = Entry {
             name: EntryName::new(format!("{number:06}").as_bytes()).unwrap(),
-            kind: EntryKind::File { size: 7, id },
+            kind: EntryKind::File { size: 7, id: id.into() },
             metadata: Metadata { mode: 0o644, ..Metadata::default() },
         };
         encoder.push(entry, &Default::default(), &mut put).unwrap();
@@ -374,7 +374,7 @@ fn rename_detection_is_skipped_above_the_candidate_limit() {
         for number in from..from + many {
             let entry = Entry {
                 name: EntryName::new(format!("{number:06}").as_bytes()).unwrap(),
-                kind: EntryKind::File { size: 7, id },
+                kind: EntryKind::File { size: 7, id: id.into() },
                 metadata: Metadata { mode: 0o644, ..Metadata::default() },
             };
             encoder.push(entry, &Default::default(), &mut put).unwrap();

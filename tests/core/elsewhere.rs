@@ -17,7 +17,7 @@ use snap_core::{
     disk::Disk,
     format::pack::{Frame, ObjectClass},
     repo::{RefLogMessage, RefName, Repo},
-    store::{ChunkListCheck, RemoteFrameError, RemoteFrames, Store},
+    store::{RemoteFrameError, RemoteFrames, Store},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -184,7 +184,7 @@ pub(crate) fn pull(from: &Scratch, id: CommitId, to: &Repo) -> Result<(), String
         let half = bytes.len() / 2;
         store.fill(&outline.id, half as u64, &bytes[half..]).map_err(told)?;
         store.fill(&outline.id, 0, &bytes[..half]).map_err(told)?;
-        store.complete(&outline.id, ChunkListCheck::Later, &Silent).map_err(told)?;
+        store.complete(&outline.id, &Silent).map_err(told)?;
     }
     let name = RefName::branch("pulled").unwrap();
     let change = RefLogMessage { time: START, who: "Ann", reason: "test" };

@@ -7,7 +7,7 @@ use std::{io, sync::Arc};
 
 use snap_core::{
     base::{
-        id::{BlobId, TreeId},
+        id::{BlobId, ChunkListId, ContentId, TreeId},
         kind::ErrorKind,
         observe::{Observer, Silent},
         time::Time,
@@ -88,17 +88,27 @@ fn files_without_a_valid_owner_are_exported_without_setuid() {
 
 #[test]
 fn a_wrong_size_or_id_in_a_tree_is_reported_as_damage() {
-    let lies: [fn(BlobId, u64) -> EntryKind; 4] = [
-        |id, size| EntryKind::File { size: size + 1, id },
-        |id, _| EntryKind::File { size: 0, id },
-        |id, _| EntryKind::File { size: 5 << 20, id },
-        |_, size| EntryKind::File { size, id: BlobId::of(b"not there") },
+    type Lie = fn(ContentId, u64) -> (ContentId, u64);
+    let lies: [Lie; 6] = [
+        |id, size| (id, size + 1),
+        |id, _| (id, if id.is_chunked() { (1 << 20) + 1 } else { 0 }),
+        |id, _| (id, if id.is_chunked() { 5 << 20 } else { 4 << 20 }),
+        |_, size| (BlobId::of(b"not there").into(), size),
+        |_, _| (ContentId::Chunked(ChunkListId::of(b"not there")), 3 << 20),
+        // The id is right, but names an object of the other kind.
+        |id, _| match id {
+            ContentId::Blob(id) => {
+                (ContentId::Chunked(ChunkListId::from_object(id.object())), 3 << 20)
+            }
+            ContentId::Chunked(id) => (BlobId::from_object(id.object()).into(), 3 << 20),
+        },
     ];
     for bytes in [b"small".to_vec(), Corpus::Random.make(3 << 20)] {
         for lie in lies {
             let snapshot = Snapshot::made(None, |writer| {
-                content(writer, &bytes);
-                let lying = plain("lying", lie(BlobId::of(&bytes), bytes.len() as u64));
+                let EntryKind::File { id, size } = content(writer, &bytes) else { panic!() };
+                let (id, size) = lie(id, size);
+                let lying = plain("lying", EntryKind::File { size, id });
                 add_folder(writer, vec![file(writer, "good", b"good"), lying]).0
             });
             for format in FORMATS {
@@ -115,7 +125,7 @@ fn a_tree_as_content_or_a_missing_folder_is_damage() {
     let snapshot = Snapshot::made(None, |writer| {
         let (folder, _) = add_folder(writer, Vec::new());
         let id = BlobId::from_bytes(*folder.as_bytes());
-        add_folder(writer, vec![plain("lying", EntryKind::File { size: 5, id })]).0
+        add_folder(writer, vec![plain("lying", EntryKind::File { size: 5, id: id.into() })]).0
     });
     assert_eq!(export(&snapshot, ArchiveFormat::Tar).unwrap_err().kind(), ErrorKind::Damaged);
     let missing = plain("missing", EntryKind::Folder { id: TreeId::of(b"not there") });
@@ -175,7 +185,7 @@ fn many_small_files_with_few_contents_are_exported_in_order() {
             let bytes = &contents[number * 31 % contents.len()];
             let kind = match number < contents.len() {
                 true => content(writer, bytes),
-                false => EntryKind::File { size: bytes.len() as u64, id: BlobId::of(bytes) },
+                false => EntryKind::File { size: bytes.len() as u64, id: BlobId::of(bytes).into() },
             };
             plain(name(number), kind)
         });

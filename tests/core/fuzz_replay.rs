@@ -12,7 +12,7 @@ use std::path::Path;
     unreachable_pub,
     reason = "a crate of its own"
 )]
-mod checks;
+pub(crate) mod checks;
 
 /// In a longer seed, only about this many bytes are flipped, at equal distances.
 const FLIPPED_BYTES: usize = 1 << 10;

@@ -21,7 +21,7 @@ use snap_core::{
         time::Time,
     },
     disk::{DiskStep, FaultDecision, FaultInjector},
-    format::{chunk_list::ChunkListEntries, ref_text::RefText},
+    format::ref_text::RefText,
     ops::{
         gc::{self, GcOptions, GcOutcome},
         tidy, verify,
@@ -32,7 +32,7 @@ use snap_core::{
 use snap_testkit::rng::Rng;
 
 use crate::{
-    crafted::{Body, Crafted, blob, chunk_list, leaf, piece, tree},
+    crafted::{Body, Crafted, chunked, leaf, tree},
     faults::{Fault, PLANS, Plan},
     scratch::{START, Scratch, assert_restores, check, copy, on_branch, open, open_gated, options},
 };
@@ -348,32 +348,49 @@ fn a_ref_cannot_move_to_a_deleted_commit() {
     }
 }
 
-/// One content, cut in two ways in two packs: the chunks of both lists stay.
+/// One content, cut in two ways in two packs: each list that an entry names keeps its chunks, even if
+/// another pack has a forged list of the same id.
 #[test]
-fn every_list_of_a_live_content_keeps_its_chunks() {
-    let crafted = Crafted::empty();
-    let whole = [[1; 3000], [2; 3000]].concat();
-    let id = BlobId::of(&whole);
-    let list = |cuts: &[std::ops::Range<usize>]| {
-        let pieces = cuts.iter().map(|cut| piece(&whole[cut.clone()])).collect();
-        chunk_list(id, whole.len() as u64, ChunkListEntries::Chunks(pieces))
-    };
-    let cuts = [vec![0..3000, 3000..6000], vec![0..2000, 2000..4000, 4000..6000]];
-    for cuts in &cuts {
-        let chunks = cuts.iter().map(|cut| blob(&whole[cut.clone()]));
-        crafted.add(&chunks.chain([list(cuts)]).collect::<Vec<_>>());
+fn every_list_that_an_entry_names_keeps_its_chunks() {
+    const KIB: usize = 1 << 10;
+    for is_forged_first in [false, true] {
+        let crafted = Crafted::empty();
+        let whole = noise(7, 3000 * KIB);
+        let cuts = [[0, 1000, 2000, 3000], [0, 900, 1900, 3000], [0, 1100, 2100, 3000]];
+        let lists = cuts.map(|cuts| {
+            let chunks: Vec<_> =
+                cuts.windows(2).map(|cut| &whole[cut[0] * KIB..cut[1] * KIB]).collect();
+            chunked(&chunks)
+        });
+        // The list that no entry names, under the ids of the others.
+        let forged = [0, 1].map(|of| {
+            let (_, kind, bytes) = lists[2].1.last().unwrap().clone();
+            (lists[of].0.object(), kind, bytes)
+        });
+        if is_forged_first {
+            crafted.add(&forged);
+            drop(crafted.repo());
+        }
+        for (_, claims) in &lists {
+            crafted.add(claims);
+        }
+        if !is_forged_first {
+            crafted.add(&forged);
+        }
+        let size = whole.len() as u64;
+        let file = |of: usize| Body::Chunked(lists[of].0, size);
+        let (tree, claim) = tree(leaf(&[(b"a", file(0)), (b"b", file(1))]));
+        crafted.add(&[claim]);
+        crafted.commit(tree);
+        let repo = crafted.repo();
+        collect(&repo);
+        for (of, (_, claims)) in lists.iter().enumerate() {
+            for (id, kind, _) in claims {
+                assert_eq!(has(repo.store(), id), of < 2, "{of} {kind:?}");
+            }
+        }
+        assert_eq!(check(&repo), Ok(1));
     }
-    // The collection ignores a list whose chunks are missing.
-    crafted.add(&[list(&[0..1000, 1000..6000])]);
-    let (tree, claim) = tree(leaf(&[(b"file", Body::File(id, whole.len() as u64))]));
-    crafted.add(&[claim, blob(b"dead")]);
-    crafted.commit(tree);
-    let repo = crafted.repo();
-    collect(&repo);
-    for cut in cuts.iter().flatten() {
-        assert!(has(repo.store(), &BlobId::of(&whole[cut.clone()]).object()), "{cut:?}");
-    }
-    assert_eq!(check(&repo), Ok(1));
 }
 
 /// Does something else before one step of a disk, unless the process holds a lock for which the

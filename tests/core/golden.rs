@@ -5,9 +5,10 @@ use std::{path::PathBuf, sync::Arc};
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
+        id::{BlobId, ChunkListId, CommitId, ContentId, ListPartId, ObjectId, TreeId},
         limits,
         name::EntryName,
+        observe::Silent,
         time::Time,
     },
     disk::{
@@ -16,7 +17,7 @@ use snap_core::{
     },
     format::{
         bundle::BundleHead,
-        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+        chunk_list::{BlobRef, ChunkList, ListEnd, PartRef, decode_part},
         commit::Commit,
         pack::{
             self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject, TRAILER_BYTES,
@@ -26,13 +27,18 @@ use snap_core::{
         table::{Shape, TablePurpose},
         tree::{Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr},
     },
+    ops::accept::{self, AcceptError},
     repo::{
         RefLogMessage, RefName, Refs,
         ref_log::{self, RefValue},
     },
+    store::{StoreError, actual_id},
 };
 
-use crate::scratch::{START, Scratch};
+use crate::{
+    crafted::Crafted,
+    scratch::{START, Scratch},
+};
 
 fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
@@ -91,8 +97,8 @@ fn leaf() -> Node {
             Metadata { owner: owner(0, 0, b"root", b"root"), ..plain(0o600) },
         ),
         (b"fifo", EntryKind::Fifo, Metadata { mtime: before_1970, ..plain(0o644) }),
-        (b"file", EntryKind::File { size: 5, id: blob_id(0x11) }, full),
-        (b"file2", EntryKind::File { size: 0, id: BlobId::of(b"") }, plain(0)),
+        (b"file", EntryKind::File { size: 5, id: blob_id(0x11).into() }, full),
+        (b"file2", EntryKind::File { size: 0, id: BlobId::of(b"").into() }, plain(0)),
         (
             b"folder",
             EntryKind::Folder { id: tree_id(0x22) },
@@ -102,7 +108,10 @@ fn leaf() -> Node {
         (b"socket", EntryKind::Socket, plain(0o755)),
         (
             b"\xff\n",
-            EntryKind::File { size: 1 << 60, id: blob_id(0x33) },
+            EntryKind::File {
+                size: 1 << 60,
+                id: ContentId::Chunked(ChunkListId::from_bytes([0x33; 32])),
+            },
             Metadata { sparse: true, ..plain(0o644) },
         ),
     ];
@@ -189,18 +198,62 @@ fn commits_have_their_golden_bytes() {
 
 #[test]
 fn chunk_lists_have_their_golden_bytes() {
-    let piece = |byte, bytes| BlobRef { id: blob_id(byte), bytes };
-    let direct = ChunkList {
-        total_bytes: (1 << 20) + 300,
-        pieces: ChunkListEntries::Chunks(vec![piece(0x88, 1 << 20), piece(0x99, 300)]),
-    };
-    let parts = ChunkList {
-        total_bytes: 1 << 40,
-        pieces: ChunkListEntries::Parts(vec![piece(0xaa, 589_824)]),
-    };
-    for (file, value) in [("chunk-list.hex", direct), ("chunk-list-parts.hex", parts)] {
+    let chunks =
+        [(0x88, 1 << 20), (0x99, 300)].map(|(byte, bytes)| BlobRef { id: blob_id(byte), bytes });
+    let part = |byte, bytes| PartRef { id: ListPartId::from_bytes([byte; 32]), bytes };
+    let direct = ChunkList::Chunks(chunks.to_vec());
+    let parts = ChunkList::Parts(vec![part(0xaa, 16_384 << 20), part(0xbb, (1 << 20) + 300)]);
+    // Another program has computed the ids.
+    for (file, value, id) in [
+        (
+            "chunk-list.hex",
+            direct,
+            "d4a32769df5389fe554554ddf19e91e17869be42bd181a478b8a5b11cc84a3db",
+        ),
+        (
+            "chunk-list-parts.hex",
+            parts,
+            "7d9baff053bca72a230d5df20bb9852e9381ce089d3a9eb5c06c093248cc1db8",
+        ),
+    ] {
         assert_golden(file, &value.encode());
         assert_eq!(ChunkList::decode(&golden(file)), Ok(value));
+        assert_eq!(ChunkListId::of(&golden(file)).to_string(), id);
+    }
+    let bytes = golden("chunk-list-part.hex");
+    let id = ListPartId::of(&bytes);
+    assert_eq!(id.to_string(), "c883b97bc8745940042aa305dd6c7979e2806084282c94a794723108c69db119");
+    let part = PartRef { id, bytes: (1 << 20) + 300 };
+    assert_eq!(decode_part(&part, ListEnd::Content, &bytes), Ok(chunks.to_vec()));
+    // The only way to encode a part is to fill it, so compare with the chunks of the short list.
+    assert_eq!(bytes, golden("chunk-list.hex")[2..]);
+}
+
+#[test]
+fn every_flipped_bit_of_a_list_or_an_entry_is_refused() {
+    let crafted = Crafted::empty();
+    let (list, parts) = (golden("chunk-list.hex"), golden("chunk-list-parts.hex"));
+    let part = golden("chunk-list-part.hex");
+    let leaf = golden("tree-leaf.hex");
+    for (kind, bytes) in [
+        (ObjectKind::ChunkList, list),
+        (ObjectKind::ChunkList, parts),
+        (ObjectKind::ListPart, part),
+        (ObjectKind::Tree, leaf),
+    ] {
+        let id = actual_id(kind, &bytes);
+        for bit in 0..8 * bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let pack = crafted.add(&[(id, kind, flipped)]);
+            let path = crafted.store().join("objects").join(pack.to_string());
+            let error = accept::check(&path, pack, &Silent).unwrap_err();
+            assert!(
+                matches!(&error, AcceptError::Store(StoreError::Damaged { wanted, .. }) if *wanted == id),
+                "{kind:?}, bit {bit}: {error}"
+            );
+            fs_err::remove_file(&path).unwrap();
+        }
     }
 }
 

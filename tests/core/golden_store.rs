@@ -25,9 +25,9 @@ use crate::scratch::{START, Scratch, copy, open, options, refs, temporary};
 
 /// The commits of `main`, oldest first.
 const COMMITS: [&str; 3] = [
-    "fd78f11dff542b05ccbc0d37cda0e30603ab62ff8fda05562505d0452f7193a8",
-    "2c8b7c2e9dfaefd37e69e9d290a2919fc3075fcbd0acaf24b9cf81ce3fa549a5",
-    "bd15e5a4cafbe638a7b7f2427941c8e7f53932773ba2c6d378e8aec305bcb477",
+    "a00e8c4042cd4d99cb6199fb67c09ddc46148b43313051ef35f8e48be8ffe4f2",
+    "823a9cbb0bd12d76307ede3f91629834df22b38d59542018cd935dc7fd3856cf",
+    "9a8ef6726087475f8ec067d048448843989995f96746a3a9a049c3131b51c58c",
 ];
 
 fn golden() -> PathBuf {
@@ -56,8 +56,8 @@ fn fill(source: &Path, number: usize) {
     write("folder/text", &Corpus::Text.make_seeded(20_000, number as u64));
     write("folder/deep/er/noise", &Corpus::Random.make(3_000));
     if number > 0 {
-        // Chunked, but only a few bytes when compressed.
-        let mut large = Corpus::Zeros.make(5 << 20);
+        // Three chunks, the second of zeros, but only a few bytes when compressed.
+        let mut large = Corpus::Zeros.make(9 << 20);
         large[..6_000].copy_from_slice(&Corpus::Source.make_seeded(6_000, number as u64));
         write("large", &large);
         let _ = fs_err::remove_file(source.join("link"));

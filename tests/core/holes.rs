@@ -7,13 +7,13 @@ use std::{
 };
 
 use snap_core::{
-    base::id::BlobId,
+    base::id::ContentId,
     format::pack::ObjectKind,
-    local::{read::hash_file, scan::FileStat},
+    local::{cut::identify, read::open_file, scan::FileStat},
 };
 use snap_testkit::bytes::Corpus;
 
-use crate::scratch::{Scratch, commit, options};
+use crate::scratch::{Scratch, commit, content_id, options};
 
 /// Writes the same content to a file with holes and to one without.
 fn write_both(sparse: &Path, dense: &Path, size: u64, data: &[(u64, usize)]) {
@@ -45,14 +45,16 @@ fn a_file_with_holes_is_stored_like_one_with_zeros() {
         fs_err::create_dir_all(&sparse).unwrap();
         fs_err::create_dir_all(&dense).unwrap();
         write_both(&sparse.join("file"), &dense.join("file"), size, data);
-        let id = BlobId::of(&fs_err::read(dense.join("file")).unwrap());
+        let id = content_id(&fs_err::read(dense.join("file")).unwrap());
+        assert!(matches!(id, ContentId::Chunked(_)), "shape {number}");
         let list = |folder: &Path| {
             let scratch = Scratch::new();
             commit(&scratch.repo(), folder, &options());
             let open = fs_err::File::open(folder).unwrap();
             let (fd, name) = (open.file().as_fd(), OsStr::new("file"));
             let stat = FileStat::of_name(fd, name).unwrap();
-            assert_eq!(hash_file(fd, name, &stat, &|| false).unwrap().id, id, "shape {number}");
+            let file = open_file(fd, name, &stat).unwrap();
+            assert_eq!(identify(&file, &stat, &|| false).unwrap(), (id, size), "shape {number}");
             scratch.repo().store().object(&id.object(), ObjectKind::ChunkList).unwrap()
         };
         assert!(list(&sparse) == list(&dense), "shape {number}");

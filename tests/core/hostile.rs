@@ -1,23 +1,30 @@
 //! Crafted stores: every invalid claim is refused quickly, and a restore never touches
 //! anything outside its target.
 
-use std::{path::Path, time::Instant};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
+        id::{BlobId, ChunkListId, CommitId, ContentId, ObjectId, TreeId},
         kind::ErrorKind,
-        observe::Silent,
+        limits,
+        observe::{Observer, Silent},
     },
     format::{
-        chunk_list::{self, BlobRef, ChunkListEntries},
+        chunk_list::{ChunkList, ZERO_CHUNK},
         pack::ObjectKind,
     },
     ops::{
-        accept, cat, diff, find,
+        accept, cat, diff, find, gc,
         list::{self, ListDepth},
         missing_objects::{self, FetchRequest, HistoryDepth},
-        reach::{self, ReachError},
+        reach::{self, ObjectSource, ReachError},
         recoverable::{Candidates, find_recoverable},
         restore::{self, Existing, Extras, RestoreError, RestoreSource},
         verify,
@@ -26,14 +33,17 @@ use snap_core::{
         PastError, Repo,
         path::{PathInTreeError, resolve_path},
     },
-    store::{ContentReader, Entries, Marks, StoreError},
+    store::{ContentReader, Entries, Marks, ObjectLocation, ObjectWriter, Store, StoreError},
 };
 use snap_testkit::{
     alone::{alone, peak_bytes},
     wait::PATIENCE,
 };
 
-use crate::crafted::{Body, Claim, Crafted, blob, chunk_list, leaf, node, piece, tree};
+use crate::crafted::{
+    Body, Claim, Crafted, ForeignList, blob, chunk_list, chunked, foreign_lists, leaf, list_part,
+    mib, node, tree,
+};
 
 /// Does work that must end. Without its limits it would take hours.
 fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
@@ -274,7 +284,8 @@ fn leaves_that_overlap_are_refused_by_every_walk() {
         let error = missing_objects::find(store, &wanted, HistoryDepth::All, &Silent).unwrap_err();
         assert!(matches!(&error, ReachError::Store(source) if names_it(source)), "{error}");
     }
-    let mut wanted = Candidates { contents: [BlobId::of(b"x")].into(), ..Candidates::default() };
+    let contents = [BlobId::of(b"x").into()].into();
+    let mut wanted = Candidates { contents, ..Candidates::default() };
     find_recoverable(store, &[commit], &mut wanted, &Silent).unwrap();
     assert!(wanted.contents.is_empty(), "the second leaf is in order");
     assert!(matches!(restore(&crafted, root), Err(RestoreError::Damaged { .. })));
@@ -286,17 +297,26 @@ fn leaves_that_overlap_are_refused_by_every_walk() {
 }
 
 #[test]
-fn a_chunk_list_with_wrong_chunks_is_not_recoverable() {
-    for (last, is_recoverable) in [(b"est", true), (b"own", false)] {
-        let pieces = ChunkListEntries::Chunks(vec![piece(b"hon"), piece(last)]);
-        let list = chunk_list(BlobId::of(b"honest"), 6, pieces);
-        let (root, claim) = tree(leaf(&[(b"file", Body::File(BlobId::of(b"honest"), 6))]));
-        let crafted = Crafted::of(&[blob(b"hon"), blob(last), list, claim]);
+fn a_content_with_a_forged_object_is_not_recoverable() {
+    let (list, sound) = chunked(&[&mib(1), &mib(2)]);
+    let (_, other) = chunked(&[&mib(2), &mib(1)]);
+    let forge = |at: usize, bytes: &[u8]| {
+        let mut claims = sound.clone();
+        claims[at].2 = bytes.to_vec();
+        claims
+    };
+    for (told, claims, is_recoverable) in [
+        ("sound", sound.clone(), true),
+        ("the list", forge(2, &other[2].2), false),
+        ("a chunk", forge(1, &mib(3)), false),
+    ] {
+        let (root, claim) = tree(leaf(&[(b"file", Body::Chunked(list, 2 << 20))]));
+        let crafted = Crafted::of(&[claims, vec![claim]].concat());
         let commit = crafted.commit(root);
-        let mut wanted =
-            Candidates { contents: [BlobId::of(b"honest")].into(), ..Candidates::default() };
+        let contents = [ContentId::Chunked(list)].into();
+        let mut wanted = Candidates { contents, ..Candidates::default() };
         find_recoverable(crafted.repo().store(), &[commit], &mut wanted, &Silent).unwrap();
-        assert_eq!(wanted.contents.is_empty(), is_recoverable, "{last:?}");
+        assert_eq!(wanted.contents.is_empty(), is_recoverable, "{told}");
     }
 }
 
@@ -358,32 +378,43 @@ fn objects_of_a_wrong_kind_or_id_are_refused() {
 }
 
 #[test]
-fn a_restore_uses_the_right_copy_of_a_forged_chunk() {
-    let chunks: [&[u8]; 3] = [b"first ", b"second ", b"third"];
-    let id = BlobId::of(&chunks.concat());
-    let listed = ChunkListEntries::Chunks(chunks.iter().map(|chunk| piece(chunk)).collect());
-    let mut right: Vec<Claim> = chunks.iter().map(|chunk| blob(chunk)).collect();
-    right.push(chunk_list(id, 18, listed));
-    let forged = (BlobId::of(chunks[1]).object(), ObjectKind::Blob, b"forgery".to_vec());
-    // The store looks into the pack with more objects first.
-    for (fillers, is_met) in [(0, false), (9, true)] {
-        let mut wrong: Vec<Claim> = (0..fillers).map(|filler| blob(&[filler])).collect();
-        wrong.push(forged.clone());
-        let crafted = Crafted::empty();
-        for objects in [&wrong, &right] {
-            crafted.add(objects);
-            // Opening the store indexes the pack by itself.
-            drop(crafted.repo());
+fn the_right_copy_of_a_forged_list_or_chunk_is_used() {
+    let chunks = [mib(1), mib(2), mib(3)];
+    let whole = chunks.concat();
+    let (list, right) = chunked(&chunks.each_ref().map(|chunk| &chunk[..]));
+    let id = ContentId::Chunked(list);
+    let (_, other) = chunked(&[&mib(2), &mib(1), &mib(3)]);
+    for forged in
+        [(right[1].0, ObjectKind::Blob, mib(4)), (right[3].0, right[3].1, other[3].2.clone())]
+    {
+        // The store looks into the pack with more objects first.
+        for (fillers, is_met) in [(0, false), (9, true)] {
+            let mut wrong: Vec<Claim> = (0..fillers).map(|filler| blob(&[filler])).collect();
+            wrong.push(forged.clone());
+            let crafted = Crafted::empty();
+            let mut packs = [&wrong, &right].map(|objects| {
+                crafted.add(objects);
+                // Opening the store indexes the pack by itself.
+                crafted.repo().store().packs()
+            });
+            let (tree, claim) = tree(leaf(&[(b"file", Body::Chunked(list, 3 << 20))]));
+            crafted.add(&[claim]);
+            let repo = crafted.repo();
+            let store = repo.store();
+            let first =
+                store.locate(&forged.0).unwrap().and_then(|place| store.pack_id(place.pack));
+            assert_eq!(first == packs[0].pop(), is_met, "{fillers}");
+            let mut streamed = Vec::new();
+            let reader = ContentReader::new(store);
+            let read = reader.stream::<StoreError>(&id, Some(3 << 20), &mut |bytes| {
+                streamed.extend_from_slice(bytes);
+                Ok(())
+            });
+            assert!(read.is_ok() && streamed == whole, "{read:?}");
+            let outcome = restore(&crafted, tree).unwrap();
+            assert_eq!((outcome.files_written, outcome.bytes_written), (1, 3 << 20));
+            assert!(fs_err::read(crafted.target().join("file")).unwrap() == whole);
         }
-        let (tree, claim) = tree(leaf(&[(b"file", Body::File(id, 18))]));
-        crafted.add(&[claim]);
-        let repo = crafted.repo();
-        let streamed =
-            ContentReader::new(repo.store()).stream::<StoreError>(&id, Some(18), &mut |_| Ok(()));
-        assert_eq!(matches!(streamed, Err(StoreError::Content { .. })), is_met, "{streamed:?}");
-        let outcome = restore(&crafted, tree).unwrap();
-        assert_eq!((outcome.files_written, outcome.bytes_written), (1, 18));
-        assert_eq!(fs_err::read(crafted.target().join("file")).unwrap(), chunks.concat());
     }
 }
 
@@ -430,7 +461,9 @@ fn an_index_with_wrong_records_is_not_trusted() {
                     Err(_) => {}
                 }
                 let mut out = Vec::new();
-                if cat::run(repo.store(), &BlobId::from_object(*id), &mut out, &Silent).is_ok() {
+                if cat::run(repo.store(), &BlobId::from_object(*id).into(), &mut out, &Silent)
+                    .is_ok()
+                {
                     assert_eq!(out, *content);
                 }
             }
@@ -440,61 +473,84 @@ fn an_index_with_wrong_records_is_not_trusted() {
     assert!(mismatches >= 6, "{mismatches}");
 }
 
+/// A list that no writer makes is refused by everything that uses it, although it matches its id.
 #[test]
 fn inconsistent_chunk_lists_are_refused() {
-    let (a, b) = (vec![1; 5_000], vec![2; 6_000]);
-    let whole = BlobId::of(&[&a[..], &b[..]].concat());
-    let (pa, pb) = (piece(&a), piece(&b));
-    let longer = |by: i64, p: BlobRef| BlobRef { bytes: (i64::from(p.bytes) + by) as u32, ..p };
-    let part = |pieces: &[BlobRef]| blob(&chunk_list::encode_part(pieces));
-    let named =
-        |claim: &Claim| BlobRef { id: BlobId::from_object(claim.0), bytes: claim.2.len() as u32 };
-    let both = part(&[pa, pb]);
-    let itself = BlobRef { id: whole, bytes: 11_000 };
-    let missing = BlobRef { id: BlobId::of(b"nowhere"), bytes: 6_000 };
-    let lists: Vec<(&str, u64, ChunkListEntries)> = vec![
-        ("a total too large", 11_001, ChunkListEntries::Chunks(vec![pa, pb])),
-        ("a total too small", 0, ChunkListEntries::Chunks(vec![pa, pb])),
-        ("a missing chunk", 11_000, ChunkListEntries::Chunks(vec![pa, missing])),
-        ("the wrong order", 11_000, ChunkListEntries::Chunks(vec![pb, pa])),
-        ("a chunk too many", 16_000, ChunkListEntries::Chunks(vec![pa, pb, pa])),
-        ("a chunk too few", 5_000, ChunkListEntries::Chunks(vec![pa])),
-        ("itself", 11_000, ChunkListEntries::Chunks(vec![itself])),
-        ("itself as a part", 11_000, ChunkListEntries::Parts(vec![itself])),
-        ("nothing", 0, ChunkListEntries::Chunks(vec![])),
-        ("no parts", 0, ChunkListEntries::Parts(vec![])),
-        ("wrong lengths", 11_000, ChunkListEntries::Chunks(vec![longer(1, pa), longer(-1, pb)])),
-        (
-            "a length of 4 GiB",
-            5_000 + u64::from(u32::MAX),
-            ChunkListEntries::Chunks(vec![pa, BlobRef { bytes: u32::MAX, ..pb }]),
-        ),
-        ("a part that is not a part", 11_000, ChunkListEntries::Parts(vec![pa])),
-        ("a part that is missing", 11_000, ChunkListEntries::Parts(vec![missing])),
-        ("parts with another total", 12_000, ChunkListEntries::Parts(vec![named(&both)])),
-        ("parts twice", 22_000, ChunkListEntries::Parts(vec![named(&both), named(&both)])),
-    ];
-    for (told, total, pieces) in lists {
-        let (root, claim) = tree(leaf(&[(b"file", Body::File(whole, 11_000))]));
-        let list = chunk_list(whole, total, pieces);
-        let crafted = Crafted::of(&[blob(&a), blob(&b), both.clone(), list, claim]);
+    for ForeignList { told, id, size, mut claims } in foreign_lists() {
+        let (root, claim) = tree(leaf(&[(b"file", Body::Chunked(id, size))]));
+        claims.push(claim);
+        let crafted = Crafted::of(&claims);
         crafted.commit(root);
         let repo = crafted.repo();
-        let mut out = Vec::new();
-        let read = in_time(told, || cat::run(repo.store(), &whole, &mut out, &Silent));
-        assert!(read.is_err() || BlobId::of(&out) == whole, "{told}");
-        let restored = restore(&crafted, root);
-        let file = crafted.target().join("file");
-        match &restored {
-            Ok(_) => assert_eq!(BlobId::of(&fs_err::read(&file).unwrap()), whole, "{told}"),
-            Err(error) => {
-                assert!(matches!(error, RestoreError::Damaged { .. }), "{told}: {error}");
-                assert!(!file.exists(), "{told}");
-            }
-        }
-        let expected = told == "wrong lengths" || told == "a length of 4 GiB";
-        assert!(expected || restored.is_err() && read.is_err(), "{told} was accepted");
-        assert!(expected || !problems(&repo).is_empty(), "{told} was not reported");
+        let (mut sink, content) = (std::io::sink(), ContentId::Chunked(id));
+        let read = in_time(told, || cat::run(repo.store(), &content, &mut sink, &Silent));
+        assert!(read.is_err(), "{told}: {read:?}");
+        let restored = restore(&crafted, root).unwrap_err();
+        assert!(matches!(restored, RestoreError::Damaged { .. }), "{told}: {restored}");
+        assert!(!crafted.target().join("file").exists(), "{told}");
+        assert!(!problems(&repo).is_empty(), "{told} was not reported");
+        // A writer looks for the id of a content that it has read. No such content has a list with
+        // other lengths than those of its chunks.
+        let writer = ObjectWriter::counting(repo.store(), 3).unwrap();
+        let is_stored = writer.contains_content(&content).unwrap();
+        assert_eq!(is_stored, told.ends_with("er than stated") && !told.contains("part"), "{told}");
+    }
+}
+
+/// The id of a content is that of its list, so only the size in the entry may be wrong.
+#[test]
+fn a_size_that_differs_from_the_list_is_refused() {
+    let (id, claims) = chunked(&[&mib(1), &mib(2)]);
+    for size in [(1 << 20) + 1, (2 << 20) - 1, (2 << 20) + 1, u64::MAX] {
+        let (root, claim) = tree(leaf(&[(b"file", Body::Chunked(id, size))]));
+        let crafted = Crafted::of(&[&claims[..], &[claim]].concat());
+        crafted.commit(root);
+        let restored = restore(&crafted, root).unwrap_err();
+        assert!(matches!(restored, RestoreError::Damaged { .. }), "{size}: {restored}");
+        assert!(!crafted.target().join("file").exists(), "{size}");
+        assert!(!problems(&crafted.repo()).is_empty(), "{size}");
+    }
+}
+
+/// The ids of a blob and of a list are right, but the entry says that it is the other one.
+#[test]
+fn an_entry_with_the_id_of_another_kind_is_refused() {
+    let content = vec![7; 2 << 20];
+    let (list, listed) = chunked(&[&mib(1), &mib(2)]);
+    let blob_id = BlobId::of(&content);
+    for (body, claims) in [
+        (Body::File(BlobId::from_object(list.object()), 2 << 20), listed),
+        (Body::Chunked(ChunkListId::from_object(blob_id.object()), 2 << 20), vec![blob(&content)]),
+    ] {
+        let (root, claim) = tree(leaf(&[(b"file", body)]));
+        let crafted = Crafted::of(&[claims, vec![claim]].concat());
+        let commit = crafted.commit(root);
+        let repo = crafted.repo();
+        let restored = restore(&crafted, root).unwrap_err();
+        assert!(matches!(restored, RestoreError::Damaged { .. }), "{restored}");
+        assert!(!problems(&repo).is_empty());
+        let error = accept::check_commit(repo.store(), &commit, &[], &Silent).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    }
+}
+
+/// An entry of a blob states at most the length of a chunk, and an entry of a list more than a file
+/// that is stored whole.
+#[test]
+fn an_entry_with_an_impossible_size_is_refused() {
+    let list = ChunkListId::of(b"a list");
+    for (body, is_right) in [
+        (Body::File(BlobId::of(b"x"), 4 << 20), true),
+        (Body::File(BlobId::of(b"x"), (4 << 20) + 1), false),
+        (Body::File(BlobId::of(b"x"), u64::MAX), false),
+        (Body::Chunked(list, 0), false),
+        (Body::Chunked(list, 1 << 20), false),
+        (Body::Chunked(list, (1 << 20) + 1), true),
+        (Body::Chunked(list, u64::MAX), true),
+    ] {
+        let (root, claim) = tree(leaf(&[(b"file", body)]));
+        let crafted = Crafted::of(&[claim]);
+        assert_eq!(crafted.repo().store().tree(&root).is_ok(), is_right);
     }
 }
 
@@ -513,44 +569,143 @@ fn a_wrong_file_size_in_a_tree_is_reported() {
 
 #[test]
 fn a_wrong_size_in_a_second_entry_of_a_content_is_refused() {
-    let id = BlobId::of(b"onetwo");
-    let pieces = ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]);
-    let list = chunk_list::ChunkList { total_bytes: 6, pieces };
-    let list = (id.object(), ObjectKind::ChunkList, list.encode());
+    let (id, claims) = chunked(&[&mib(1), &mib(2)]);
+    let size = 2 << 20;
     let check = |second: u64| {
         let entries: [(&[u8], Body); 2] =
-            [(b"a", Body::File(id, 6)), (b"b", Body::File(id, second))];
+            [(b"a", Body::Chunked(id, size)), (b"b", Body::Chunked(id, second))];
         let (root, claim) = tree(leaf(&entries));
-        let crafted = Crafted::of(&[blob(b"one"), blob(b"two"), list.clone(), claim]);
+        let crafted = Crafted::of(&[&claims[..], &[claim]].concat());
         let commit = crafted.commit(root);
         accept::check_commit(crafted.repo().store(), &commit, &[], &Silent)
     };
-    check(6).unwrap();
-    for lie in [0, 5, 7, u64::MAX] {
+    check(size).unwrap();
+    for lie in [(1 << 20) + 1, size - 1, size + 1, u64::MAX] {
         let error = check(lie).unwrap_err();
         let why = std::error::Error::source(&error).unwrap().to_string();
-        assert!(why.contains(&format!("has 6 bytes instead of {lie}")), "{why}");
+        assert!(why.contains(&format!("has {size} bytes instead of {lie}")), "{why}");
     }
+    check(0).unwrap_err();
+}
+
+/// Makes a list that names one part of zeros as often as a list can.
+fn repetitive() -> (ChunkListId, u64, Vec<Claim>) {
+    let (part, part_claim) = list_part(&vec![ZERO_CHUNK; limits::CHUNK_LIST_ENTRIES]);
+    let list = ChunkList::Parts(vec![part; limits::CHUNK_LIST_PARTS]);
+    let (id, claim) = chunk_list(&list);
+    (id, list.total_bytes(), vec![blob(&vec![0; limits::CHUNK_BYTES]), part_claim, claim])
 }
 
 #[test]
-fn a_chunk_list_of_a_billion_chunks_takes_bounded_memory() {
-    alone("hostile::a_chunk_list_of_a_billion_chunks_takes_bounded_memory", || {
-        let chunk = piece(b"x");
-        let part = chunk_list::encode_part(&vec![chunk; 16_384]);
-        let named = BlobRef { id: BlobId::of(&part), bytes: part.len() as u32 };
-        let whole = BlobId::of(b"whatever");
-        let list = chunk_list(whole, 5, ChunkListEntries::Parts(vec![named; 16_384]));
-        let crafted = Crafted::of(&[blob(b"x"), blob(&part), list]);
+fn a_chunk_list_of_millions_of_chunks_takes_bounded_memory() {
+    alone("hostile::a_chunk_list_of_millions_of_chunks_takes_bounded_memory", || {
+        let (id, size, claims) = repetitive();
+        let (root, claim) = tree(leaf(&[(b"file", Body::Chunked(id, size))]));
+        // The chunk is missing.
+        let crafted = Crafted::of(&[&claims[1..], &[claim]].concat());
+        crafted.commit(root);
         let repo = crafted.repo();
         let before = peak_bytes();
-        let read = in_time("a long list", || {
-            cat::run(repo.store(), &whole, &mut std::io::sink(), &Silent)
+        let mut chunks = 0_u64;
+        let walked = in_time("a long list", || {
+            repo.store().for_each_chunk::<StoreError>(&id, &mut |_| {
+                chunks += 1;
+                Ok(())
+            })
         });
-        assert!(read.is_err());
+        walked.unwrap();
+        assert_eq!(chunks, limits::CHUNK_LIST_ENTRIES as u64, "the part is walked once");
+        let content = ContentId::Chunked(id);
+        assert!(cat::run(repo.store(), &content, &mut std::io::sink(), &Silent).is_err());
+        assert!(restore(&crafted, root).is_err());
+        assert!(!problems(&repo).is_empty());
         let grown = peak_bytes() - before;
-        assert!(grown < 200 << 20, "{} MiB for a list with wrong lengths", grown >> 20);
+        assert!(grown < 200 << 20, "{} MiB for a list with a missing chunk", grown >> 20);
     });
+}
+
+/// Counts the reads of each object.
+struct CountingSource<'s> {
+    store: &'s Store,
+    reads: RefCell<BTreeMap<ObjectId, usize>>,
+}
+
+impl ObjectSource for CountingSource<'_> {
+    fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        self.store.locate(id)
+    }
+
+    fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        *self.reads.borrow_mut().entry(*id).or_default() += 1;
+        self.store.object(id, kind)
+    }
+
+    fn is_here(&self, _: &ObjectId) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+}
+
+/// Counts the questions whether to stop. A walk asks before each part and before the chunks of each
+/// part that it enters.
+#[derive(Default)]
+struct Asked(AtomicUsize);
+
+impl Observer for Asked {
+    fn cancelled(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+}
+
+/// 40 KB of list would otherwise cost millions of lookups.
+#[test]
+fn a_part_that_a_list_names_often_is_read_once() {
+    let (id, size, mut claims) = repetitive();
+    let part = claims[1].0;
+    let (root, claim) = tree(leaf(&[(b"file", Body::Chunked(id, size))]));
+    claims.push(claim);
+    let crafted = Crafted::of(&claims);
+    crafted.commit(root);
+    let repo = crafted.repo();
+    let counting = CountingSource { store: repo.store(), reads: RefCell::default() };
+    let mut enter = |_: &ObjectId, _: &ObjectLocation| Ok(true);
+    reach::visit_below(&counting, &[(id.object(), ObjectKind::ChunkList)], &mut enter, &Silent)
+        .unwrap();
+    assert_eq!(counting.reads.take(), [(id.object(), 1), (part, 1)].into());
+
+    // Other walks ask once for each of the 1,024 names, and once more for a part that they enter.
+    let (limit, packs) = (1_024 + 500, repo.store().packs());
+    let packs: Vec<_> = packs.into_iter().map(|id| (id, repo.store().pack_path(&id))).collect();
+    let (asked, target) = (Asked::default(), Crafted::empty());
+    accept::prepare(target.repo().store(), &packs, &[], &asked).unwrap();
+    let prepared = asked.0.into_inner();
+    assert!((1_024..limit).contains(&prepared), "{prepared}");
+    let asked = Asked::default();
+    gc::run(&repo, &crate::gc::ALL, &asked).unwrap();
+    let collected = asked.0.into_inner();
+    assert!((1_024..limit).contains(&collected), "{collected}");
+    assert_eq!(problems(&repo), Vec::<String>::new());
+}
+
+/// Packs that are received together are walked together: each part is entered once.
+#[test]
+fn a_part_that_lists_of_many_packs_name_is_entered_once() {
+    let (part, part_claim) = list_part(&vec![ZERO_CHUNK; limits::CHUNK_LIST_ENTRIES]);
+    let sender = Crafted::of(&[blob(&vec![0; limits::CHUNK_BYTES]), part_claim]);
+    for count in 2..100 {
+        let (_, claim) = chunk_list(&ChunkList::Parts(vec![part; count]));
+        sender.add(&[claim]);
+    }
+    let repo = sender.repo();
+    let packs: Vec<_> = repo.store().packs();
+    let packs: Vec<_> = packs.into_iter().map(|id| (id, repo.store().pack_path(&id))).collect();
+    let (asked, target) = (Asked::default(), Crafted::empty());
+    let target = target.repo();
+    let prepared = accept::prepare(target.store(), &packs, &[], &asked).unwrap();
+    let names: usize = (2..100).sum();
+    // A list that enters the part again asks once more.
+    assert!((names..names + 50).contains(&asked.0.into_inner()));
+    prepared.adopt(&Silent).unwrap();
 }
 
 /// Makes a tree of 16^`levels` files in a few kilobytes: each folder names the next one

@@ -28,6 +28,7 @@ mod golden_store;
 mod holes;
 mod hostile;
 mod hostile_packs;
+mod large_files;
 mod layers;
 mod limits;
 mod noticed;

@@ -23,7 +23,7 @@ use snap_core::{
     local::{
         read::ReadMode,
         scan::FileStat,
-        stat_cache::{KnownFile, NameHash, StatCache},
+        stat_cache::{KnownContent, KnownFile, NameHash, StatCache},
     },
     ops::{
         commit::{self, CommitOutcome, CommitRun, CommitSource},
@@ -324,7 +324,11 @@ fn reading_all_files_detects_changes_with_equal_times() {
     let cache = StatCache::open(&scratch.store().join("cache"), Disk::default());
     let stat = FileStat::of_path(&scratch.source().join("folder/file")).unwrap();
     let folder = FileStat::of_path(&scratch.source().join("folder")).unwrap();
-    let known = KnownFile { id: BlobId::of(b"first"), xattrs: false, sparse: false };
+    let known = KnownFile {
+        content: KnownContent::Is(BlobId::of(b"first").into()),
+        xattrs: false,
+        sparse: false,
+    };
     let later = Time { secs: stat.ctime.secs + 60, nanos: 0 };
     cache.add_file(&stat, NameHash::new(&folder, b"file"), &known, later);
     cache.save().unwrap();
@@ -376,7 +380,7 @@ fn holes_and_zeros_are_chunked_like_other_data() {
     }
     let id = scratch.commit().id.unwrap();
     scratch.assert_restores(id);
-    let (mut cutter, mut rest) = (Cutter::new(Params::DEFAULT), &content[..]);
+    let (mut cutter, mut rest) = (Cutter::new(Params::FORMAT), &content[..]);
     let repo = scratch.repo();
     while let Some(len) = cutter.next_cut(rest, true) {
         let chunk = BlobId::of(&rest[..len]);

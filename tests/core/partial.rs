@@ -10,7 +10,7 @@ use snap_core::{
     format::pack::{ObjectClass, ObjectKind},
     ops::{commit, commit::CommitSource, tidy, verify},
     repo::Repo,
-    store::{ChunkListCheck, RemoteFrames, Store, StoreError},
+    store::{RemoteFrames, Store, StoreError},
 };
 use snap_testkit::rng::Rng;
 
@@ -32,7 +32,7 @@ fn verified(repo: &Repo, data: verify::Data) -> verify::VerifyOutcome {
 fn make_whole(scratch: &Scratch, elsewhere: &Arc<Elsewhere>) {
     let repo = reaching(scratch, elsewhere);
     for id in repo.store().partial_packs() {
-        repo.store().fetch_pack(&id, ChunkListCheck::Now).unwrap();
+        repo.store().fetch_pack(&id).unwrap();
     }
     assert_whole(scratch, elsewhere);
 }
@@ -94,7 +94,7 @@ fn pieces_in_any_order_from_several_threads_fill_a_pack() {
     let store = repo.store();
     for pack in store.partial_packs() {
         let first = store.absent_frames(&pack).unwrap()[0];
-        let error = store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap_err();
+        let error = store.complete(&pack, &Silent).unwrap_err();
         assert!(
             matches!(error, StoreError::Absent { offset_bytes, .. } if offset_bytes == first.offset),
             "{error}"
@@ -120,8 +120,8 @@ fn pieces_in_any_order_from_several_threads_fill_a_pack() {
             }
         });
         assert_eq!(store.absent_frames(&pack).unwrap(), []);
-        assert!(store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap());
-        assert!(store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap());
+        assert!(store.complete(&pack, &Silent).unwrap());
+        assert!(store.complete(&pack, &Silent).unwrap());
         store.fill(&pack, 0, &[0; 1000]).unwrap();
         assert_eq!(store.absent_frames(&pack).unwrap(), []);
     }
@@ -142,10 +142,7 @@ fn a_partial_pack_that_does_not_match_its_id_stays_partial() {
     assert!(matches!(store.fill(&pack, u64::MAX, &[1]), Err(StoreError::Format { .. })));
     let nobody = PackId::from_bytes([9; 32]);
     assert!(matches!(store.fill(&nobody, 0, &[1]), Err(StoreError::Gone { .. })));
-    assert!(matches!(
-        store.complete(&nobody, ChunkListCheck::Now, &Silent),
-        Err(StoreError::Gone { .. })
-    ));
+    assert!(matches!(store.complete(&nobody, &Silent), Err(StoreError::Gone { .. })));
 
     // All frames of another pack, under a wrong id. Chunk lists of the pack may name chunks of
     // packs that are not here, so they are checked later.
@@ -156,7 +153,7 @@ fn a_partial_pack_that_does_not_match_its_id_stays_partial() {
     store.add_stub(&lie).unwrap();
     store.fill(&nobody, 0, elsewhere.bytes(&pack)).unwrap();
     assert_eq!(store.absent_frames(&nobody).unwrap(), []);
-    let error = store.complete(&nobody, ChunkListCheck::Later, &Silent).unwrap_err();
+    let error = store.complete(&nobody, &Silent).unwrap_err();
     assert!(matches!(error, StoreError::PackHash { actual, .. } if actual == pack), "{error}");
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(store.is_partial(&nobody));
@@ -177,7 +174,7 @@ fn a_partial_pack_with_a_wrong_object_stays_partial() {
     store.add_stub(&from.store().outline(&pack).unwrap()).unwrap();
     store.fill(&pack, 0, &bytes).unwrap();
     assert_eq!(store.absent_frames(&pack).unwrap(), []);
-    let error = store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap_err();
+    let error = store.complete(&pack, &Silent).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(store.is_partial(&pack));
@@ -228,7 +225,7 @@ fn damaged_frames_of_a_partial_pack_are_fetched_again() {
         let path = store.pack_path(&pack);
         Disk::default().fill(&path, last.offset, &vec![7; last.stored_bytes as usize]).unwrap();
         elsewhere.take();
-        let error = store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap_err();
+        let error = store.complete(&pack, &Silent).unwrap_err();
         assert!(
             matches!(error, StoreError::Absent { offset_bytes, .. } if offset_bytes == last.offset),
             "{error}"
@@ -236,7 +233,7 @@ fn damaged_frames_of_a_partial_pack_are_fetched_again() {
         assert!(elsewhere.reads().is_empty(), "it fetches nothing");
         // The store knows the damaged frame now and fetches it again.
         assert_eq!(store.absent_frames(&pack).unwrap(), [last]);
-        store.fetch_pack(&pack, ChunkListCheck::Now).unwrap();
+        store.fetch_pack(&pack).unwrap();
         assert!(!store.is_partial(&pack));
     }
 }
@@ -263,7 +260,7 @@ fn a_pack_that_another_process_completed_is_readable() {
     let (scratch, elsewhere) = stubs(&from, id);
     let (ours, theirs) = (scratch.repo(), reaching(&scratch, &elsewhere));
     let packs = ours.store().packs();
-    packs.iter().for_each(|pack| theirs.store().fetch_pack(pack, ChunkListCheck::Now).unwrap());
+    packs.iter().for_each(|pack| theirs.store().fetch_pack(pack).unwrap());
     assert_whole(&scratch, &elsewhere);
     // This store has not listed its packs since.
     assert_eq!(ours.store().partial_packs(), packs);
@@ -329,10 +326,7 @@ fn partial_packs_are_not_merged() {
 fn the_index_is_rebuilt_from_whole_and_partial_packs() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
-    reaching(&scratch, &elsewhere)
-        .store()
-        .fetch_pack(&from.repo().store().packs()[0], ChunkListCheck::Now)
-        .unwrap();
+    reaching(&scratch, &elsewhere).store().fetch_pack(&from.repo().store().packs()[0]).unwrap();
     assert_eq!(scratch.repo().store().partial_packs().len(), 2);
     let ids = |store: &Store| store.ids_between(&[0; 32], &[255; 32], usize::MAX).unwrap();
     let all = ids(from.repo().store());
@@ -496,7 +490,7 @@ fn a_stub_that_replaces_a_pack_being_completed_stays_partial() {
     // A pack that another process completes is not shed.
     assert!(!repo.store().evict_pack(&pack, &|| true).unwrap());
     std::thread::scope(|scope| {
-        let completing = scope.spawn(|| repo.store().complete(&pack, ChunkListCheck::Now, &Silent));
+        let completing = scope.spawn(|| repo.store().complete(&pack, &Silent));
         until_waited_for(&path);
         fs_err::rename(&other, &path).unwrap();
         drop(locked);
@@ -504,7 +498,7 @@ fn a_stub_that_replaces_a_pack_being_completed_stays_partial() {
         assert!(matches!(done, Err(StoreError::Absent { .. })), "{done:?}");
     });
     let repo = reaching(&scratch, &elsewhere);
-    repo.store().fetch_pack(&pack, ChunkListCheck::Now).unwrap();
+    repo.store().fetch_pack(&pack).unwrap();
     assert!(!repo.store().evict_pack(&pack, &|| false).unwrap());
     assert!(!repo.store().is_partial(&pack));
     assert!(repo.store().evict_pack(&pack, &|| true).unwrap());

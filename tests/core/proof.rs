@@ -2,20 +2,18 @@
 
 use std::path::Path;
 
-use parking_lot::Mutex;
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, PackId},
+        id::{BlobId, ChunkListId, CommitId, ContentId, PackId},
         kind::ErrorKind,
-        observe::{Note, Observer, Silent},
+        observe::Silent,
     },
     disk::{
         Disk,
         table::{Table, TableWriter},
     },
     format::{
-        chunk_list::ChunkListEntries,
-        pack::{ObjectKind, TRAILER_BYTES},
+        pack::{ObjectKind, PackedObject, TRAILER_BYTES},
         table::{Shape, TablePurpose},
     },
     ops::{
@@ -23,15 +21,17 @@ use snap_core::{
         verify::{self, Data},
     },
     repo::Repo,
-    store::{ChunkListCheck, ObjectWriter, compact},
+    store::{StoreError, compact},
 };
 use snap_testkit::bytes::Corpus;
 
 use crate::{
-    bundle::packed,
-    crafted::{Body, Claim, Crafted, blob, chunk_list, leaf, piece, tree},
+    bundle::{packed, taken},
+    crafted::{Body, Claim, Crafted, blob, chunked, leaf, listed, mib, piece, tree},
     elsewhere::{Elsewhere, put, reaching},
-    scratch::{Scratch, assert_restores, commit, copy, on_branch, open, options, temporary},
+    scratch::{
+        Scratch, assert_restores, commit, content_id, copy, on_branch, open, options, temporary,
+    },
 };
 
 /// A file that the victim has and the attacker knows.
@@ -39,18 +39,49 @@ fn file() -> Vec<u8> {
     Corpus::Random.make(4 << 20)
 }
 
+/// Returns the objects of the file: its chunks, and its list at the end.
+fn objects() -> Vec<Claim> {
+    let scratch = Scratch::new();
+    scratch.write("large", file());
+    scratch.commit();
+    let repo = scratch.repo();
+    let [pack] = repo.store().packs()[..] else { panic!("one pack") };
+    let mut objects = repo.store().open_pack(&pack).unwrap().objects().unwrap();
+    objects.retain(|object| matches!(object.kind, ObjectKind::Blob | ObjectKind::ChunkList));
+    objects.sort_by_key(|object| object.kind);
+    let claim = |object: &PackedObject| {
+        (object.id, object.kind, repo.store().object(&object.id, object.kind).unwrap())
+    };
+    objects.iter().map(claim).collect()
+}
+
+/// Returns the id of the list of the file.
+fn list() -> ChunkListId {
+    match content_id(&file()) {
+        ContentId::Chunked(id) => id,
+        ContentId::Blob(_) => panic!("the file is chunked"),
+    }
+}
+
 /// Objects that pass for the file: its id, but another content.
 fn forgeries() -> Vec<(&'static str, Vec<Claim>)> {
-    let id = BlobId::of(&file());
-    let forged_blob = (id.object(), ObjectKind::Blob, b"else".to_vec());
-    let wrong = |pieces| vec![blob(b"e"), blob(b"l"), chunk_list(id, 4 << 20, pieces)];
-    let missing = ChunkListEntries::Chunks(vec![piece(b"nowhere")]);
-    let garbage = (id.object(), ObjectKind::ChunkList, b"?".to_vec());
+    let id = list().object();
+    let forged_blob = (id, ObjectKind::Blob, b"else".to_vec());
+    let as_list = |mut claims: Vec<Claim>| {
+        claims.last_mut().unwrap().0 = id;
+        claims
+    };
+    let (wrong, missing) =
+        (chunked(&[&mib(1), &mib(2)]).1, listed([piece(&mib(3)), piece(&mib(4))]).1);
+    let garbage = (id, ObjectKind::ChunkList, b"?".to_vec());
+    let mut forged_chunk = objects();
+    forged_chunk[0].2[7] ^= 1;
     vec![
         ("a blob of another content", vec![forged_blob]),
-        ("a list of other chunks", wrong(ChunkListEntries::Chunks(vec![piece(b"e"), piece(b"l")]))),
-        ("a list of missing chunks", vec![chunk_list(id, 7, missing)]),
+        ("a list of other chunks", as_list(wrong)),
+        ("a list of missing chunks", as_list(missing)),
         ("a list that cannot be decoded", vec![garbage]),
+        ("a chunk of another content", forged_chunk),
     ]
 }
 
@@ -77,6 +108,7 @@ fn a_commit_stores_content_that_a_foreign_store_only_claims() {
         scratch.write("new", forgery);
         let again = commit(&store.repo(), &scratch.source(), &options());
         assert!(again.added.raw_bytes < 10_000, "{forgery}: {:?}", again.added);
+        assert_eq!(store.repo().store().shadow_table().entries().count(), 1, "{forgery}");
     }
 }
 
@@ -179,7 +211,6 @@ fn only_packs_written_or_hashed_locally_are_proven() {
         packs.iter().all(|pack| repo.store().is_proven(pack))
     };
     assert!(is_proven(&scratch.store()), "what a commit wrote");
-    assert_eq!(scratch.repo().store().list_proofs().unproven_packs, 0);
 
     // Other names of a pack, other modes, and a store that moves change nothing.
     let pack = scratch.repo().store().pack_path(&packs[0]);
@@ -193,18 +224,16 @@ fn only_packs_written_or_hashed_locally_are_proven() {
     copy(&moved, &copied);
     assert!(copied.join("cache/proven").exists());
     assert!(!is_proven(&copied), "what was copied");
-    assert_eq!(open(&copied).store().list_proofs().unproven_packs, packs.len() as u64);
 
-    // A commit of the same files into the copy adds the list again, and no chunk.
+    // A commit of the same files into the copy hashes what it relies on, and adds none of it.
     let again = commit(&open(&copied), &scratch.source(), &on_branch("again"));
     assert!(again.added.raw_bytes < 10_000, "{:?}", again.added);
     assert_restores(&open(&copied), id, &scratch.source(), &scratch.path("restored"));
 
-    let outcome = verified(&open(&copied), Data::None);
-    assert_eq!(outcome.list_proofs.unproven_packs, packs.len() as u64);
+    verified(&open(&copied), Data::None);
+    assert!(!is_proven(&copied), "no content was hashed");
     let outcome = verified(&open(&copied), Data::All);
     assert!(outcome.problems.is_empty(), "{:?}", outcome.problems);
-    assert_eq!(outcome.list_proofs.unproven_packs, 0);
     assert!(is_proven(&copied), "what was verified");
 
     // Without the list of proven packs, nothing is proven.
@@ -221,7 +250,7 @@ fn the_objects_of_a_foreign_store_are_hashed_once() {
     let copied = scratch.path("copied");
     copy(&scratch.store(), &copied);
     open(&copied).store().hash_unproven_packs(&Silent).unwrap();
-    let (small, large) = (BlobId::of(b"content").object(), BlobId::of(&file()).object());
+    let (small, large) = (BlobId::of(b"content").object(), list().object());
     let [pack] = open(&copied).store().packs()[..] else { panic!("one pack") };
     // Damage in place shows that nothing is read again.
     let path = open(&copied).store().pack_path(&pack);
@@ -231,15 +260,15 @@ fn the_objects_of_a_foreign_store_are_hashed_once() {
     }
     let repo = open(&copied);
     assert!(repo.store().is_stored(&small).unwrap());
-    assert!(!repo.store().is_stored(&large).unwrap(), "a chunk list is not hashed");
-    assert!(!repo.store().is_proven(&pack));
-    assert_eq!(repo.store().list_proofs().unproven_packs, 1);
+    assert!(repo.store().is_stored(&large).unwrap());
+    assert!(repo.store().is_proven(&pack));
 
-    let (_, objects) = forgeries().swap_remove(0);
-    let store = Crafted::of(&objects);
-    store.repo().store().hash_unproven_packs(&Silent).unwrap();
-    let table = store.repo().store().shadow_table();
-    assert_eq!(table.entries().count(), 1, "the forged object is shadowed");
+    for (forgery, objects) in forgeries() {
+        let store = Crafted::of(&objects);
+        store.repo().store().hash_unproven_packs(&Silent).unwrap();
+        let table = store.repo().store().shadow_table();
+        assert_eq!(table.entries().count(), 1, "{forgery}: the forged object is shadowed");
+    }
 }
 
 #[test]
@@ -282,44 +311,43 @@ fn the_list_of_proven_packs_does_not_grow_with_the_commits() {
         "{} lines, {packs} packs",
         lines.lines().count()
     );
-    assert_eq!(scratch.repo().store().list_proofs().unproven_packs, 0);
+    let repo = scratch.repo();
+    assert!(repo.store().packs().iter().all(|pack| repo.store().is_proven(pack)));
 }
 
 #[test]
-fn merging_does_not_prove_packs() {
-    let (forgery, objects) = forgeries().swap_remove(1);
-    let (store, scratch) = (Crafted::of(&objects), Scratch::new());
-    for n in 0..9u8 {
-        let repo = store.repo();
-        let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
-        writer.add_blob(0, BlobId::of(&[n]), &[n]).unwrap();
-        writer.finish().unwrap();
-    }
-    let before = store.repo().store().packs();
-    let outcome = compact::run(store.repo().store(), 3, &Silent).unwrap();
-    assert!(outcome.made > 0);
-    let mut made = store.repo().store().packs();
-    made.retain(|pack| !before.contains(pack));
-    assert!(made.iter().any(|pack| !store.repo().store().is_proven(pack)));
-    assert_commit_stores_the_file(&scratch, &store.store(), forgery);
-}
-
-/// Collects the errors of wrong chunk lists.
-#[derive(Default)]
-struct WrongLists(Mutex<Vec<String>>);
-
-impl Observer for WrongLists {
-    fn note(&self, note: Note<'_>) {
-        if let Note::WrongChunkList { error } = note {
-            self.0.lock().push(error.to_string());
+fn merging_proves_what_it_hashes_and_leaves_out_forgeries() {
+    // The pack with the forged chunk is too large for a merge with small packs.
+    for (forgery, objects) in forgeries().drain(1..4) {
+        let (store, scratch) = (Crafted::of(&objects), Scratch::new());
+        let forged = store.repo().store().packs();
+        for n in 0..9u8 {
+            store.add(&[blob(&[n])]);
         }
+        let before = store.repo().store().packs();
+        let error = compact::run(store.repo().store(), 3, &Silent).unwrap_err();
+        assert!(
+            matches!(&error, StoreError::Damaged { pack, .. } if *pack == forged[0]),
+            "{forgery}: {error}"
+        );
+        let repo = store.repo();
+        let mut made = repo.store().packs();
+        assert!(made.contains(&forged[0]) && repo.store().is_shadowed(&forged[0]), "{forgery}");
+        made.retain(|pack| !before.contains(pack));
+        assert!(!made.is_empty(), "{forgery}");
+        for n in 0..9u8 {
+            let place = repo.store().locate(&BlobId::of(&[n]).object()).unwrap().unwrap();
+            let pack = repo.store().pack_id(place.pack).unwrap();
+            assert_eq!(made.contains(&pack), repo.store().is_proven(&pack), "{forgery}");
+        }
+        assert_commit_stores_the_file(&scratch, &store.store(), forgery);
     }
 }
 
 #[test]
-fn completing_a_pack_shadows_and_reports_a_wrong_chunk_list() {
-    let id = BlobId::of(&file()).object();
-    for (forgery, objects) in forgeries().split_off(1) {
+fn a_pack_with_a_forged_list_or_chunk_stays_partial() {
+    let id = list().object();
+    for (forgery, objects) in forgeries() {
         let from = Crafted::of(&objects);
         let (source, scratch) = (from.repo(), Scratch::new());
         let source = source.store();
@@ -328,51 +356,50 @@ fn completing_a_pack_shadows_and_reports_a_wrong_chunk_list() {
         scratch.repo().store().add_stubs(&outlines).unwrap();
         let elsewhere = Elsewhere::of(source);
         let repo = reaching(&scratch, &elsewhere);
-        let wrong = WrongLists::default();
         for pack in repo.store().partial_packs() {
             put(repo.store(), &elsewhere, &pack, &(0..elsewhere.bytes(&pack).len() as u64));
-            assert!(repo.store().complete(&pack, ChunkListCheck::Now, &wrong).unwrap());
-            assert!(repo.store().is_proven(&pack), "{forgery}");
+            let error = repo.store().complete(&pack, &Silent).unwrap_err();
+            assert!(matches!(error, StoreError::Damaged { .. }), "{forgery}: {error}");
+            assert!(repo.store().is_partial(&pack) && !repo.store().is_proven(&pack), "{forgery}");
         }
-        assert_eq!(wrong.0.into_inner().len(), 1, "{forgery}");
         assert!(!open(&scratch.store()).store().is_stored(&id).unwrap(), "{forgery}");
         assert_commit_stores_the_file(&scratch, &scratch.store(), forgery);
     }
 }
 
 #[test]
-fn a_bundle_of_a_copied_store_has_each_chunk_list_once() {
-    // Two packs have the list. Which of them comes first depends on the ids of the packs.
-    for seed in 0..6 {
-        let scratch = Scratch::new();
-        scratch.write("large", Corpus::Random.make_seeded(4 << 20, seed));
-        scratch.commit();
-        let copied = scratch.path("copied");
-        copy(&scratch.store(), &copied);
-        scratch.write("small", "content");
-        let id = commit(&open(&copied), &scratch.source(), &options()).id.unwrap();
-        packed(open(&copied).store(), id, &[]);
+fn a_bundle_of_packs_that_share_a_chunk_list_has_it_once() {
+    let objects = objects();
+    let size = file().len() as u64;
+    let (root, claim) = tree(leaf(&[(b"large", Body::Chunked(list(), size))]));
+    // Which of the packs comes first depends on their ids.
+    for filler in 0..6 {
+        let store = Crafted::of(&[&objects[..], std::slice::from_ref(&claim)].concat());
+        store.add(&[objects.last().unwrap().clone(), blob(&[filler])]);
+        let id = store.commit(root);
+        let bundle = packed(store.repo().store(), id, &[]);
+        let target = Crafted::empty();
+        assert_eq!(taken(target.repo().store(), &bundle).unwrap().commit, id);
     }
 }
 
 #[test]
-fn bundling_a_foreign_store_refuses_a_wrong_chunk_list() {
-    let content = file();
-    let (forgery, mut objects) = forgeries().swap_remove(1);
-    let (root, claim) =
-        tree(leaf(&[(b"iso", Body::File(BlobId::of(&content), content.len() as u64))]));
-    objects.push(claim);
-    let store = Crafted::of(&objects);
-    let id = store.commit(root);
-    let folder = temporary();
-    let options = pack::PackOptions { since: Vec::new(), scratch: folder.path(), level: 3 };
-    for _ in 0..2 {
-        // The second time, the list is known to be wrong.
-        let (repo, mut out) = (store.repo(), Vec::new());
-        let error = pack::run(repo.store(), id, &options, &mut out, &Silent).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+fn bundling_a_foreign_store_refuses_a_forged_list_or_chunk() {
+    for (forgery, mut objects) in forgeries().split_off(1) {
+        let (root, claim) = tree(leaf(&[(b"iso", Body::Chunked(list(), file().len() as u64))]));
+        objects.push(claim);
+        let store = Crafted::of(&objects);
+        let id = store.commit(root);
+        let folder = temporary();
+        let options = pack::PackOptions { since: Vec::new(), scratch: folder.path(), level: 3 };
+        for _ in 0..2 {
+            // The second time, the object is known to be wrong.
+            let (repo, mut out) = (store.repo(), Vec::new());
+            let error = pack::run(repo.store(), id, &options, &mut out, &Silent).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{forgery}: {error}");
+        }
+        let scratch = Scratch::new();
+        let honest = assert_commit_stores_the_file(&scratch, &store.store(), forgery);
+        packed(store.repo().store(), honest, &[]);
     }
-    let scratch = Scratch::new();
-    let honest = assert_commit_stores_the_file(&scratch, &store.store(), forgery);
-    packed(store.repo().store(), honest, &[]);
 }

@@ -103,7 +103,7 @@ fn cached_files_are_not_read() {
     let asked = AtomicU64::new(0);
     let known = |stat: &rustix::fs::Stat| {
         asked.fetch_add(1, Ordering::Relaxed);
-        (stat.st_size == 5).then(|| BlobId::of(b"right"))
+        (stat.st_size == 5).then(|| BlobId::of(b"right").into())
     };
     let options = RestoreOptions { known: Some(&known), ..overwrite() };
     fs_err::write(target.join("f"), "wrong").unwrap();

@@ -10,16 +10,14 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{BlobId, TreeId},
+        id::{BlobId, ContentId, TreeId},
+        limits,
         name::EntryName,
         observe::Silent,
         time::Time,
     },
     disk::Disk,
-    format::{
-        chunk_list::{ChunkList, ChunkListEntries},
-        tree::{Device, Entry, EntryKind, Metadata, Totals, split::FolderEncoder},
-    },
+    format::tree::{Device, Entry, EntryKind, Metadata, Totals, split::FolderEncoder},
     local::{
         attributes::{XattrTarget, read_xattrs},
         owners::Owners,
@@ -31,8 +29,7 @@ use snap_core::{
 };
 use snap_testkit::compare::{self, compare};
 
-/// Contents of at least this length are chunked.
-const LARGE_BYTES: usize = 2 << 20;
+use crate::crafted::{listed, piece};
 
 /// A store with one tree, in a temporary folder.
 pub(crate) struct Snapshot {
@@ -101,7 +98,7 @@ pub(crate) fn name(bytes: impl AsRef<[u8]>) -> EntryName {
 pub(crate) fn file(writer: &ObjectWriter<'_>, called: impl AsRef<[u8]>, content: &[u8]) -> Entry {
     let id = BlobId::of(content);
     writer.add_blob(0, id, content).unwrap();
-    plain(called, EntryKind::File { size: content.len() as u64, id })
+    plain(called, EntryKind::File { size: content.len() as u64, id: id.into() })
 }
 
 pub(crate) fn plain(called: impl AsRef<[u8]>, kind: EntryKind) -> Entry {
@@ -157,23 +154,30 @@ fn kind(writer: &ObjectWriter<'_>, owners: &Owners, path: &Path, below: &mut Tot
     }
 }
 
-/// Adds a content of any length.
+/// Adds a content of any length. Cuts a large one without a search for the right places.
 pub(crate) fn content(writer: &ObjectWriter<'_>, bytes: &[u8]) -> EntryKind {
-    let id = BlobId::of(bytes);
-    if bytes.len() < LARGE_BYTES {
+    let id = if bytes.len() as u64 <= limits::WHOLE_FILE_BYTES {
+        let id = BlobId::of(bytes);
         writer.add_blob(0, id, bytes).unwrap();
-    } else if !writer.contains(&id.object()).unwrap() {
-        let mut pieces = Vec::new();
-        for group in bytes.chunks(4 << 20) {
-            let mut cuts: Vec<usize> = (0..group.len()).step_by(1_000_003).skip(1).collect();
-            cuts.push(group.len());
-            pieces.extend(writer.add_chunks(group, &cuts).unwrap().0);
-        }
-        let total_bytes = bytes.len() as u64;
-        let list = ChunkList { total_bytes, pieces: ChunkListEntries::Chunks(pieces) };
-        writer.add_chunk_list(id, &list.encode()).unwrap();
-    }
+        id.into()
+    } else {
+        add_chunked(writer, &bytes.chunks(1_000_003).collect::<Vec<_>>())
+    };
     EntryKind::File { size: bytes.len() as u64, id }
+}
+
+/// Adds a content with these chunks.
+pub(crate) fn add_chunked(writer: &ObjectWriter<'_>, chunks: &[&[u8]]) -> ContentId {
+    for frame in chunks.chunks(4) {
+        let ends = frame.iter().scan(0, |end, chunk| {
+            *end += chunk.len();
+            Some(*end)
+        });
+        writer.add_chunks(&frame.concat(), &ends.collect::<Vec<_>>()).unwrap();
+    }
+    let (id, list) = listed(chunks.iter().map(|chunk| piece(chunk)));
+    list.iter().for_each(|(id, kind, bytes)| writer.add_metadata(*kind, *id, bytes).unwrap());
+    ContentId::Chunked(id)
 }
 
 fn metadata(path: &Path, owners: &Owners) -> Metadata {

@@ -14,8 +14,9 @@ use std::{
 
 use snap_core::{
     base::{id::BlobId, kind::ErrorKind, observe::Silent},
-    format::tree::{EntryKind, Owner, Xattr},
+    format::tree::{Entry, EntryKind, Owner, Xattr},
     ops::restore::{self, Ownership, RestoreError, RestoreOptions, RestoreSource},
+    repo::path::{ResolvedPath, resolve_path},
 };
 use snap_testkit::skip::{needs_root, skip};
 use snap_testkit::{bytes::Corpus, trees};
@@ -132,6 +133,10 @@ fn damage_is_named_and_everything_else_restored() {
     fs_err::set_permissions(&pack, PermissionsExt::from_mode(0o644)).unwrap();
     fs_err::write(&pack, stored).unwrap();
 
+    let found = resolve_path(&snapshot.store, snapshot.tree, b"large").unwrap();
+    let ResolvedPath::Entry(Entry { kind: EntryKind::File { id: large, .. }, .. }) = found else {
+        panic!("{found:?}")
+    };
     let error = snapshot.restore_with(&target, &mirror()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     let RestoreError::Damaged { entries, count: 2, outcome, .. } = &error else {
@@ -139,7 +144,7 @@ fn damage_is_named_and_everything_else_restored() {
     };
     assert_eq!([&*entries[0].path, &*entries[1].path], ["large", "linked"].map(Path::new));
     for entry in entries {
-        assert_eq!(entry.object, BlobId::of(&bytes).object());
+        assert_eq!(entry.object, large.object());
         assert_eq!(entry.pack, Some(snapshot.store.packs()[0]));
     }
     let [first, other] = [&entries[0], &entries[1]].map(|entry| entry.source.to_string());
@@ -152,7 +157,7 @@ fn damage_is_named_and_everything_else_restored() {
 
 #[test]
 fn a_blocking_folder_is_reported_before_damage() {
-    let missing = EntryKind::File { size: 3, id: BlobId::of(b"abc") };
+    let missing = EntryKind::File { size: 3, id: BlobId::of(b"abc").into() };
     let snapshot = Snapshot::made(None, |writer| {
         add_folder(writer, vec![file(writer, "f", b"x"), plain("gone", missing)]).0
     });
@@ -168,7 +173,7 @@ fn a_blocking_folder_is_reported_before_damage() {
 
 #[test]
 fn a_missing_content_is_named() {
-    let kind = EntryKind::File { size: 3, id: BlobId::of(b"abc") };
+    let kind = EntryKind::File { size: 3, id: BlobId::of(b"abc").into() };
     let snapshot = Snapshot::of_entries(vec![plain("f", kind)]);
     let target = snapshot.dir.path().join("target");
     let error = snapshot.restore(&target).unwrap_err();
@@ -180,9 +185,9 @@ fn a_missing_content_is_named() {
 fn files_with_a_wrong_size_in_the_tree_are_not_written() {
     let snapshot = Snapshot::made(None, |writer| {
         let mut small = file(writer, "a", b"abc");
-        small.kind = EntryKind::File { size: 4, id: BlobId::of(b"abc") };
+        small.kind = EntryKind::File { size: 4, id: BlobId::of(b"abc").into() };
         let EntryKind::File { id, .. } = content(writer, &vec![7; 5 << 20]) else { panic!() };
-        let large = plain("b", EntryKind::File { size: 1, id });
+        let large = plain("b", EntryKind::File { size: (1 << 20) + 1, id });
         add_folder(writer, vec![small, large]).0
     });
     let target = snapshot.dir.path().join("target");

@@ -78,7 +78,7 @@ fn a_dry_run_finds_a_content_that_the_store_lacks() {
     fs_err::write(source.join("here"), "here").unwrap();
     let lost = snap_core::base::id::BlobId::of(b"lost");
     let snapshot = Snapshot::made(None, |writer| {
-        let kind = snap_core::format::tree::EntryKind::File { size: 4, id: lost };
+        let kind = snap_core::format::tree::EntryKind::File { size: 4, id: lost.into() };
         let entries = vec![
             crate::restore_fixture::file(writer, "here", b"here"),
             crate::restore_fixture::plain("lost", kind),

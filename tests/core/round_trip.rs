@@ -9,7 +9,8 @@ use proptest::{
 };
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
+        id::{BlobId, ChunkListId, CommitId, ContentId, ListPartId, ObjectId, TreeId},
+        limits,
         name::EntryName,
         time::Time,
     },
@@ -20,8 +21,8 @@ use snap_core::{
         table::{Table, TableWriter},
     },
     format::{
-        chunk_list::{self, BlobRef, ChunkList, ChunkListEntries},
-        commit::Commit,
+        chunk_list::{self, BlobRef, ChunkList, ListEnd, PartRef, ZERO_CHUNK},
+        commit::{self, Commit},
         pack::{
             self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject, TRAILER_BYTES,
             Trailer,
@@ -29,12 +30,14 @@ use snap_core::{
         selection::{FolderMarker, IgnoreOptions, Selection},
         table::{Shape, TableHeader, TablePurpose},
         tree::{
-            Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr,
+            self, Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr,
             split::FolderEncoder,
         },
         wire::{FormatError, WireReader, WireWriter},
     },
 };
+
+use crate::crafted::list_part;
 
 fn digest() -> impl Strategy<Value = [u8; 32]> {
     any::<[u8; 32]>()
@@ -81,8 +84,12 @@ fn metadata() -> impl Strategy<Value = Metadata> {
 fn kind() -> impl Strategy<Value = EntryKind> {
     let device = || any::<(u32, u32)>().prop_map(|(major, minor)| Device { major, minor });
     prop_oneof![
-        (any::<u64>(), digest())
-            .prop_map(|(size, id)| EntryKind::File { size, id: BlobId::from_bytes(id) }),
+        (0..=limits::CHUNK_BYTES as u64, digest())
+            .prop_map(|(size, id)| EntryKind::File { size, id: BlobId::from_bytes(id).into() }),
+        (limits::WHOLE_FILE_BYTES + 1.., digest()).prop_map(|(size, id)| EntryKind::File {
+            size,
+            id: ContentId::Chunked(ChunkListId::from_bytes(id)),
+        }),
         digest().prop_map(|id| EntryKind::Folder { id: TreeId::from_bytes(id) }),
         vec(1..=255_u8, 1..100).prop_map(|target| EntryKind::Symlink { target: target.into() }),
         Just(EntryKind::Fifo),
@@ -177,16 +184,35 @@ fn selection() -> impl Strategy<Value = Selection> {
     )
 }
 
-fn pieces() -> impl Strategy<Value = Vec<BlobRef>> {
-    vec((digest(), 1..=u32::MAX), 0..20).prop_map(|pieces| {
-        let piece = |(id, bytes)| BlobRef { id: BlobId::from_bytes(id), bytes };
-        pieces.into_iter().map(piece).collect()
-    })
+/// Makes chunks with the lengths of a content, or of the last part of a list.
+fn pieces(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<BlobRef>> {
+    let (least, most) = (limits::MIN_CHUNK_BYTES as u32, limits::CHUNK_BYTES as u32);
+    let piece = |(id, bytes)| BlobRef { id: BlobId::from_bytes(id), bytes };
+    let last = (digest(), 1..=most).prop_map(piece);
+    (vec((digest(), least..=most).prop_map(piece), count), last)
+        .prop_map(|(pieces, last)| pieces.into_iter().chain([last]).collect())
+}
+
+fn chunk_list() -> impl Strategy<Value = ChunkList> {
+    let full = |chunk: usize| (limits::CHUNK_LIST_ENTRIES * chunk) as u64;
+    let (least, most) = (full(limits::MIN_CHUNK_BYTES), full(limits::CHUNK_BYTES));
+    let part = |(id, bytes)| PartRef { id: ListPartId::from_bytes(id), bytes };
+    let parts = vec((digest(), least..=most).prop_map(part), 1..20);
+    let last = (digest(), 1..=most).prop_map(part);
+    prop_oneof![
+        pieces(1..20)
+            .prop_map(ChunkList::Chunks)
+            .prop_filter("short", |list| list.total_bytes() > limits::WHOLE_FILE_BYTES),
+        (parts, last).prop_map(|(parts, last)| {
+            ChunkList::Parts(parts.into_iter().chain([last]).collect())
+        }),
+    ]
 }
 
 /// Makes frames and their objects in the order of a footer, data before metadata.
 fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<PackedObject>)> {
-    let object = (digest(), 0..4_u8, 0..5_000_u32);
+    let kind = prop::sample::select(vec![0, 2, 3, 5, 6_u8]);
+    let object = (digest(), kind, 0..5_000_u32);
     let frame = (vec(object, 1..6), any::<bool>(), any::<bool>(), any::<u64>(), 1..9_000_u32);
     vec(frame, 0..6).prop_map(|mut made| {
         made.sort_by_key(|(_, is_metadata, ..)| *is_metadata);
@@ -253,8 +279,16 @@ fn decode_everything(bytes: &[u8]) {
     if let Ok(list) = ChunkList::decode(bytes) {
         assert_eq!(list.encode(), bytes);
     }
-    if let Ok(part) = chunk_list::decode_part(bytes) {
-        assert_eq!(chunk_list::encode_part(&part), bytes);
+    // The reference to a part has the length that the part states.
+    let lengths = bytes
+        .chunks_exact(36)
+        .map(|chunk| u64::from(u32::from_le_bytes([chunk[32], chunk[33], chunk[34], chunk[35]])));
+    let part = PartRef { id: ListPartId::of(bytes), bytes: lengths.sum() };
+    for end in [ListEnd::Part, ListEnd::Content] {
+        if let Ok(chunks) = chunk_list::decode_part(&part, end, bytes) {
+            let (again, (_, _, encoded)) = list_part(&chunks);
+            assert_eq!((again, &encoded[..]), (part, bytes));
+        }
     }
     let mut r = WireReader::new(bytes);
     if let Ok(value) = r.varint("varint") {
@@ -307,13 +341,10 @@ proptest! {
     }
 
     #[test]
-    fn chunk_lists_round_trip(pieces in pieces(), is_direct in any::<bool>(), total in any::<u64>()) {
-        prop_assert_eq!(chunk_list::decode_part(&chunk_list::encode_part(&pieces)), Ok(pieces.clone()));
-        let sum = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-        let list = match is_direct {
-            true => ChunkList { total_bytes: sum, pieces: ChunkListEntries::Chunks(pieces) },
-            false => ChunkList { total_bytes: total, pieces: ChunkListEntries::Parts(pieces) },
-        };
+    fn chunk_lists_round_trip(pieces in pieces(0..20), list in chunk_list()) {
+        let (part, (_, _, bytes)) = list_part(&pieces);
+        prop_assert_eq!(chunk_list::decode_part(&part, ListEnd::Content, &bytes), Ok(pieces));
+        prop_assert!(chunk_list::decode_part(&part, ListEnd::Part, &bytes).is_err(), "it is not full");
         prop_assert_eq!(ChunkList::decode(&list.encode()), Ok(list));
     }
 
@@ -348,7 +379,7 @@ proptest! {
     ) {
         let data: Vec<u8> =
             data.into_iter().flat_map(|(byte, times)| (0..times).map(move |n| byte ^ (n * n) as u8)).collect();
-        let params = Params::new(64, 4096, 9000).unwrap();
+        let params = Params { min: 64, average: 4096, max: 9000 };
         let all_at_once = cut(&data, params, &[data.len().max(1)]);
         prop_assert_eq!(all_at_once.iter().sum::<usize>(), data.len());
         prop_assert!(all_at_once.iter().all(|len| (1..=9000).contains(len)));
@@ -399,10 +430,10 @@ proptest! {
 
     #[test]
     fn corrupted_chunk_lists_are_refused_or_canonical(
-        pieces in pieces(), (changes, cut) in changes(),
+        pieces in pieces(0..20), list in chunk_list(), (changes, cut) in changes(),
     ) {
-        let list = ChunkList { total_bytes: 5, pieces: ChunkListEntries::Parts(pieces) };
         decode_everything(&hurt(list.encode(), &changes, cut));
+        decode_everything(&hurt(list_part(&pieces).1.2, &changes, cut));
     }
 
     #[test]
@@ -435,8 +466,9 @@ fn cut(data: &[u8], params: Params, steps: &[usize]) -> Vec<usize> {
 
 #[test]
 fn excessive_counts_are_refused_without_allocation() {
-    // A leaf, a node, a commit and a list that claim the largest possible counts.
-    let claims = [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 1, 0, 0, 0, 0], &[1, 0, 0], &[1, 1, 0]];
+    // A leaf, a node and a commit that claim the largest possible counts.
+    let (tree, commit) = (tree::VERSION, commit::VERSION);
+    let claims = [&[tree, 0, 0, 0, 0, 0, 0][..], &[tree, 1, 0, 0, 0, 0], &[commit, 0, 0]];
     for claim in claims {
         for count in [16_383, 16_384, 16_385, u64::from(u32::MAX), u64::MAX] {
             let mut w = WireWriter::on(claim.to_vec());
@@ -444,8 +476,22 @@ fn excessive_counts_are_refused_without_allocation() {
             w.raw(&[0; 50]);
             let bytes = w.finish();
             assert!(Node::decode(&bytes).is_err());
-            assert!(ChunkList::decode(&bytes).is_err());
             assert!(Commit::decode(&bytes).is_err());
+        }
+    }
+    // The number of entries of a list follows from its length.
+    let chunk = ZERO_CHUNK;
+    let part = PartRef {
+        id: ListPartId::of(b""),
+        bytes: (limits::CHUNK_LIST_ENTRIES * limits::CHUNK_BYTES) as u64,
+    };
+    for more in [0, 1] {
+        let chunks = ChunkList::Chunks(vec![chunk; limits::CHUNK_LIST_ENTRIES + more]);
+        let parts = ChunkList::Parts(vec![part; limits::CHUNK_LIST_PARTS + more]);
+        for list in [chunks, parts] {
+            let is_refused =
+                matches!(ChunkList::decode(&list.encode()), Err(FormatError::Limit { .. }));
+            assert_eq!(is_refused, more > 0);
         }
     }
 }

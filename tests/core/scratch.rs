@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashSet,
+    io::Read as _,
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::Arc,
@@ -10,12 +11,13 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
+        id::{CommitId, ContentId, ObjectId, TreeId},
         observe::Silent,
         time::Time,
     },
     disk::{Disk, FaultInjector},
     format::tree::{EntryKind, Node},
+    local::cut::identify_source,
     ops::{
         cat,
         commit::{self, CommitOutcome, CommitSource},
@@ -33,6 +35,11 @@ use snap_testkit::{
     trees,
     wait::until,
 };
+
+/// Returns the id of a content of any length.
+pub(crate) fn content_id(bytes: &[u8]) -> ContentId {
+    identify_source(&mut bytes.take(u64::MAX), &|| false).unwrap().0
+}
 
 /// The time of the first commit.
 pub(crate) const START: Time = Time { secs: 1_800_000_000, nanos: 0 };
@@ -214,7 +221,7 @@ fn check_tree(repo: &Repo, tree: TreeId, seen: &mut HashSet<ObjectId>) -> Result
     }
 }
 
-fn check_content(repo: &Repo, id: BlobId, size: u64) -> Result<(), String> {
+fn check_content(repo: &Repo, id: ContentId, size: u64) -> Result<(), String> {
     let read = cat::run(repo.store(), &id, &mut std::io::sink(), &Silent);
     match read.map_err(|error| error.to_string())?.bytes {
         bytes if bytes == size => Ok(()),

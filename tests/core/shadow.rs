@@ -9,7 +9,7 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, ObjectId, PackId},
+        id::{BlobId, CommitId, ContentId, ObjectId, PackId},
         observe::{Observer, Silent},
     },
     disk::{DiskStep, FaultDecision, FaultInjector},
@@ -27,7 +27,10 @@ use snap_core::{
 };
 use snap_testkit::bytes::Corpus;
 
-use crate::scratch::{Scratch, commit, on_branch, open, open_gated, options};
+use crate::{
+    crafted::{Crafted, chunked, mib},
+    scratch::{Scratch, commit, content_id, on_branch, open, open_gated, options},
+};
 
 /// A store with two packs. The first has small and chunked files, chunk lists and
 /// trees; the second has the tip.
@@ -522,15 +525,28 @@ fn a_commit_that_finds_damage_drops_stat_cache_entries() {
 }
 
 #[test]
-fn a_wrong_chunk_list_stays_shadowed_in_a_sound_pack() {
+fn only_a_forged_chunk_list_stays_shadowed_in_a_sound_pack() {
+    let (whole, pieces) = (Corpus::Random.make(4 << 20), [mib(1), mib(2)]);
+    let ContentId::Chunked(list) = content_id(&whole) else { panic!("it is large") };
+    let (other, mut forged) = chunked(&[&pieces[0], &pieces[1]]);
+    assert_ne!(other, list);
+    forged.last_mut().unwrap().0 = list.object();
+    let forged = Crafted::of(&forged);
     let victim = Victim::new();
-    let large = BlobId::of(&Corpus::Random.make(4 << 20)).object();
-    let first = victim.first;
-    let ids = snap_core::format::shadow::ShadowedPart::Objects([large].into());
-    let repo = victim.repo();
-    repo.store().change_shadows(&|table| table.add(first, Reason::Damaged, ids.clone())).unwrap();
-    assert_eq!(victim.verify(Data::None).shadowed.withdrawn, 0);
-    assert!(open(&victim.store()).store().is_damaged(&first));
+    let [pack] = forged.repo().store().packs()[..] else { panic!("one pack") };
+    for (store, pack, is_sound) in
+        [(victim.store(), victim.first, true), (forged.store(), pack, false)]
+    {
+        let ids = ShadowedPart::Objects([list.object()].into());
+        let repo = open(&store);
+        repo.store()
+            .change_shadows(&|table| table.add(pack, Reason::Damaged, ids.clone()))
+            .unwrap();
+        let found =
+            verify::run(&open(&store), &verify::VerifyOptions { data: Data::None }, &Silent);
+        assert_eq!(found.unwrap().shadowed.withdrawn, u64::from(is_sound));
+        assert_eq!(open(&store).store().is_damaged(&pack), !is_sound);
+    }
 }
 
 #[test]
@@ -541,12 +557,12 @@ fn a_chunk_list_without_its_chunks_is_no_stat_cache_hit() {
     fs_err::rename(&large, &away).unwrap();
     // The chunks are lost, the list is not. No commit needs the chunks now.
     let repo = victim.repo();
-    let list = fs_err::read(&away).map(|bytes| BlobId::of(&bytes)).unwrap();
-    let bytes = repo.store().object(&list.object(), snap_core::format::pack::ObjectKind::ChunkList);
+    let list = content_id(&fs_err::read(&away).unwrap());
+    let bytes = repo.store().object(&list.object(), ObjectKind::ChunkList);
     let writer = snap_core::store::ObjectWriter::new(repo.store(), 3, 1).unwrap();
     fs_err::remove_file(&victim.path).unwrap();
     repo.store().refresh().unwrap();
-    writer.add_chunk_list(list, &bytes.unwrap()).unwrap();
+    writer.add_metadata(ObjectKind::ChunkList, list.object(), &bytes.unwrap()).unwrap();
     writer.finish().unwrap();
     let writer = snap_core::store::ObjectWriter::new(repo.store(), 3, 1).unwrap();
     assert!(writer.contains(&list.object()).unwrap());

@@ -14,7 +14,7 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{CommitId, ObjectId, PackId},
+        id::{ChunkListId, CommitId, ObjectId, PackId},
         observe::Silent,
     },
     disk::{DiskStep, FaultDecision, FaultInjector},
@@ -24,11 +24,14 @@ use snap_core::{
     },
     ops::staging_area::{GROUP, IndexUpload, PART, Received, StagedError, StagingArea},
     repo::Repo,
-    store::{ChunkVisit, PackFile, walk_chunks},
+    store::{ChunkVisit, Descend, PackFile, StoreError, walk_chunks},
 };
 use snap_testkit::bytes::Corpus;
 
-use crate::scratch::{Scratch, open_gated, until_waited_for};
+use crate::{
+    crafted::{Claim, ForeignList, chunked, foreign_lists, mib, pack_of},
+    scratch::{Scratch, open_gated, until_waited_for},
+};
 
 /// Makes three commits of a large file that grows, so that later chunk lists name
 /// earlier chunks. Returns the last one.
@@ -68,12 +71,12 @@ fn assert_lists_are_whole(repo: &Repo) {
             let check = &mut |met: ChunkVisit<'_>| {
                 if let ChunkVisit::Chunks(chunks) = met {
                     let is_there = |id: &ObjectId| store.locate(id).unwrap().is_some();
-                    assert!(chunks.iter().all(|chunk| is_there(&chunk.id.object())));
+                    assert!(chunks?.iter().all(|chunk| is_there(&chunk.id.object())));
                 }
-                Ok::<_, snap_core::store::StoreError>(())
+                Ok::<_, StoreError>(Descend::Enter)
             };
             // A part of a long list is visited as its chunks, which are checked above.
-            walk_chunks(list.id, &read, check).unwrap();
+            walk_chunks(&ChunkListId::from_object(list.id), &read, check).unwrap();
         }
     }
 }
@@ -140,7 +143,7 @@ fn an_interrupted_publication_is_resumed() {
         let repo = open_gated(&there.store(), Arc::new(gate));
         let staged = StagingArea::new(repo.store());
         let ids = stage(&here.repo(), &staged);
-        staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap_err();
+        staged.publish(&repo, &ids, &Silent).unwrap_err();
         drop((staged, repo));
 
         let repo = there.repo();
@@ -167,15 +170,44 @@ fn packs_with_missing_references_are_not_published() {
     // Publish the last pack without the packs before it.
     let place = here.repo().store().locate(&last.object()).unwrap().unwrap();
     let alone = here.repo().store().pack_id(place.pack).unwrap();
-    let error = staged.publish(&repo, &[alone].into(), u64::MAX, &Silent).unwrap_err();
+    let error = staged.publish(&repo, &[alone].into(), &Silent).unwrap_err();
     assert!(error.is_client_error(), "{error}");
     assert_eq!(repo.store().packs(), []);
     assert!(matches!(
         staged.check_commit_complete(&repo, &last),
         Err(StagedError::NoCommit { .. })
     ));
-    assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids);
-    assert!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap().is_empty());
+    assert_eq!(staged.publish(&repo, &ids, &Silent).unwrap(), ids);
+    assert!(staged.publish(&repo, &ids, &Silent).unwrap().is_empty());
+}
+
+#[test]
+fn packs_with_forged_or_foreign_chunk_lists_are_not_published() {
+    let there = Scratch::new();
+    let repo = there.repo();
+    let staged = StagingArea::new(repo.store());
+    let send = |objects: &[Claim]| {
+        let bytes = pack_of(objects);
+        let id = PackId::from_bytes(*blake3::hash(&bytes).as_bytes());
+        let received = staged.receive(id, std::iter::once(Ok::<_, StagedError>(bytes)), &Silent);
+        received.map(|_| id)
+    };
+    // A forged list does not match its id, so its pack is refused at once.
+    let (_, mut forged) = chunked(&[&mib(1), &mib(2)]);
+    forged[2].0 = chunked(&[&mib(2), &mib(1)]).0.object();
+    let error = send(&forged).unwrap_err();
+    assert!(error.is_client_error(), "{error}");
+    assert_eq!(staged.list().unwrap(), []);
+    // A foreign list matches its id, so it is found when the packs are walked.
+    for ForeignList { told, claims, .. } in foreign_lists() {
+        let id = send(&claims).unwrap();
+        let error = staged.publish(&repo, &[id].into(), &Silent).unwrap_err();
+        assert!(error.is_client_error(), "{told}: {error}");
+        assert_eq!(repo.store().packs(), [], "{told}");
+    }
+    // The chunks alone are sound.
+    let id = send(&chunked(&[&mib(1), &mib(2)]).1).unwrap();
+    assert_eq!(staged.publish(&repo, &[id].into(), &Silent).unwrap(), [id].into());
 }
 
 #[test]
@@ -204,7 +236,7 @@ fn the_next_pack_removes_staged_names_of_packs_in_the_store() {
     let repo = there.repo();
     let staged = StagingArea::new(repo.store());
     let ids = stage(&here.repo(), &staged);
-    staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap();
+    staged.publish(&repo, &ids, &Silent).unwrap();
     let [linked, copied] = [ids.first().unwrap(), ids.last().unwrap()];
     let names = [linked, copied].map(|id| staged.dir().join(id.to_string()));
     fs_err::hard_link(repo.store().pack_path(linked), &names[0]).unwrap();
@@ -253,7 +285,7 @@ fn a_publication_in_progress_is_not_resumed() {
     let repo = there.repo();
     let staged = StagingArea::new(repo.store());
     let ids = stage(&here.repo(), &staged);
-    staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap();
+    staged.publish(&repo, &ids, &Silent).unwrap();
     stage(&here.repo(), &staged);
     let lock = staged.publishing().unwrap();
     staged.journal_begin(&ids).unwrap();
@@ -284,11 +316,11 @@ fn a_pack_damaged_after_its_check_can_be_sent_again() {
         let place = here.repo().store().locate(&last.object()).unwrap().unwrap();
         let id = here.repo().store().pack_id(place.pack).unwrap();
         damage(&staged.dir().join(id.to_string()), id, class, is_quiet);
-        let error = staged.publish(&repo, &ids, u64::MAX, &Silent).expect_err(&told);
+        let error = staged.publish(&repo, &ids, &Silent).expect_err(&told);
         assert!(error.is_client_error(), "{told}: {error}");
         assert_eq!(repo.store().packs(), [], "{told}");
         assert_eq!(receive(&here.repo(), &staged, &id), Received::Added, "{told}");
-        assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids, "{told}");
+        assert_eq!(staged.publish(&repo, &ids, &Silent).unwrap(), ids, "{told}");
         // Published packs do not wait any more.
         assert_eq!(staged.list().unwrap(), [], "{told}");
     }
@@ -301,7 +333,7 @@ fn a_damaged_commit_of_the_store_is_no_client_error() {
     let repo = there.repo();
     let staged = StagingArea::new(repo.store());
     let ids = stage(&here.repo(), &staged);
-    staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap();
+    staged.publish(&repo, &ids, &Silent).unwrap();
     let place = repo.store().locate(&last.object()).unwrap().unwrap();
     let id = repo.store().pack_id(place.pack).unwrap();
     damage(&repo.store().pack_path(&id), id, ObjectClass::Metadata, false);
@@ -320,7 +352,7 @@ fn a_damaged_ref_of_the_store_does_not_refuse_packs() {
         fs_err::write(there.store().join("refs/heads").join(name), "garbage").unwrap();
         let staged = StagingArea::new(repo.store());
         let ids = stage(&here.repo(), &staged);
-        assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids);
+        assert_eq!(staged.publish(&repo, &ids, &Silent).unwrap(), ids);
         StagingArea::new(repo.store()).check_commit_complete(&repo, &last).unwrap();
     }
 }

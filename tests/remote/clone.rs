@@ -10,7 +10,7 @@ use snap_core::{
         restore::{self, RestoreError, RestoreOptions, RestoreSource as Restored},
     },
     repo::Repo,
-    store::{ChunkListCheck, StoreError},
+    store::StoreError,
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_remote::{
@@ -127,10 +127,7 @@ fn contract(service: &MakeService<'_>) {
     };
     assert_eq!(find(&alone, wanted(&[b"only"], commits[2])).unwrap(), []);
     assert_ne!(find(&alone, wanted(&[b"large"], commits[2])).unwrap(), []);
-    let error = alone
-        .store()
-        .fetch_pack(&alone.store().partial_packs()[0], ChunkListCheck::Now)
-        .unwrap_err();
+    let error = alone.store().fetch_pack(&alone.store().partial_packs()[0]).unwrap_err();
     assert!(matches!(error, StoreError::Absent { .. }), "{error}");
 
     // A restore fetches on demand, a fetch gets one more commit, and then everything.

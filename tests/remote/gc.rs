@@ -655,7 +655,7 @@ pub(crate) fn check_local(store: &Store) {
                     let start = [(object.id, object.kind)];
                     reach::visit_below(store, &start, &mut enter, &Silent)
                 }
-                ObjectKind::Blob => Ok(()),
+                ObjectKind::Blob | ObjectKind::ListPart => Ok(()),
             };
             visited.unwrap_or_else(|error| panic!("{:?} {:?}: {error}", object.kind, object.id));
         }

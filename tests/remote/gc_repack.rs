@@ -1,4 +1,4 @@
-//! Repacking in garbage collections of a remote store: copies of live objects, and chunk lists.
+//! Repacking in garbage collections of a remote store: copies of live objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,11 +13,9 @@ use snap_core::{
         kind::ErrorKind,
         observe::Silent,
     },
-    chunk::Params,
     disk::Disk,
     format::{gc_state::Phase, pack::ObjectKind},
-    repo::{Config, Repo},
-    store::{ChunkVisit, ObjectLocation, StoreError, walk_chunks},
+    repo::Repo,
 };
 use snap_remote::{
     remote_packs::{BlockingContext, RemotePacks},
@@ -276,122 +274,5 @@ fn a_partial_clone_reads_objects_of_rewritten_packs() {
         check_local(repo.store());
         let read = repo.store().object(&content, ObjectKind::Blob).unwrap();
         assert_eq!(read, b"a content that main takes over");
-    }
-}
-
-/// Returns a client that cuts contents into chunks of about this length.
-fn cutting(average: usize) -> Place {
-    let chunk = Params::new(average / 4, average, average * 4).unwrap();
-    Place::with_config(&Config { chunk, ..Config::default() })
-}
-
-/// Checks that each chunk list on which clients rely has its chunks. Returns the number of lists.
-fn check_lists(bucket: &Bucket) -> usize {
-    let folder = tempfile::tempdir().unwrap();
-    let (store, counted) = (bucket.store(folder.path()), bucket.counted());
-    let is_alive = |place: &ObjectLocation, id: &ObjectId| {
-        let pack = store.pack_id(place.pack).unwrap();
-        counted.contains(&pack) && !bucket.table.is_dead(&pack, id)
-    };
-    let mut lists = 0;
-    for pack in store.packs() {
-        for object in store.open_pack(&pack).unwrap().objects().unwrap() {
-            let places = store.places(&object.id).unwrap();
-            let is_here = |place: &&ObjectLocation| store.pack_id(place.pack) == Some(pack);
-            let list = places.iter().filter(is_here).find(|it| it.kind == ObjectKind::ChunkList);
-            let Some(list) = list.filter(|list| is_alive(list, &object.id)) else { continue };
-            lists += 1;
-            let read = |id: &ObjectId, kind| match kind {
-                ObjectKind::ChunkList => store.object_at(id, list),
-                _ => store.object(id, kind),
-            };
-            walk_chunks::<StoreError>(object.id, &read, &mut |visit| {
-                if let ChunkVisit::Chunks(chunks) = visit {
-                    for chunk in chunks {
-                        let id = chunk.id.object();
-                        let places = store.places(&id)?;
-                        assert!(places.iter().any(|place| is_alive(place, &id)), "{id:?}");
-                    }
-                }
-                Ok(())
-            })
-            .unwrap();
-        }
-    }
-    lists
-}
-
-/// Two packs have different chunk lists of the same content.
-#[test]
-fn each_chunk_list_keeps_its_chunks() {
-    let mut objects = BTreeMap::new();
-    let large = Draw(7).bytes(3 << 20);
-    for (name, average) in [("fine", 64 << 10), ("coarse", 256 << 10)] {
-        let service = load("lists_apart", &BTreeMap::new());
-        let (with, without) = (cutting(average), cutting(average));
-        with.write("large", &large);
-        let commit = with.change("side", Draw(average as u64).bytes(2 << 20));
-        let refs = vec![with.update("side", commit)];
-        with.push_all(&mut with.remote(service.clone(), "remote"), refs).unwrap();
-        let commit = without.change("large", &large);
-        let refs = vec![without.update(name, commit)];
-        without.push_all(&mut without.remote(service.clone(), "remote"), refs).unwrap();
-        delete(&with, service.clone(), "side");
-        objects.append(&mut dump(&*service));
-    }
-    let service = load("two_lists", &objects);
-    let before = Bucket::read(&*service);
-    assert_eq!(check_lists(&before), 4);
-    // One pack waits for the next collection.
-    let mut freed_bytes = 0;
-    for rewritten in [1, 1, 0] {
-        let done = collect(service.clone()).unwrap();
-        assert_eq!(done.rewritten_packs, rewritten);
-        freed_bytes += done.freed_bytes();
-        let after = Bucket::read(&*service);
-        after.check();
-        assert_eq!(check_lists(&after), 2);
-    }
-    assert!(freed_bytes > 4 << 20, "{freed_bytes}");
-}
-
-/// A content is pushed again, cut in another way, after a chunk of its first list was deleted.
-#[test]
-fn a_chunk_list_without_its_chunks_stays_dead() {
-    let service = load("broken_list", &BTreeMap::new());
-    let large = Draw(9).bytes(3 << 20);
-    let (start, fine, coarse) = (cutting(64 << 10), cutting(64 << 10), cutting(256 << 10));
-    let mut remote = coarse.remote(service.clone(), "remote");
-    coarse.push(&mut remote, coarse.change("y", "kept from the start")).unwrap();
-    let refs = vec![start.update("start", start.change("start", &large[..2 << 20]))];
-    start.push_all(&mut start.remote(service.clone(), "remote"), refs).unwrap();
-    // The first push to a location may send what is there already.
-    let mut fine_remote = fine.remote(service.clone(), "remote");
-    fine.push_all(&mut fine_remote, vec![fine.update("fine", fine.change("y", "first"))]).unwrap();
-    fine.write("small", Draw(10).bytes(4 << 20));
-    let refs = vec![fine.update("fine", fine.change("large", &large))];
-    fine.push_all(&mut fine_remote, refs).unwrap();
-    let main = coarse.change("small", Draw(10).bytes(4 << 20));
-    coarse.push(&mut remote, main).unwrap();
-    delete(&fine, service.clone(), "start");
-    delete(&fine, service.clone(), "fine");
-    assert!(collect_as(service.clone(), &repacking(false)).unwrap().deleted_packs > 0);
-    let bucket = Bucket::read(&*service);
-    check_lists(&bucket);
-    bucket.check();
-    let main = coarse.change("large", &large);
-    coarse.push(&mut remote, main).unwrap();
-    Bucket::read(&*service).check();
-    // A pack must die, or no epoch begins.
-    for repacks in [false, true] {
-        let (name, other) = (format!("{repacks}"), Place::new());
-        let refs = vec![other.update(&name, other.change("dead", &name))];
-        other.push_all(&mut other.remote(service.clone(), &name), refs).unwrap();
-        delete(&other, service.clone(), &name);
-        assert!(collect_as(service.clone(), &repacking(repacks)).unwrap().deleted_packs > 0);
-        let bucket = Bucket::read(&*service);
-        bucket.check();
-        assert!(check_lists(&bucket) > 0);
-        assert_eq!(complete(service.clone(), "main"), Some(main));
     }
 }

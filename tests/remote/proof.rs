@@ -1,16 +1,13 @@
-//! A remote store with a wrong chunk list, which anyone who may push there can add: what clones
-//! and pulls receive of it satisfies no commit.
+//! A remote store with a forged chunk list, which anyone who may write there can add: what clones
+//! and pulls receive of it satisfies no commit. A server or a project does not take it.
 
-use std::sync::Arc;
+use std::{io::Read as _, sync::Arc};
 
 use snap_core::{
-    base::{
-        id::{BlobId, CommitId},
-        kind::ErrorKind,
-        observe::Silent,
-    },
+    base::{kind::ErrorKind, observe::Silent},
     disk::Disk,
-    format::chunk_list::{ChunkList, ChunkListEntries},
+    format::{chunk_list::ListBuilder, pack::ObjectKind},
+    local::cut::identify_source,
     repo::{RefName, Repo},
     store::ObjectWriter,
 };
@@ -38,17 +35,20 @@ fn file() -> Vec<u8> {
     Corpus::Random.make_seeded(4 * CHUNK, 1)
 }
 
-/// Pushes a branch with the file to a remote. The chunk list of the file is that of another
-/// content.
-fn push_wrong_list(service: &MakeService<'_>) -> CommitId {
+/// Pushes a branch with the file to a remote. Under the id of the file's chunk list, the pack has the
+/// list of another content. Returns false if the remote refuses the pack.
+fn push_forged_list(service: &MakeService<'_>) -> bool {
     let traffic = Arc::new(Traffic::default());
     let attacker = Place::new();
     let other = Corpus::Random.make_seeded(4 * CHUNK, 2);
     let writer = ObjectWriter::new(attacker.repo.store(), 3, 1).unwrap();
-    let (chunks, _) = writer.add_chunks(&other, &[CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK]).unwrap();
-    let pieces = ChunkListEntries::Chunks(chunks);
-    let list = ChunkList { total_bytes: 4 * CHUNK as u64, pieces }.encode();
-    writer.add_chunk_list(BlobId::of(&file()), &list).unwrap();
+    let mut list = ListBuilder::default();
+    for chunk in writer.add_chunks(&other, &[CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK]).unwrap() {
+        list.push(chunk).unwrap();
+    }
+    let (_, lists) = list.finish().unwrap();
+    let (id, _) = identify_source(&mut (&file()[..]).take(u64::MAX), &|| false).unwrap();
+    writer.add_metadata(ObjectKind::ChunkList, id.object(), lists[0].bytes()).unwrap();
     writer.finish().unwrap();
     attacker.write_bytes("iso", &file());
     let commit = attacker.commit();
@@ -56,11 +56,15 @@ fn push_wrong_list(service: &MakeService<'_>) -> CommitId {
     let options = push::PushOptions { refs: vec![update], scratch: attacker.folder.path() };
     let mut remote = attacker.remote(service(&traffic), Arc::clone(&traffic));
     let runtime = attacker.runtime.handle();
-    push::run(&attacker.repo, &mut remote, &options, runtime, &Silent)
-        .unwrap()
-        .all_moved()
-        .unwrap();
-    commit
+    match push::run(&attacker.repo, &mut remote, &options, runtime, &Silent) {
+        Ok(pushed) => drop(pushed.all_moved().unwrap()),
+        Err(error) => {
+            let why = format!("{error:?}");
+            assert!(why.contains("Damaged") || why.contains("is damaged"), "{why}");
+            return false;
+        }
+    }
+    true
 }
 
 /// Commits the file, and restores the commit from this store alone.
@@ -84,7 +88,7 @@ fn contract(service: &MakeService<'_>) {
     let puller = Place::new();
     let mut pulled = puller.remote(service(&traffic), Arc::clone(&traffic));
     puller.pull(&mut pulled).unwrap();
-    push_wrong_list(service);
+    let is_pushed = push_forged_list(service);
 
     // The branch of somebody else fails no clone and no pull.
     let there = Place::new();
@@ -104,6 +108,9 @@ fn contract(service: &MakeService<'_>) {
     assert_eq!(puller.pull(&mut pulled).unwrap().commit, second);
     assert_commit_stores_the_file(&puller);
 
+    if !is_pushed {
+        return;
+    }
     // That branch itself is damaged.
     let there = Place::new();
     let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
@@ -123,7 +130,7 @@ fn contract(service: &MakeService<'_>) {
 }
 
 #[test]
-fn a_foreign_wrong_chunk_list_is_not_trusted() {
+fn a_forged_chunk_list_is_refused() {
     with_each_service("proof", &contract);
 }
 

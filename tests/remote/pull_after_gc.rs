@@ -1,14 +1,11 @@
 //! Pulls into a store that has deleted objects: the remote store still has them.
 
-use std::{sync::Arc, time::Duration};
+use std::{io::Read as _, sync::Arc, time::Duration};
 
 use snap_core::{
-    base::{
-        id::{BlobId, CommitId},
-        observe::Silent,
-        time::Time,
-    },
+    base::{id::CommitId, observe::Silent, time::Time},
     disk::scratch::unique_name,
+    local::cut::identify_source,
     ops::{
         forget,
         gc::{self, GcOptions},
@@ -57,8 +54,8 @@ fn verified(place: &Place) {
 }
 
 fn has(place: &Place, content: &[u8]) -> bool {
-    let id = BlobId::of(content).object();
-    !place.repo.store().places(&id).unwrap().is_empty()
+    let (id, _) = identify_source(&mut content.take(u64::MAX), &|| false).unwrap();
+    !place.repo.store().places(&id.object()).unwrap().is_empty()
 }
 
 /// A bucket with three commits on `main`, each with a content of its own, and another on `side`; the

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use snap_core::{
-    base::{id::BlobId, observe::Silent},
+    base::{id::ContentId, observe::Silent},
     format::tree::{Entry, EntryKind},
     ops::cat,
     repo::{
@@ -43,7 +43,7 @@ fn resolve(reading: &RemoteReader, spec: &str) -> Result<Resolved, SpecError> {
     Revisions::new(reading.repo(), &|_| None).resolve(spec.as_bytes())
 }
 
-fn content_id(reading: &RemoteReader, spec: &str) -> BlobId {
+fn content_id(reading: &RemoteReader, spec: &str) -> ContentId {
     let resolved = resolve(reading, spec).unwrap();
     let path = resolved.path.unwrap();
     let store = reading.repo().store();

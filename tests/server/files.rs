@@ -161,7 +161,7 @@ fn damage(place: &Place, id: BlobId) {
 
 /// Returns the chunk of a content with the byte at this position.
 fn chunk_at(content: &[u8], position: usize) -> BlobId {
-    let (mut cutter, mut begin) = (Cutter::new(Params::DEFAULT), 0);
+    let (mut cutter, mut begin) = (Cutter::new(Params::FORMAT), 0);
     while let Some(length) = cutter.next_cut(&content[begin..], true) {
         if position < begin + length {
             return BlobId::of(&content[begin..begin + length]);

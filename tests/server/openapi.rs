@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
+use snap_core::{
+    base::id::{BlobId, ChunkListId},
+    disk::Disk,
+    format::chunk_list::{BlobRef, ChunkList},
+    repo::Repo,
+};
 use snap_server::route_table::RouteAccess;
 use snap_testkit::schema::{sound, valid};
 
@@ -412,12 +417,20 @@ async fn an_uploaded_object_must_match_its_id_and_be_complete() {
     assert_eq!(put(commit.tree.to_string(), "tree", tree.clone()).await, 422, "no content");
     assert_eq!(put(blob.clone(), "blob", b"contend".to_vec()).await, 422);
     assert_eq!(put(blob.clone(), "tree", b"content".to_vec()).await, 422);
-    assert_eq!(put(blob.clone(), "chunk list", b"content".to_vec()).await, 400);
+    assert_eq!(put(blob.clone(), "chunk list", b"content".to_vec()).await, 422);
+    assert_eq!(put(blob.clone(), "link", b"content".to_vec()).await, 400);
     assert!(there.repo.store().packs().is_empty());
     assert_eq!(put(blob.clone(), "blob", b"content".to_vec()).await, 201);
     assert_eq!(put(blob.clone(), "blob", b"content".to_vec()).await, 200, "once more");
     assert_eq!(put(commit.tree.to_string(), "tree", tree).await, 201);
     assert_eq!(put(id.to_string(), "commit", commit.encode()).await, 201);
+    let chunk = vec![1; 1 << 20];
+    let chunk_ref = BlobRef { id: BlobId::of(&chunk), bytes: chunk.len() as u32 };
+    let list = ChunkList::Chunks(vec![chunk_ref; 2]).encode();
+    let list_id = ChunkListId::of(&list).to_string();
+    assert_eq!(put(list_id.clone(), "chunk list", list.clone()).await, 422, "no chunk");
+    assert_eq!(put(chunk_ref.id.to_string(), "blob", chunk).await, 201);
+    assert_eq!(put(list_id, "chunk list", list).await, 201);
     // Longer than a frame of small objects.
     let long: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     assert_eq!(put(BlobId::of(&long).to_string(), "blob", long.clone()).await, 201);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use snap_core::{
-    base::id::BlobId,
+    base::id::ContentId,
     format::tree::{Entry, EntryKind},
     ops::cat,
     repo::{Repo, path::ResolvedPath, spec::Revisions},
@@ -24,13 +24,11 @@ const EXAMPLES: &str = "\
 Examples:
   snap cat latest:notes.txt              from the newest snapshot
   snap cat main~5:data.csv | head
-  snap cat s3://bucket/project#main:notes.txt
-  snap cat $(b3sum --no-names FILE)      the content with this BLAKE3 hash";
+  snap cat s3://bucket/project#main:notes.txt";
 
 /// Print the content of a file
 ///
-/// Every chunk is verified before it is printed. The id of a content is the BLAKE3 hash of the
-/// file, as printed by `b3sum`.
+/// Every chunk is verified before it is printed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CatArgs {
@@ -55,14 +53,14 @@ pub(super) fn print(what: &OsStr, cx: &Context) -> Result<CommandOutcome, CliErr
     write(snapshot.store(), &id, cx)
 }
 
-fn write(store: &Store, id: &BlobId, cx: &Context) -> Result<CommandOutcome, CliError> {
+fn write(store: &Store, id: &ContentId, cx: &Context) -> Result<CommandOutcome, CliError> {
     let mut out = cx.ui().plain_out();
     cat::run(store, id, &mut out, &cx.progress())?;
     out.finish()?;
     Ok(CommandOutcome::Success)
 }
 
-fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<BlobId, CliError> {
+fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<ContentId, CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
     let noun = match snapshot.find()? {
         ResolvedPath::Entry(Entry { kind: EntryKind::File { id, .. }, .. }) => return Ok(id),
@@ -73,8 +71,8 @@ fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<BlobId, CliError> {
     Err(CliError::NotAFile { path: text::line(named), noun })
 }
 
-fn content_with_id(text: &OsStr, repo: &Repo) -> Result<BlobId, CliError> {
+fn content_with_id(text: &OsStr, repo: &Repo) -> Result<ContentId, CliError> {
     let none = || CliError::NoContent { text: text::line(text.as_bytes()) };
     let digits = text.to_str().ok_or_else(none)?;
-    Revisions::new(repo, &|_| None).blob(digits)?.ok_or_else(none)
+    Revisions::new(repo, &|_| None).content(digits)?.ok_or_else(none)
 }

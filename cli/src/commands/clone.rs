@@ -133,8 +133,7 @@ fn clone(
     cx: &Context,
 ) -> Result<Cloned, CliError> {
     let store = dir.join(STORE_FOLDER);
-    let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
-    Repo::init(&store, &Disk::default(), &config)?;
+    Repo::init(&store, &Disk::default(), &Config::default())?;
     made.store = Some(NewStore::at(&store)?);
     remember(&store, &place, cx)?;
     let mut connection = cx.connect(place.in_store(DEFAULT_REMOTE, &store), &args.limits)?;

@@ -108,7 +108,7 @@ enum ConfigAction {
     /// Print one setting
     #[command(after_help = GET_EXAMPLES)]
     Get {
-        /// Setting, such as `chunk.average`
+        /// Setting, such as `commit.author`
         key: String,
 
         /// Show the origin of the value
@@ -118,7 +118,7 @@ enum ConfigAction {
     /// Change one setting
     #[command(after_help = SET_EXAMPLES)]
     Set {
-        /// Setting, such as `chunk.average`
+        /// Setting, such as `commit.author`
         key: String,
 
         /// New value, in TOML or as plain text

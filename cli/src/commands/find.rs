@@ -177,7 +177,7 @@ fn write_one(out: &mut Out, ui: &Ui, found: &FoundPath) -> io::Result<()> {
     for version in &found.versions {
         let what = match &version.kind {
             EntryKind::File { size, id } => {
-                format!("{} {}", ui.paint().id(&ui.id(id)), ByteCount(*size))
+                format!("{} {}", ui.paint().id(&ui.id(&id.object())), ByteCount(*size))
             }
             EntryKind::Symlink { target } => format!("symlink -> {}", text::line(target)),
             kind => match device(kind) {

@@ -101,7 +101,7 @@ pub(super) fn discard(new: NewStore, store: &Path, cx: &Context) -> bool {
 /// Creates a store and reports it.
 fn make(sharing: Sharing, store: &Path, cx: &Context) -> Result<(), CliError> {
     refuse_in_store(store)?;
-    let config = new_store_config(cx)?;
+    let config = Config::default();
     // Another user may have put an empty `.snap` there.
     if fs_err::symlink_metadata(store).is_ok() {
         cx.check_found(store)?;
@@ -123,10 +123,4 @@ pub(super) fn refuse_in_store(store: &Path) -> Result<(), CliError> {
         }
         None => Ok(()),
     }
-}
-
-/// Returns the settings of a new store. Only the chunk sizes are fixed in its file; the other
-/// settings follow later changes of the user's file.
-pub(super) fn new_store_config(cx: &Context) -> Result<Config, CliError> {
-    Ok(Config { chunk: cx.settings().config()?.chunk, ..Config::default() })
 }

@@ -20,7 +20,7 @@ use snap_core::{
         },
         verify::{self, Data, VerifyProblem},
     },
-    repo::{Head, Repo, mend::Mended, open::refuse_remote},
+    repo::{Config, Head, Repo, mend::Mended, open::refuse_remote},
     store::{BundleStore, Store},
 };
 use snap_remote::{store::RemoteError, verify::SeenRefs};
@@ -28,7 +28,6 @@ use snap_remote::{store::RemoteError, verify::SeenRefs};
 use crate::{
     commands::{
         diff::sides,
-        init::new_store_config,
         push::report_repaired_files,
         verify::{seen, write_affected, write_touched_json},
     },
@@ -224,7 +223,7 @@ fn repair_here(args: &RepairArgs, cx: &Context) -> Result<CommandOutcome, CliErr
 /// Rewrites lost files of the store other than objects and refs. Returns their names.
 fn mend_settings(dir: &Path, cx: &Context) -> Result<Vec<String>, CliError> {
     refuse_remote(dir)?;
-    let mended = Repo::mend(dir, &Disk::default(), &new_store_config(cx)?)?;
+    let mended = Repo::mend(dir, &Disk::default(), &Config::default())?;
     let print_result = |mended: &Mended| {
         let (name, how) = match mended {
             Mended::Settings => ("config.toml", "with default settings".to_owned()),
@@ -524,9 +523,9 @@ impl Report<'_> {
         let stays = |problem: &&VerifyProblem| match problem {
             problem if !repair::is_repairable(problem) => true,
             _ if self.args.dry_run => false,
-            VerifyProblem::Object { id, .. }
-            | VerifyProblem::Size { id, .. }
-            | VerifyProblem::Chunks { id, .. } => !is_listed_lost(id),
+            VerifyProblem::Object { id, .. } | VerifyProblem::Size { id, .. } => {
+                !is_listed_lost(id)
+            }
             // The pack is damaged because of the lost objects.
             problem => self.lost.is_empty() || !is_of_pack(problem),
         };

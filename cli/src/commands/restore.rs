@@ -15,7 +15,7 @@ use rustix::fs::Stat;
 use serde::Serialize;
 use snap_core::{
     base::{
-        id::{BlobId, CommitId},
+        id::{CommitId, ContentId},
         name::EntryName,
     },
     local::{
@@ -239,10 +239,10 @@ fn restore(args: &RestoreArgs, mode: Mode, cx: &Context) -> Result<CommandOutcom
     // The restored file may still exist unchanged at its original place. A file system with
     // reflinks then shares its blocks.
     let original = project.map(|project| project.join(&place));
-    let holder = |path: &Path, id: &BlobId| {
+    let holder = |path: &Path, id: &ContentId| {
         let original = original.as_ref()?.join(path);
         let stat = FileStat::of_path(&original).ok()?;
-        (cache.as_ref()?.file(&stat)?.id == *id).then_some(original)
+        (cache.as_ref()?.file(&stat)?.id() == Some(*id)).then_some(original)
     };
     check_target(args, (&snapshot, project), &target)?;
     check_git(args, &snapshot, own)?;
@@ -367,8 +367,8 @@ pub(super) fn stat_cache(repo: &Repo) -> StatCache {
 }
 
 /// Returns the content of a file that the stat cache proves unchanged.
-pub(super) fn known_content(cache: &StatCache, stat: &Stat) -> Option<BlobId> {
-    Some(cache.file(&FileStat::from_raw(stat)?)?.id)
+pub(super) fn known_content(cache: &StatCache, stat: &Stat) -> Option<ContentId> {
+    cache.file(&FileStat::from_raw(stat)?)?.id()
 }
 
 /// Warns that the base of the files was not recorded. A restore from a read-only store must still

@@ -167,7 +167,8 @@ fn write_entry(out: &mut Out, cx: &Context, path: &[u8], entry: &Entry) -> io::R
     writeln!(out, "{} {}", entry.kind.noun(), text::line(path))?;
     match &entry.kind {
         EntryKind::File { size, id } => {
-            writeln!(out, "Content: {}", cx.ui().id(id))?;
+            let chunked = if id.is_chunked() { " (chunked)" } else { "" };
+            writeln!(out, "Content: {}{chunked}", cx.ui().id(&id.object()))?;
             writeln!(out, "Size:    {} ({} bytes)", ByteCount(*size), size::grouped(*size))?;
         }
         EntryKind::Folder { id } => writeln!(out, "Tree:    {}", cx.ui().id(id))?,

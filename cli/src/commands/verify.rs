@@ -5,7 +5,7 @@ use std::{ffi::OsString, io, io::Write, os::unix::ffi::OsStrExt, path::Path, tim
 use serde::Serialize;
 use serde_json::{Value, json};
 use snap_core::{
-    base::{id::CommitId, time::Time},
+    base::id::CommitId,
     ops::{
         affected::{Affected, AffectedPath},
         repair,
@@ -388,10 +388,6 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         "withdrawn_packs": outcome.shadowed.withdrawn,
         "shadows_written": outcome.shadowed.failed.is_none(),
         "bytes_read": outcome.bytes_read,
-        "lists_proven": outcome.list_proofs.oldest_secs.map(|secs| {
-            Time { secs, nanos: 0 }.rfc3339()
-        }),
-        "unproven_packs": outcome.list_proofs.unproven_packs,
         "due_packs": outcome.due_packs,
         "left_packs": outcome.left_packs,
         "problems": problems.len(),
@@ -475,16 +471,11 @@ fn summarize(checked: &Checked, cx: &Context) {
                 ));
             }
         }
-        0 if *data == Data::All => {
-            cx.ui().status(format_args!("No errors found"));
-            if place.is_some() {
-                report_list_proofs(checked, cx);
-            }
-        }
         0 => {
             cx.ui().status(format_args!("No errors found"));
-            report_list_proofs(checked, cx);
-            cx.ui().hint("--data also reads all contents");
+            if *data != Data::All {
+                cx.ui().hint("--data also reads all contents");
+            }
         }
         problems => {
             let rest = if *data == Data::All { "; everything else is intact" } else { "" };
@@ -514,26 +505,6 @@ pub(crate) fn tell_at_collected(pointer: Pointer, id: CommitId, cx: &Context) {
     if let Some(hint) = ref_hint(&error) {
         cx.ui().hint(&hint);
     }
-}
-
-/// Reports, if verbose, that the contents behind chunk lists were not hashed, and when that was last
-/// done.
-fn report_list_proofs(checked: &Checked, cx: &Context) {
-    let proofs = checked.outcome.list_proofs;
-    let earlier = match (proofs.unproven_packs, proofs.oldest_secs) {
-        (0, None) => String::new(),
-        (0, Some(secs)) => {
-            let days = Time::now().secs.saturating_sub(secs).max(0) as u64 / (24 * 3600);
-            match days {
-                0 => "; last done less than a day ago".to_owned(),
-                days => format!("; last done {} ago", size::count(days, "day")),
-            }
-        }
-        (packs, _) => {
-            format!("; never done here for {}", size::count(packs, "pack"))
-        }
-    };
-    cx.ui().detail(format_args!("Chunk lists were not compared with their contents{earlier}"));
 }
 
 /// Prints hints for problems that affect no commit.

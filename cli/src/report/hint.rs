@@ -486,6 +486,7 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
                             settings";
     let hint = match error {
         ConfigError::Unknown { origin, .. }
+        | ConfigError::FixedChunks { origin, .. }
         | ConfigError::Value { origin, .. }
         | ConfigError::Misplaced { origin, .. } => {
             origin.file()?;

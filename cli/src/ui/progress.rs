@@ -178,10 +178,6 @@ impl Observer for Progress<'_> {
                 "skipped a pack that no branch or tag needs: {}",
                 chain(error)
             )),
-            Note::WrongChunkList { error } => self.print_note(format_args!(
-                "ignored a wrong chunk list: {}",
-                chain(error)
-            )),
             Note::PackTruncated { error } => self.print_note(format_args!(
                 "{}: reading all files again to store what they still contain; `snap verify` \
                  lists what earlier snapshots lack",

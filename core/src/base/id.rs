@@ -13,6 +13,8 @@
 //! | [`BlobId`]  | plain BLAKE3 of the content, what `b3sum` prints     |
 //! | [`TreeId`]  | BLAKE3 in derive-key mode, context [`TREE_CONTEXT`]  |
 //! | [`CommitId`]| BLAKE3 in derive-key mode, context [`COMMIT_CONTEXT`]|
+//! | [`ChunkListId`] | BLAKE3 in derive-key mode, context [`CHUNK_LIST_CONTEXT`] |
+//! | [`ListPartId`] | BLAKE3 in derive-key mode, context [`LIST_PART_CONTEXT`] |
 //! | [`PackId`]  | plain BLAKE3 of the pack file                        |
 //!
 //! The [link](crate::format::pack::ObjectKind::Link) of a commit has the bytes of the commit. The id
@@ -26,6 +28,12 @@ pub const TREE_CONTEXT: &str = "snap 2026-11-21 tree v1";
 
 /// Derive-key context of commit ids.
 pub const COMMIT_CONTEXT: &str = "snap 2026-11-21 commit v1";
+
+/// Derive-key context of the ids of chunk lists.
+pub const CHUNK_LIST_CONTEXT: &str = "snap 2026-11-29 chunk list v1";
+
+/// Derive-key context of the ids of the parts of long chunk lists.
+pub const LIST_PART_CONTEXT: &str = "snap 2026-11-29 chunk list part v1";
 
 /// A kind of thing that an id can name. Only empty marker types implement it.
 pub trait IdKind {
@@ -56,7 +64,14 @@ macro_rules! named {
 }
 
 named!(Object, ObjectId, "object", "Names an object of any kind: what the index is keyed by.");
-named!(Blob, BlobId, "blob", "Names a content: plain BLAKE3, as `b3sum` prints it.");
+named!(
+    Blob,
+    BlobId,
+    "blob",
+    "Names a small content or a chunk: plain BLAKE3, as `b3sum` prints it."
+);
+named!(ChunkList, ChunkListId, "chunk list", "Names the list of the chunks of a large content.");
+named!(ListPart, ListPartId, "list part", "Names a part of a long chunk list.");
 named!(Tree, TreeId, "tree", "Names one encoded directory.");
 named!(Commit, CommitId, "commit", "Names one encoded commit.");
 named!(Pack, PackId, "pack", "Names a pack file by the hash of its bytes.");
@@ -88,6 +103,56 @@ impl BlobId {
     /// Hashes a content.
     pub fn of(content: &[u8]) -> Self {
         Self::from_bytes(*blake3::hash(content).as_bytes())
+    }
+}
+
+impl ChunkListId {
+    /// Hashes an encoded chunk list.
+    pub fn of(encoded: &[u8]) -> Self {
+        Self::from_bytes(blake3::derive_key(CHUNK_LIST_CONTEXT, encoded))
+    }
+}
+
+impl ListPartId {
+    /// Hashes an encoded part of a chunk list.
+    pub fn of(encoded: &[u8]) -> Self {
+        Self::from_bytes(blake3::derive_key(LIST_PART_CONTEXT, encoded))
+    }
+}
+
+/// Names the content of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ContentId {
+    /// The content is one blob.
+    Blob(BlobId),
+    /// The content was cut into chunks, which a list names.
+    Chunked(ChunkListId),
+}
+
+impl ContentId {
+    /// Returns the id of the blob or of the list, without its kind.
+    pub const fn object(self) -> ObjectId {
+        match self {
+            Self::Blob(id) => id.object(),
+            Self::Chunked(id) => id.object(),
+        }
+    }
+
+    /// Returns true if the id is that of a chunk list. Only the id of a blob is what `b3sum` prints.
+    pub const fn is_chunked(self) -> bool {
+        matches!(self, Self::Chunked(_))
+    }
+}
+
+impl From<BlobId> for ContentId {
+    fn from(id: BlobId) -> Self {
+        Self::Blob(id)
+    }
+}
+
+impl fmt::Display for ContentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.object(), f)
     }
 }
 
@@ -203,9 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn blobs_trees_and_commits_of_equal_bytes_have_distinct_ids() {
-        assert_ne!(BlobId::of(b"x").object(), TreeId::of(b"x").object());
-        assert_ne!(TreeId::of(b"x").object(), CommitId::of(b"x").object());
+    fn objects_of_equal_bytes_and_distinct_kinds_have_distinct_ids() {
+        let ids = [
+            BlobId::of(b"x").object(),
+            ChunkListId::of(b"x").object(),
+            ListPartId::of(b"x").object(),
+            TreeId::of(b"x").object(),
+            CommitId::of(b"x").object(),
+        ];
+        assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
     }
 
     #[test]

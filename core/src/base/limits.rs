@@ -88,7 +88,8 @@ pub const LARGE_FRAME_BYTES: usize = 4 << 20;
 /// own.
 pub const META_FRAME_BYTES: usize = 256 << 10;
 
-/// Size up to which a file is stored as one blob. Larger files are cut into chunks.
+/// Length up to which a content is one blob. A longer content is cut into chunks; it is one blob if
+/// there is only one chunk.
 pub const WHOLE_FILE_BYTES: u64 = 1 << 20;
 
 /// Number of bytes that are read from a file that reports a size of 0. Files under `/proc` report
@@ -180,9 +181,14 @@ pub const PENDING_META_BYTES: usize = 12 << 20;
 /// Number of objects that wait in memory for the end of their pack.
 pub const PENDING_OBJECTS: usize = 1 << 18;
 
-/// Length of the largest chunk that a store may be configured to. A chunk must fit in a
-/// frame.
-pub const CHUNK_BYTES: usize = 8 << 20;
+/// Minimum length of a chunk, except the last chunk of a content.
+pub const MIN_CHUNK_BYTES: usize = 768 << 10;
+
+/// Length at which a content is cut more often.
+pub const AVERAGE_CHUNK_BYTES: usize = 1 << 20;
+
+/// Maximum length of a chunk, and of a content that is one blob.
+pub const CHUNK_BYTES: usize = 4 << 20;
 
 /// Number of entries of a chunk list, or of one part of a long list. One part is 590 KB.
 pub const CHUNK_LIST_ENTRIES: usize = 16_384;
@@ -192,9 +198,9 @@ pub const CHUNK_LIST_ENTRIES: usize = 16_384;
 /// reader of one part at a time 600 KB.
 pub const CHUNK_LIST_PARTS: usize = 1024;
 
-/// Minimum cost of one chunk in the estimated work of a list check. A lookup and a read of one
-/// chunk take about as long as hashing this many bytes.
-pub const CHUNK_WORK_BYTES: u64 = 64 << 10;
+/// Number of chunks that the chunk lists of packs may name that are received together: 80 TB of
+/// contents. A walk looks up each of them; this many lookups take about a minute.
+pub const NAMED_CHUNKS: u64 = 1 << 26;
 
 /// Number of records of one table file, such as an index segment or the stat cache.
 pub const TABLE_RECORDS: u64 = 1 << 32;

@@ -60,8 +60,6 @@ pub enum Note<'a> {
     ConditionsIgnored { location: &'a str },
     /// A pack of a remote is lost or damaged. The fetched commits do not need the pack.
     UnneededPackUnread { error: &'a (dyn std::error::Error + 'static) },
-    /// A received chunk list does not match its content. The store ignores the list.
-    WrongChunkList { error: &'a (dyn std::error::Error + 'static) },
     /// A pack is incomplete, so none of its objects counts as stored.
     PackTruncated { error: &'a (dyn std::error::Error + 'static) },
     /// Packs that earlier commits relied on are gone; `first` is one of them. The commit reads all

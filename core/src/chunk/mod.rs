@@ -27,64 +27,25 @@ pub use gear::GEAR_CONTEXT;
 
 use crate::base::limits;
 
-/// The chunk sizes of a store. They are part of its configuration.
+/// The chunk sizes. Only [`Params::FORMAT`] is used, except in tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    min: usize,
-    average_bits: u32,
-    max: usize,
-}
-
-/// Why parameters are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParamsError {
-    /// The average is not a power of two, or less than 4 KiB.
-    #[error("the average chunk size must be a power of two, at least 4096 bytes")]
-    Average,
-    /// The sizes are not in the order min < average < max, or min is below 64.
-    #[error("chunk sizes must be in order: 64 ≤ min < average < max")]
-    Order,
-    /// A chunk of the maximum size would not fit in a frame.
-    #[error("the maximum chunk size is over the limit of {} bytes", limits::CHUNK_BYTES)]
-    Max,
+    /// Minimum length of a chunk in bytes. Only the last chunk of a content may be shorter.
+    pub min: usize,
+    /// Length at which the chunker begins to cut more often: a power of two, more than `min`.
+    pub average: usize,
+    /// Maximum length of a chunk in bytes, more than `average`.
+    pub max: usize,
 }
 
 impl Params {
-    /// 768 KiB, 1 MiB and 4 MiB. The mean is 1.2 MiB, and the first three fifths of a
-    /// chunk are skipped without hashing; see `docs/decisions/0005`.
-    pub const DEFAULT: Self = Self { min: 768 << 10, average_bits: 20, max: 4 << 20 };
-
-    /// Checks the sizes, which are in bytes.
-    ///
-    /// # Errors
-    /// [`ParamsError`] names the rule that they break.
-    pub fn new(min: usize, average: usize, max: usize) -> Result<Self, ParamsError> {
-        if !average.is_power_of_two() || average < 4096 {
-            return Err(ParamsError::Average);
-        }
-        if min < 64 || min >= average || average >= max {
-            return Err(ParamsError::Order);
-        }
-        if max > limits::CHUNK_BYTES {
-            return Err(ParamsError::Max);
-        }
-        Ok(Self { min, average_bits: average.trailing_zeros(), max })
-    }
-
-    /// Returns the minimum chunk size. Only the last chunk of a content may be smaller.
-    pub const fn min(&self) -> usize {
-        self.min
-    }
-
-    /// Returns the size at which the chunker begins to cut more often.
-    pub const fn average(&self) -> usize {
-        1 << self.average_bits
-    }
-
-    /// Returns the maximum chunk size.
-    pub const fn max(&self) -> usize {
-        self.max
-    }
+    /// The sizes of the format: 768 KiB, 1 MiB and 4 MiB. The mean is 1.2 MiB, and the first three
+    /// fifths of a chunk are skipped without hashing; see `docs/decisions/0005`.
+    pub const FORMAT: Self = Self {
+        min: limits::MIN_CHUNK_BYTES,
+        average: limits::AVERAGE_CHUNK_BYTES,
+        max: limits::CHUNK_BYTES,
+    };
 }
 
 /// Finds the ends of the chunks of a content that arrives in pieces.
@@ -108,14 +69,15 @@ impl Cutter {
     /// means that no more data will come. After a cut, the next chunk starts at the
     /// first byte behind it.
     pub fn next_cut(&mut self, data: &[u8], last: bool) -> Option<usize> {
-        let Params { min, average_bits, max } = self.params;
+        let Params { min, average, max } = self.params;
         let end = data.len().min(max);
         if end > min {
             // Below the average size more bits must be zero, so cuts are rarer there.
             // This normalises the chunk sizes.
+            let average_bits = average.trailing_zeros();
             let small = mask(average_bits + 2);
             let large = mask(average_bits - 2);
-            let average = end.min(1 << average_bits);
+            let average = end.min(average);
             let found =
                 self.scan(&data[..average], small).or_else(|| self.scan(&data[..end], large));
             if let Some(cut) = found {
@@ -155,6 +117,8 @@ const fn mask(bits: u32) -> u64 {
 mod tests {
     use super::*;
 
+    const SMALL: Params = Params { min: 2048, average: 8192, max: 32768 };
+
     fn noise(len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         blake3::Hasher::new_derive_key("snap test noise").finalize_xof().fill(&mut bytes);
@@ -174,14 +138,15 @@ mod tests {
     fn fastcdc_cuts(data: &[u8], params: Params) -> Vec<usize> {
         let gear = gear::table();
         let shifted: Vec<u64> = gear.iter().map(|g| g << 1).collect();
-        let (small, large) = (mask(params.average_bits + 2), mask(params.average_bits - 2));
+        let (small, large) =
+            (mask(params.average.trailing_zeros() + 2), mask(params.average.trailing_zeros() - 2));
         let (mut rest, mut lengths) = (data, Vec::new());
         while !rest.is_empty() {
             let (_, len) = fastcdc::v2020::cut_gear(
                 rest,
-                params.min(),
-                params.average(),
-                params.max(),
+                params.min,
+                params.average,
+                params.max,
                 small,
                 large,
                 small << 1,
@@ -197,7 +162,7 @@ mod tests {
 
     #[test]
     fn cuts_agree_with_the_fastcdc_crate() {
-        let params = Params::new(2048, 8192, 32768).unwrap();
+        let params = SMALL;
         let text = b"the quick brown fox jumps over the lazy dog, again and again; ".repeat(9000);
         for data in [noise(3 << 20), vec![0; 500_001], text, noise(2049), noise(8193)] {
             let ours = cuts(&data, params);
@@ -209,13 +174,14 @@ mod tests {
     /// Cuts with the plain loop that the format describes, one byte per step.
     fn plain_cuts(data: &[u8], params: Params) -> Vec<usize> {
         let gear = gear::table();
-        let (small, large) = (mask(params.average_bits + 2), mask(params.average_bits - 2));
+        let (small, large) =
+            (mask(params.average.trailing_zeros() + 2), mask(params.average.trailing_zeros() - 2));
         let (mut rest, mut lengths) = (data, Vec::new());
         while !rest.is_empty() {
             let mut hash = 0_u64;
             let end = rest.len().min(params.max);
             let found = (params.min..end).find(|&at| {
-                let mask = if at < params.average() { small } else { large };
+                let mask = if at < params.average { small } else { large };
                 hash = (hash << 1).wrapping_add(gear[usize::from(rest[at])]);
                 hash & mask == 0
             });
@@ -228,7 +194,7 @@ mod tests {
 
     #[test]
     fn runs_of_zeros_are_cut_as_by_the_plain_loop() {
-        let params = Params::new(2048, 8192, 32768).unwrap();
+        let params = SMALL;
         let noise = noise(200_000);
         let mut seed = blake3::Hasher::new_derive_key("snap test runs").finalize_xof();
         let mut number = |below: usize| {
@@ -278,10 +244,10 @@ mod tests {
     #[test]
     fn golden_cuts_do_not_move() {
         let data = noise(12 << 20);
-        assert_eq!(cuts(&data, Params::DEFAULT), GOLDEN);
+        assert_eq!(cuts(&data, Params::FORMAT), GOLDEN);
     }
 
-    /// The cuts of 12 MiB of test noise with the default parameters. A change here
+    /// The cuts of 12 MiB of test noise with the sizes of the format. A change here
     /// changes the format.
     const GOLDEN: &[usize] = &[
         1205782, 1073445, 1082740, 1159026, 813148, 1107545, 1215738, 1135356, 1291694, 1335983,
@@ -290,7 +256,7 @@ mod tests {
 
     #[test]
     fn cuts_do_not_depend_on_the_read_size() {
-        let params = Params::new(2048, 8192, 32768).unwrap();
+        let params = SMALL;
         let data = noise(300_000);
         let whole = cuts(&data, params);
         for step in [1000, 4096, 65536] {
@@ -312,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_inserted_byte_moves_few_cuts() {
-        let params = Params::new(2048, 8192, 32768).unwrap();
+        let params = SMALL;
         let data = noise(1 << 20);
         let mut changed = data.clone();
         changed.insert(500_000, b'!');
@@ -329,14 +295,5 @@ mod tests {
         let before = pieces(&data);
         let fresh = pieces(&changed).iter().filter(|id| !before.contains(id)).count();
         assert!(fresh <= 3, "{fresh} new chunks");
-    }
-
-    #[test]
-    fn parameters_are_checked() {
-        assert_eq!(Params::new(1000, 5000, 9000), Err(ParamsError::Average));
-        assert_eq!(Params::new(8192, 4096, 9000), Err(ParamsError::Order));
-        assert_eq!(Params::new(64, 1 << 23, 1 << 24), Err(ParamsError::Max));
-        let d = Params::DEFAULT;
-        assert_eq!(Params::new(d.min(), d.average(), d.max()), Ok(d));
     }
 }

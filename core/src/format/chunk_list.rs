@@ -1,31 +1,45 @@
-//! Chunk lists: the lists of chunks of large contents.
+//! Chunk lists: the lists of the chunks of large contents.
 //!
-//! The id of a chunk list is **the id of the whole content**, not the hash of the list. A reader
-//! verifies a list by hashing the bytes of all chunks.
+//! The id of a list is the BLAKE3 hash of its bytes in derive-key mode, so a list proves itself. A
+//! list of more than [`limits::CHUNK_LIST_ENTRIES`] chunks is split into parts. A part is an object
+//! of its own kind, with a derive-key context of its own.
 //!
-//! | field   | form            | meaning                                       |
-//! |---------|-----------------|-----------------------------------------------|
-//! | version | u8              | 1                                             |
-//! | form    | u8              | 0 direct, 1 in parts                          |
-//! | total   | varint          | bytes of the whole content                    |
-//! | count   | varint          | chunks (direct) or parts                      |
-//! | entries | 32 + varint each| id of a blob and its length                   |
+//! | object | field   | form         | meaning                                      |
+//! |--------|---------|--------------|----------------------------------------------|
+//! | list   | version | u8           | 2                                            |
+//! |        | form    | u8           | 0: of chunks, 1: of parts                    |
+//! |        | entries | 36 or 40 each| chunks, or parts                             |
+//! | part   | entries | 36 each      | chunks                                       |
 //!
-//! In the direct form, an entry is a chunk: its blob id and its length, at least 1. A list of more
-//! than [`limits::CHUNK_LIST_ENTRIES`] chunks is split into parts of that many entries. Each part
-//! is a blob in the metadata frames, and the list has the ids and lengths of these blobs.
+//! A chunk is the 32 bytes of a blob id and the length of the blob, u32. A part is the 32 bytes of
+//! its id and the total length of its chunks, u64. Integers are little-endian. The number of entries
+//! follows from the length of the object.
 //!
-//! Chunk boundaries are not part of a content's identity: equal contents may have different lists.
+//! The form is canonical. A content of at most [`limits::WHOLE_FILE_BYTES`] is one blob. A longer
+//! content is [cut](crate::chunk), and is one blob if there is only one chunk. Decoders refuse a list
+//! that no writer makes: see [`ListRules`].
 
 use crate::{
-    base::{id::BlobId, limits},
-    format::wire::{FormatError, WireReader, WireWriter},
+    base::{
+        id::{BlobId, ChunkListId, ContentId, ListPartId, ObjectId},
+        limits,
+    },
+    format::{
+        pack::{ObjectKind, PackedObject},
+        wire::{FormatError, WireReader, WireWriter},
+    },
 };
 
-/// The newest known version.
-pub const VERSION: u8 = 1;
+/// The version of lists.
+pub const VERSION: u8 = 2;
 
-/// A blob and its length: a chunk, or a part of a long list.
+/// Length of an encoded chunk in bytes.
+const CHUNK_ENTRY_BYTES: usize = 36;
+
+/// Length of an encoded reference to a part in bytes.
+const PART_ENTRY_BYTES: usize = 40;
+
+/// A chunk: a blob and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobRef {
     pub id: BlobId,
@@ -33,173 +47,440 @@ pub struct BlobRef {
     pub bytes: u32,
 }
 
-/// A decoded chunk list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkList {
-    /// Length of the whole content in bytes.
-    pub total_bytes: u64,
-    /// The chunks, or the parts of the list.
-    pub pieces: ChunkListEntries,
+/// The chunk of [`limits::CHUNK_BYTES`] zeros, into which holes are cut.
+pub const ZERO_CHUNK: BlobRef = BlobRef {
+    id: BlobId::from_bytes([
+        0x04, 0xe5, 0x2c, 0xd2, 0xda, 0x6a, 0x0e, 0x1f, 0x33, 0x8b, 0x00, 0x78, 0x36, 0x91, 0x30,
+        0xd9, 0x65, 0x85, 0xc1, 0xde, 0x65, 0x05, 0x7d, 0xa5, 0xdd, 0x12, 0x83, 0xb1, 0x2f, 0xb8,
+        0x53, 0xe1,
+    ]),
+    bytes: limits::CHUNK_BYTES as u32,
+};
+
+/// A reference to a part of a long list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartRef {
+    pub id: ListPartId,
+    /// Total length of the chunks of the part in bytes.
+    pub bytes: u64,
 }
 
-/// The two forms of a chunk list.
+/// The rules of canonical lists. Only [`ListRules::FORMAT`] is used, except in tests.
+#[derive(Clone, Copy, Debug)]
+pub struct ListRules {
+    /// A content of at most this many bytes is one blob.
+    pub whole_bytes: u64,
+    /// Minimum length of a chunk, except the last one.
+    pub min_chunk: u32,
+    /// Maximum length of a chunk.
+    pub max_chunk: u32,
+    /// Number of chunks of a list, or of a full part. Each part except the last is full.
+    pub entries: usize,
+    /// Maximum number of parts.
+    pub parts: usize,
+}
+
+impl ListRules {
+    /// The rules of the format.
+    pub const FORMAT: Self = Self {
+        whole_bytes: limits::WHOLE_FILE_BYTES,
+        min_chunk: limits::MIN_CHUNK_BYTES as u32,
+        max_chunk: limits::CHUNK_BYTES as u32,
+        entries: limits::CHUNK_LIST_ENTRIES,
+        parts: limits::CHUNK_LIST_PARTS,
+    };
+
+    /// Returns true if the lengths of consecutive chunks are right. Only the last chunk of a content
+    /// may be shorter than the minimum.
+    fn allow(&self, chunks: &[BlobRef], end: ListEnd) -> bool {
+        let Some((last, others)) = chunks.split_last() else { return false };
+        let least = if end == ListEnd::Content { 1 } else { self.min_chunk };
+        others.iter().all(|chunk| (self.min_chunk..=self.max_chunk).contains(&chunk.bytes))
+            && (least..=self.max_chunk).contains(&last.bytes)
+    }
+}
+
+/// What ends with the last of some chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ListEnd {
+    /// A part of a list.
+    Part,
+    /// The content.
+    Content,
+}
+
+/// A decoded chunk list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChunkListEntries {
+pub enum ChunkList {
     /// The chunks, in order.
     Chunks(Vec<BlobRef>),
-    /// The blobs that hold the entries of the chunks, in order.
-    Parts(Vec<BlobRef>),
+    /// The parts of a long list, in order.
+    Parts(Vec<PartRef>),
 }
 
 impl ChunkList {
+    /// Returns the length of the content in bytes.
+    pub fn total_bytes(&self) -> u64 {
+        match self {
+            Self::Chunks(chunks) => total(chunks),
+            Self::Parts(parts) => parts.iter().map(|part| part.bytes).sum(),
+        }
+    }
+
     /// Encodes the list.
     pub fn encode(&self) -> Vec<u8> {
-        let (form, pieces) = match &self.pieces {
-            ChunkListEntries::Chunks(pieces) => (0, pieces),
-            ChunkListEntries::Parts(pieces) => (1, pieces),
-        };
         let mut w = WireWriter::new();
         w.u8(VERSION);
-        w.u8(form);
-        w.varint(self.total_bytes);
-        w.varint(pieces.len() as u64);
-        encode_pieces(&mut w, pieces);
+        match self {
+            Self::Chunks(chunks) => {
+                w.u8(0);
+                encode_chunks(&mut w, chunks);
+            }
+            Self::Parts(parts) => {
+                w.u8(1);
+                for part in parts {
+                    w.raw(part.id.as_bytes());
+                    w.u64(part.bytes);
+                }
+            }
+        }
         w.finish()
     }
 
     /// Decodes a list.
     ///
-    /// Checked: version, form, counts, and that direct chunks add up to the total. **Not** checked:
-    /// the existence and the lengths of the blobs.
+    /// **Not** checked: that the chunks and the parts exist and have these lengths.
     ///
     /// # Errors
     /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        Self::decode_by(&ListRules::FORMAT, bytes)
+    }
+
+    fn decode_by(rules: &ListRules, bytes: &[u8]) -> Result<Self, FormatError> {
         let mut r = WireReader::new(bytes);
         FormatError::check_version("chunk list", r.u8("chunk list version")?, VERSION)?;
         let form = r.u8("chunk list form")?;
-        let total_bytes = r.varint("chunk list total")?;
-        let limit = if form == 0 { limits::CHUNK_LIST_ENTRIES } else { limits::CHUNK_LIST_PARTS };
-        let count = r.count("chunk count", limit)?;
-        let pieces = decode_pieces(&mut r, Some(count))?;
-        let at = r.at();
-        r.finish()?;
-        let pieces = match form {
-            0 if pieces.iter().map(|p| u64::from(p.bytes)).sum::<u64>() != total_bytes => {
-                return Err(FormatError::Invalid { what: "chunk list total", at });
+        let wrong = |what| FormatError::Invalid { what, at: 2 };
+        match form {
+            0 => {
+                let chunks = decode_chunks(rules, &mut r)?;
+                let is_canonical = chunks.len() > 1
+                    && total(&chunks) > rules.whole_bytes
+                    && rules.allow(&chunks, ListEnd::Content);
+                if is_canonical { Ok(Self::Chunks(chunks)) } else { Err(wrong("chunk list")) }
             }
-            0 => ChunkListEntries::Chunks(pieces),
-            1 => ChunkListEntries::Parts(pieces),
-            _ => return Err(FormatError::Invalid { what: "chunk list form", at: 1 }),
-        };
-        Ok(Self { total_bytes, pieces })
+            1 => {
+                let count = r.remaining() / PART_ENTRY_BYTES;
+                check_count("parts of a chunk list", count, rules.parts)?;
+                let mut parts = Vec::with_capacity(count);
+                while r.remaining() > 0 {
+                    let id = ListPartId::from_bytes(r.digest("part of a chunk list")?);
+                    parts.push(PartRef { id, bytes: r.u64("part of a chunk list")? });
+                }
+                let full = |bytes: u32| rules.entries as u64 * u64::from(bytes);
+                let (least, most) = (full(rules.min_chunk), full(rules.max_chunk));
+                let is_canonical = parts.len() > 1
+                    && parts.iter().enumerate().all(|(at, part)| {
+                        let least = if at + 1 == parts.len() { 1 } else { least };
+                        (least..=most).contains(&part.bytes)
+                    });
+                if is_canonical { Ok(Self::Parts(parts)) } else { Err(wrong("chunk list")) }
+            }
+            _ => Err(FormatError::Invalid { what: "chunk list form", at: 1 }),
+        }
     }
 }
 
-/// The encoded form of a chunked content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EncodedChunkList {
-    /// The list.
-    pub list: Vec<u8>,
-    /// The parts that the list names, in order; empty for a short list.
-    pub parts: Vec<Vec<u8>>,
+fn total(chunks: &[BlobRef]) -> u64 {
+    chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum()
 }
 
-/// Encodes the list of a content of `total_bytes` that consists of `chunks`. Returns `None` if
-/// there are more chunks than a list can name.
-pub fn encode_content(total_bytes: u64, chunks: &[BlobRef]) -> Option<EncodedChunkList> {
-    if chunks.len() <= limits::CHUNK_LIST_ENTRIES {
-        let list = ChunkList { total_bytes, pieces: ChunkListEntries::Chunks(chunks.to_vec()) };
-        return Some(EncodedChunkList { list: list.encode(), parts: Vec::new() });
-    }
-    let parts: Vec<Vec<u8>> = chunks.chunks(limits::CHUNK_LIST_ENTRIES).map(encode_part).collect();
-    if parts.len() > limits::CHUNK_LIST_PARTS {
-        return None;
-    }
-    let piece = |part: &Vec<u8>| BlobRef { id: BlobId::of(part), bytes: part.len() as u32 };
-    let list = ChunkList {
-        total_bytes,
-        pieces: ChunkListEntries::Parts(parts.iter().map(piece).collect()),
-    };
-    Some(EncodedChunkList { list: list.encode(), parts })
-}
-
-/// Encodes the entries of one part.
-pub fn encode_part(chunks: &[BlobRef]) -> Vec<u8> {
-    let mut w = WireWriter::new();
-    encode_pieces(&mut w, chunks);
-    w.finish()
-}
-
-/// Decodes the entries of one part.
+/// Decodes the chunks of a part of a list, and checks them against the list. `end` tells whether the
+/// part is the last one.
 ///
 /// # Errors
 /// [`FormatError`] names the rule and the offset.
-pub fn decode_part(bytes: &[u8]) -> Result<Vec<BlobRef>, FormatError> {
-    decode_pieces(&mut WireReader::new(bytes), None)
-}
-
-fn encode_pieces(w: &mut WireWriter, pieces: &[BlobRef]) {
-    for piece in pieces {
-        w.raw(piece.id.as_bytes());
-        w.varint(u64::from(piece.bytes));
-    }
-}
-
-/// Reads `count` entries, or all entries up to the end.
-fn decode_pieces(
-    r: &mut WireReader<'_>,
-    count: Option<usize>,
+pub fn decode_part(
+    part: &PartRef,
+    end: ListEnd,
+    bytes: &[u8],
 ) -> Result<Vec<BlobRef>, FormatError> {
-    let fits = r.remaining() / 33;
-    let mut pieces = Vec::with_capacity(count.unwrap_or(fits).min(fits));
-    while count.map_or(r.remaining() > 0, |count| pieces.len() < count) {
-        if pieces.len() == limits::CHUNK_LIST_ENTRIES {
-            let limit = limits::CHUNK_LIST_ENTRIES as u64;
-            return Err(FormatError::Limit { what: "chunk count", claimed: limit + 1, limit });
+    decode_part_by(&ListRules::FORMAT, part, end, bytes)
+}
+
+fn decode_part_by(
+    rules: &ListRules,
+    part: &PartRef,
+    end: ListEnd,
+    bytes: &[u8],
+) -> Result<Vec<BlobRef>, FormatError> {
+    let chunks = decode_chunks(rules, &mut WireReader::new(bytes))?;
+    let is_full = end == ListEnd::Content || chunks.len() == rules.entries;
+    match is_full && total(&chunks) == part.bytes && rules.allow(&chunks, end) {
+        true => Ok(chunks),
+        false => Err(FormatError::Invalid { what: "part of a chunk list", at: 0 }),
+    }
+}
+
+/// Returns the number of chunks that an object of a pack names, from its length: 0 unless it is a
+/// chunk list or a part of one.
+pub fn named_chunks(object: &PackedObject) -> u64 {
+    match object.kind {
+        ObjectKind::ChunkList | ObjectKind::ListPart => {
+            u64::from(object.bytes) / CHUNK_ENTRY_BYTES as u64
         }
+        _ => 0,
+    }
+}
+
+fn encode_chunks(w: &mut WireWriter, chunks: &[BlobRef]) {
+    for chunk in chunks {
+        w.raw(chunk.id.as_bytes());
+        w.u32(chunk.bytes);
+    }
+}
+
+/// Reads chunks up to the end.
+fn decode_chunks(rules: &ListRules, r: &mut WireReader<'_>) -> Result<Vec<BlobRef>, FormatError> {
+    let count = r.remaining() / CHUNK_ENTRY_BYTES;
+    check_count("chunks of a list", count, rules.entries)?;
+    let mut chunks = Vec::with_capacity(count);
+    while r.remaining() > 0 {
         let id = BlobId::from_bytes(r.digest("chunk id")?);
-        let at = r.at();
-        match r.varint_u32("chunk length")? {
-            0 => return Err(FormatError::Invalid { what: "chunk length", at }),
-            bytes => pieces.push(BlobRef { id, bytes }),
+        chunks.push(BlobRef { id, bytes: r.u32("chunk length")? });
+    }
+    Ok(chunks)
+}
+
+fn check_count(what: &'static str, count: usize, most: usize) -> Result<(), FormatError> {
+    FormatError::check_limit(what, count as u64, most as u64)
+}
+
+/// An object of a chunk list that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListObject {
+    Part(ListPartId, Vec<u8>),
+    List(ChunkListId, Vec<u8>),
+}
+
+impl ListObject {
+    pub fn id(&self) -> ObjectId {
+        match self {
+            Self::Part(id, _) => id.object(),
+            Self::List(id, _) => id.object(),
         }
     }
-    Ok(pieces)
+
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Self::Part(..) => ObjectKind::ListPart,
+            Self::List(..) => ObjectKind::ChunkList,
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Part(_, bytes) | Self::List(_, bytes) => bytes,
+        }
+    }
+}
+
+/// The content has more chunks than a list can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the content has more than {most} chunks")]
+pub struct TooManyChunks {
+    most: usize,
+}
+
+/// Makes the list of a content from its chunks. Holds one part of the list in memory.
+#[derive(Debug)]
+pub struct ListBuilder {
+    rules: ListRules,
+    chunks: Vec<BlobRef>,
+    parts: Vec<PartRef>,
+}
+
+impl Default for ListBuilder {
+    fn default() -> Self {
+        Self::with_rules(ListRules::FORMAT)
+    }
+}
+
+impl ListBuilder {
+    /// Creates a builder of lists with other rules, for tests.
+    pub fn with_rules(rules: ListRules) -> Self {
+        Self { rules, chunks: Vec::new(), parts: Vec::new() }
+    }
+
+    /// Adds a chunk. Returns a part that is complete.
+    ///
+    /// # Errors
+    /// [`TooManyChunks`].
+    pub fn push(&mut self, chunk: BlobRef) -> Result<Option<ListObject>, TooManyChunks> {
+        let part = match self.chunks.len() == self.rules.entries {
+            true => Some(self.end_part()?),
+            false => None,
+        };
+        self.chunks.push(chunk);
+        Ok(part)
+    }
+
+    fn end_part(&mut self) -> Result<ListObject, TooManyChunks> {
+        if self.parts.len() == self.rules.parts {
+            return Err(TooManyChunks { most: self.rules.parts * self.rules.entries });
+        }
+        let mut w = WireWriter::new();
+        encode_chunks(&mut w, &self.chunks);
+        let bytes = w.finish();
+        let id = ListPartId::of(&bytes);
+        self.parts.push(PartRef { id, bytes: total(&self.chunks) });
+        self.chunks.clear();
+        Ok(ListObject::Part(id, bytes))
+    }
+
+    /// Returns the id of the content, and the rest of its list. A content of one chunk needs no list,
+    /// and an empty content is the empty blob.
+    ///
+    /// # Errors
+    /// [`TooManyChunks`].
+    pub fn finish(mut self) -> Result<(ContentId, Vec<ListObject>), TooManyChunks> {
+        let mut objects = Vec::new();
+        let list = match (self.parts.is_empty(), &self.chunks[..]) {
+            (true, []) => return Ok((BlobId::of(b"").into(), objects)),
+            (true, [chunk]) => return Ok((chunk.id.into(), objects)),
+            (true, _) => ChunkList::Chunks(self.chunks),
+            (false, _) => {
+                objects.push(self.end_part()?);
+                ChunkList::Parts(self.parts)
+            }
+        };
+        let bytes = list.encode();
+        let id = ChunkListId::of(&bytes);
+        objects.push(ListObject::List(id, bytes));
+        Ok((ContentId::Chunked(id), objects))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn piece(bytes: u32) -> BlobRef {
+    const RULES: ListRules =
+        ListRules { whole_bytes: 10, min_chunk: 6, max_chunk: 20, entries: 3, parts: 4 };
+
+    fn chunk(bytes: u32) -> BlobRef {
         BlobRef { id: BlobId::of(&bytes.to_le_bytes()), bytes }
     }
 
-    #[test]
-    fn both_forms_survive_a_round_trip() {
-        let chunks = vec![piece(1), piece(1 << 20), piece(u32::MAX)];
-        let total_bytes = chunks.iter().map(|p| u64::from(p.bytes)).sum();
-        for pieces in
-            [ChunkListEntries::Chunks(chunks.clone()), ChunkListEntries::Parts(chunks.clone())]
-        {
-            let list = ChunkList { total_bytes, pieces };
-            assert_eq!(ChunkList::decode(&list.encode()), Ok(list));
+    /// Builds the list of chunks of these lengths, and decodes everything again.
+    fn rebuilt(lengths: &[u32]) -> Result<(ContentId, Vec<BlobRef>), FormatError> {
+        let mut builder = ListBuilder::with_rules(RULES);
+        let mut objects = Vec::new();
+        for bytes in lengths {
+            objects.extend(builder.push(chunk(*bytes)).unwrap());
         }
-        assert_eq!(decode_part(&encode_part(&chunks)), Ok(chunks));
+        let (id, rest) = builder.finish().unwrap();
+        objects.extend(rest);
+        let Some(ListObject::List(list, bytes)) = objects.pop() else {
+            return Ok((id, Vec::new()));
+        };
+        assert_eq!((id, list), (ContentId::Chunked(list), ChunkListId::of(&bytes)));
+        let chunks = match ChunkList::decode_by(&RULES, &bytes)? {
+            ChunkList::Chunks(chunks) => chunks,
+            ChunkList::Parts(parts) => {
+                assert_eq!(parts.len(), objects.len());
+                let mut chunks = Vec::new();
+                for (at, (part, object)) in parts.iter().zip(&objects).enumerate() {
+                    let ListObject::Part(id, bytes) = object else { panic!("{object:?}") };
+                    assert_eq!(*id, part.id);
+                    let end = if at + 1 == parts.len() { ListEnd::Content } else { ListEnd::Part };
+                    chunks.extend(decode_part_by(&RULES, part, end, bytes)?);
+                }
+                chunks
+            }
+        };
+        Ok((id, chunks))
     }
 
     #[test]
-    fn a_list_with_wrong_lengths_is_refused() {
-        let list = ChunkList { total_bytes: 5, pieces: ChunkListEntries::Chunks(vec![piece(4)]) };
-        assert!(matches!(ChunkList::decode(&list.encode()), Err(FormatError::Invalid { .. })));
-        let none = ChunkList { total_bytes: 0, pieces: ChunkListEntries::Chunks(vec![piece(0)]) };
-        assert!(matches!(ChunkList::decode(&none.encode()), Err(FormatError::Invalid { .. })));
-        let mut newer = list.encode();
-        newer[0] = 2;
-        assert!(matches!(ChunkList::decode(&newer), Err(FormatError::Newer { found: 2, .. })));
-        let mut claims = vec![1, 0, 0];
-        claims.extend([0xff, 0xff, 0x7f]);
-        assert!(matches!(ChunkList::decode(&claims), Err(FormatError::Limit { .. })));
+    fn the_zero_chunk_has_its_id() {
+        let zeros = vec![0; ZERO_CHUNK.bytes as usize];
+        assert_eq!(ZERO_CHUNK.id, BlobId::of(&zeros), "{}", BlobId::of(&zeros));
+    }
+
+    #[test]
+    fn lists_of_every_number_of_chunks_survive_a_round_trip() {
+        assert_eq!(rebuilt(&[]), Ok((BlobId::of(b"").into(), Vec::new())));
+        assert_eq!(rebuilt(&[15]), Ok((chunk(15).id.into(), Vec::new())));
+        let mut ids = std::collections::HashSet::new();
+        for count in 2..=12 {
+            let lengths: Vec<u32> = (0..count).map(|at| 6 + at).collect();
+            let chunks: Vec<BlobRef> = lengths.iter().map(|bytes| chunk(*bytes)).collect();
+            let (id, read) = rebuilt(&lengths).unwrap();
+            assert_eq!(read, chunks);
+            assert!(ids.insert(id));
+        }
+        let mut builder = ListBuilder::with_rules(RULES);
+        let pushed = (0..13).try_for_each(|_| builder.push(chunk(6)).map(drop));
+        assert_eq!(
+            pushed.and_then(|()| builder.finish().map(drop)),
+            Err(TooManyChunks { most: 12 })
+        );
+    }
+
+    #[test]
+    fn a_list_that_no_writer_makes_is_refused() {
+        let refused = |list: ChunkList| ChunkList::decode_by(&RULES, &list.encode()).is_err();
+        for lengths in [&[][..], &[15], &[6, 4], &[5, 20], &[21, 6], &[6, 0], &[6, 21], &[6; 4]] {
+            let chunks = lengths.iter().map(|bytes| chunk(*bytes)).collect();
+            assert!(refused(ChunkList::Chunks(chunks)), "{lengths:?}");
+        }
+        assert!(!refused(ChunkList::Chunks(vec![chunk(6), chunk(5)])));
+        let part = |bytes| PartRef { id: ListPartId::of(b"part"), bytes };
+        for lengths in [&[][..], &[60], &[17, 60], &[61, 6], &[60, 0], &[60, 61], &[60; 5]] {
+            let parts = lengths.iter().map(|bytes| part(*bytes)).collect();
+            assert!(refused(ChunkList::Parts(parts)), "{lengths:?}");
+        }
+        assert!(!refused(ChunkList::Parts(vec![part(18), part(1)])));
+    }
+
+    #[test]
+    fn a_part_that_differs_from_its_list_is_refused() {
+        let decode = |lengths: &[u32], bytes, end| {
+            let chunks: Vec<BlobRef> = lengths.iter().map(|bytes| chunk(*bytes)).collect();
+            let mut w = WireWriter::new();
+            encode_chunks(&mut w, &chunks);
+            let part = PartRef { id: ListPartId::of(b"part"), bytes };
+            decode_part_by(&RULES, &part, end, &w.finish()).is_ok()
+        };
+        assert!(decode(&[6, 7, 8], 21, ListEnd::Part));
+        assert!(!decode(&[6, 7, 8], 22, ListEnd::Part));
+        assert!(!decode(&[6, 15], 21, ListEnd::Part), "it is not full");
+        assert!(decode(&[6, 15], 21, ListEnd::Content));
+        assert!(decode(&[6, 7, 2], 15, ListEnd::Content));
+        assert!(!decode(&[6, 7, 2], 15, ListEnd::Part), "only the last chunk may be short");
+        assert!(!decode(&[6, 2, 7], 15, ListEnd::Content));
+        assert!(!decode(&[], 0, ListEnd::Content));
+        assert!(!decode(&[6, 6, 6, 6], 24, ListEnd::Content));
+    }
+
+    #[test]
+    fn every_flipped_byte_of_a_list_changes_its_id_or_is_refused() {
+        let list = ChunkList::Chunks(vec![chunk(9), chunk(7)]).encode();
+        for at in 0..list.len() {
+            let mut other = list.clone();
+            other[at] ^= 1;
+            assert_ne!(ChunkListId::of(&other), ChunkListId::of(&list));
+        }
+        for cut in 0..list.len() {
+            assert!(ChunkList::decode_by(&RULES, &list[..cut]).is_err(), "{cut}");
+        }
+        assert!(ChunkList::decode_by(&RULES, &[&list[..], b"x"].concat()).is_err());
+        let newer = [&[VERSION + 1][..], &list[1..]].concat();
+        assert!(matches!(
+            ChunkList::decode_by(&RULES, &newer),
+            Err(FormatError::Newer { found: 3, .. })
+        ));
     }
 }

@@ -56,7 +56,10 @@
 use twox_hash::XxHash3_64;
 
 use crate::{
-    base::{id::ObjectId, limits},
+    base::{
+        id::{ContentId, ObjectId},
+        limits,
+    },
     format::wire::{FormatError, WireReader, WireWriter},
 };
 
@@ -87,10 +90,8 @@ pub const OBJECT_ENTRY_BYTES: usize = 37;
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
-    /// A content, a chunk of a content, or a part of a long chunk list.
+    /// A small content, or a chunk of a large one.
     Blob,
-    /// The list of chunks that make up a content.
-    ChunkList,
     /// A directory, or a part of a large directory.
     Tree,
     /// A snapshot.
@@ -98,17 +99,27 @@ pub enum ObjectKind {
     /// The bytes of a forgotten commit. A link satisfies a reference to a parent, and nothing else:
     /// the store need not have the tree of the commit.
     Link,
+    /// The list of the chunks of a large content.
+    ChunkList,
+    /// A part of a long chunk list.
+    ListPart,
 }
 
 impl ObjectKind {
-    /// Returns the code of the kind in storage.
+    /// Returns the kind of the object that a content id names.
+    pub const fn of_content(id: ContentId) -> Self {
+        if id.is_chunked() { Self::ChunkList } else { Self::Blob }
+    }
+
+    /// Returns the code of the kind in storage. The code 1 was used before the first release.
     pub const fn code(self) -> u8 {
         match self {
             Self::Blob => 0,
-            Self::ChunkList => 1,
             Self::Tree => 2,
             Self::Commit => 3,
             Self::Link => 4,
+            Self::ChunkList => 5,
+            Self::ListPart => 6,
         }
     }
 
@@ -116,10 +127,11 @@ impl ObjectKind {
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Blob),
-            1 => Some(Self::ChunkList),
             2 => Some(Self::Tree),
             3 => Some(Self::Commit),
             4 => Some(Self::Link),
+            5 => Some(Self::ChunkList),
+            6 => Some(Self::ListPart),
             _ => None,
         }
     }
@@ -128,10 +140,11 @@ impl ObjectKind {
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Blob => "blob",
-            Self::ChunkList => "chunk list",
             Self::Tree => "tree",
             Self::Commit => "commit",
             Self::Link => "link",
+            Self::ChunkList => "chunk list",
+            Self::ListPart => "list part",
         }
     }
 }
@@ -150,7 +163,7 @@ pub enum Codec {
 pub enum ObjectClass {
     /// Contents.
     Data,
-    /// Trees, commits, links, chunk lists.
+    /// Trees, commits, links, chunk lists and their parts.
     Metadata,
 }
 

@@ -1,26 +1,21 @@
-//! Sparse files: detects them, reads them fast, and makes and fills holes.
+//! Sparse files: finds their holes, and makes and fills holes.
 //!
-//! Some file systems have reported holes over data that was not yet on the disk. So the reader
-//! trusts reported holes only on ext4, XFS and Btrfs, which count data in the page cache, and only
-//! long ones. All other bytes come from a `read`. On any file system, a reported hole marks the
-//! file as sparse, so that a restore turns zeros into holes.
-//!
-//! Reading a hole through the page cache fills the cache with zeros, which is slow and evicts
-//! everything else. A direct read (`O_DIRECT`) does not use the cache, and the system first writes
-//! changed pages of the range to the disk. So the reader uses direct reads in long holes that it
-//! does not skip.
+//! Some file systems have reported holes over data that was not yet on the disk. So readers trust
+//! reported holes only on ext4, XFS and Btrfs, which count data in the page cache, and on tmpfs, and
+//! only long ones. On any file system, a reported hole marks the file as sparse, so that a restore
+//! turns zeros into holes.
 
 use std::{
     fs::File,
     io::{self, Read},
     ops::Range,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd},
+        fd::{AsFd, BorrowedFd},
         unix::fs::FileExt,
     },
 };
 
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatfs, openat, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatfs, seek};
 
 use crate::chunk::is_zeros;
 
@@ -30,17 +25,11 @@ pub const HOLE_BYTES: usize = 4096;
 /// Number of bytes that [`punch`] reads at a time in its search for zeros.
 const SEARCHED_BYTES: usize = 64 * HOLE_BYTES;
 
-/// Alignment of direct reads, in the file and in memory.
-const ALIGN_BYTES: u64 = 4096;
-
-/// Minimum length of a hole for a direct read.
+/// Minimum length of a hole that a reader skips.
 const MIN_HOLE_BYTES: u64 = 1 << 20;
 
-/// Maximum length of one direct read.
-const DIRECT_BYTES: usize = 4 << 20;
-
-/// `f_type` of ext2 to ext4, XFS and Btrfs.
-const DIRECT_FILE_SYSTEMS: [u32; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+/// `f_type` of tmpfs, ext2 to ext4, XFS and Btrfs.
+const RELIABLE_FILE_SYSTEMS: [u32; 4] = [0x0102_1994, 0xef53, 0x5846_5342, 0x9123_683e];
 
 /// Returns true if a file of `size` bytes has a hole. The number of blocks does not prove holes: a
 /// file system that compresses also uses fewer blocks. Moves the file's offset.
@@ -48,50 +37,56 @@ pub fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
     seek(fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size)
 }
 
-/// A reader of a whole file that reads long holes directly. Moves the file's offset.
+/// The long holes of an open file, if the file system reports them reliably. Moves the file's offset.
 #[derive(Debug)]
-pub struct SparseReader {
-    file: File,
+pub struct Holes {
     size: u64,
-    at: u64,
-    /// The next long hole: `at` is before it or in it.
-    hole: Range<u64>,
-    direct: Option<Direct>,
+    /// The next long hole.
+    next: Range<u64>,
 }
 
-#[derive(Debug)]
-struct Direct {
-    file: File,
-    buffer: Vec<u8>,
-}
-
-impl SparseReader {
-    /// Makes a reader of the first `size` bytes of `file`.
-    pub fn new(file: File, size: u64) -> Self {
-        let direct = Direct::open(&file);
-        let hole = if direct.is_some() { 0..0 } else { size..size };
-        Self { file, size, at: 0, hole, direct }
+impl Holes {
+    /// Makes the holes of the first `size` bytes of a file.
+    pub fn of(file: BorrowedFd<'_>, size: u64) -> Self {
+        let kind = fstatfs(file).map_or(0, |stat| stat.f_type as u32);
+        let is_reliable = RELIABLE_FILE_SYSTEMS.contains(&kind);
+        Self { size, next: if is_reliable { 0..0 } else { size..size } }
     }
 
-    /// Finds the next long hole from `at` on.
-    fn look_ahead(&mut self) {
-        let fd = self.file.as_fd();
-        let none = self.size..self.size;
-        self.hole = none.clone();
-        let mut from = self.at;
-        while let Ok(start) = seek(fd, SeekFrom::Hole(from)) {
+    /// Makes holes that are never found.
+    fn disregard(&mut self) {
+        self.next = self.size..self.size;
+    }
+
+    /// Returns the first long hole that ends behind `from`, or an empty range at the end of the file.
+    /// `from` must not decrease.
+    pub fn at(&mut self, file: BorrowedFd<'_>, from: u64) -> &Range<u64> {
+        if from >= self.next.end && self.next.end < self.size {
+            self.look_ahead(file, from);
+        }
+        &self.next
+    }
+
+    /// Returns true if a range is in a long hole, so that all its bytes are zeros. The ranges must
+    /// come in order.
+    pub fn contain(&mut self, file: BorrowedFd<'_>, range: &Range<u64>) -> bool {
+        let hole = self.at(file, range.start);
+        hole.start <= range.start && range.end <= hole.end
+    }
+
+    fn look_ahead(&mut self, file: BorrowedFd<'_>, mut from: u64) {
+        self.disregard();
+        while let Ok(start) = seek(file, SeekFrom::Hole(from)) {
             if start >= self.size {
                 return;
             }
-            let end = match seek(fd, SeekFrom::Data(start)) {
+            let end = match seek(file, SeekFrom::Data(start)) {
                 Ok(end) => end.min(self.size),
                 Err(rustix::io::Errno::NXIO) => self.size,
                 Err(_) => return,
             };
-            // A direct read needs whole blocks, so the hole is shrunk to block boundaries.
-            let aligned = start.next_multiple_of(ALIGN_BYTES)..end / ALIGN_BYTES * ALIGN_BYTES;
-            if aligned.end.saturating_sub(aligned.start) >= MIN_HOLE_BYTES {
-                self.hole = aligned;
+            if end.saturating_sub(start) >= MIN_HOLE_BYTES {
+                self.next = start..end;
                 return;
             }
             if end <= from {
@@ -99,6 +94,23 @@ impl SparseReader {
             }
             from = end;
         }
+    }
+}
+
+/// A reader of a whole file that can skip long holes. Moves the file's offset.
+#[derive(Debug)]
+pub struct SparseReader {
+    file: File,
+    size: u64,
+    at: u64,
+    holes: Holes,
+}
+
+impl SparseReader {
+    /// Makes a reader of the first `size` bytes of `file`.
+    pub fn new(file: File, size: u64) -> Self {
+        let holes = Holes::of(file.as_fd(), size);
+        Self { file, size, at: 0, holes }
     }
 }
 
@@ -116,96 +128,23 @@ impl<R: Read + Send> SparseRead for io::Take<R> {}
 
 impl SparseRead for SparseReader {
     fn skip_hole(&mut self, unit: u64) -> u64 {
-        if self.at >= self.hole.end && self.hole.end < self.size {
-            self.look_ahead();
-        }
-        if !self.hole.contains(&self.at) {
+        let hole = self.holes.at(self.file.as_fd(), self.at);
+        if !hole.contains(&self.at) {
             return 0;
         }
-        let skipped = (self.hole.end - self.at) / unit * unit;
+        let skipped = (hole.end - self.at) / unit * unit;
         self.at += skipped;
         skipped
-    }
-}
-
-/// Feeds zeros to a hasher, on several threads. Returns early if `stop` returns true.
-///
-/// Each block of BLAKE3 is hashed with its position, so every zero must be hashed: a long run has
-/// no equal subtrees that could be hashed once.
-pub fn hash_zeros(hasher: &mut blake3::Hasher, bytes: u64, stop: &dyn Fn() -> bool) {
-    const PIECE_BYTES: u64 = 16 << 20;
-    // The pages are never written, so the system maps all of them to one page of zeros.
-    let zeros = vec![0; bytes.min(PIECE_BYTES) as usize];
-    let mut rest = bytes;
-    while rest > 0 && !stop() {
-        let piece = rest.min(PIECE_BYTES);
-        hasher.update_rayon(&zeros[..piece as usize]);
-        rest -= piece;
     }
 }
 
 impl Read for SparseReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let rest = usize::try_from(self.size - self.at).unwrap_or(usize::MAX);
-        let mut len = rest.min(buffer.len());
-        if len == 0 {
-            return Ok(0);
-        }
-        if self.at >= self.hole.end && self.hole.end < self.size {
-            self.look_ahead();
-        }
-        let in_hole = self.hole.contains(&self.at);
-        let until = match in_hole {
-            false if self.at < self.hole.start => self.hole.start,
-            false => self.size,
-            // After a short read, read the rest of the block through the cache; then direct reads
-            // continue with whole blocks.
-            true if !self.at.is_multiple_of(ALIGN_BYTES) => self.at.next_multiple_of(ALIGN_BYTES),
-            true => self.hole.end,
-        };
-        len = len.min(usize::try_from(until - self.at).unwrap_or(usize::MAX));
-        let may_be_direct = in_hole && self.at.is_multiple_of(ALIGN_BYTES);
-        let mut read = None;
-        if may_be_direct && len as u64 >= ALIGN_BYTES {
-            read = self.direct.as_mut().and_then(|direct| direct.read(&mut buffer[..len], self.at));
-            if read.is_none() {
-                // The file system refuses direct reads.
-                (self.direct, self.hole) = (None, self.size..self.size);
-            }
-        }
-        let read = match read {
-            Some(read) => read,
-            None => self.file.read_at(&mut buffer[..len], self.at)?,
-        };
+        let length = rest.min(buffer.len());
+        let read = self.file.read_at(&mut buffer[..length], self.at)?;
         self.at += read as u64;
         Ok(read)
-    }
-}
-
-impl Direct {
-    /// Opens the file again for direct reads; returns `None` on other file systems and on errors.
-    fn open(file: &File) -> Option<Self> {
-        let kind = fstatfs(file).ok()?.f_type as u32;
-        if !DIRECT_FILE_SYSTEMS.contains(&kind) {
-            return None;
-        }
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        let again = openat(CWD, path, flags, Mode::empty()).ok()?;
-        Some(Self { file: again.into(), buffer: Vec::new() })
-    }
-
-    /// Reads whole blocks at a multiple of [`ALIGN_BYTES`]; returns `None` on an error or at the
-    /// end of the file.
-    fn read(&mut self, target: &mut [u8], at: u64) -> Option<usize> {
-        let align = ALIGN_BYTES as usize;
-        let len = target.len().min(DIRECT_BYTES) / align * align;
-        self.buffer.resize(DIRECT_BYTES + align, 0);
-        let skip = self.buffer.as_ptr().align_offset(align);
-        let aligned = self.buffer.get_mut(skip..skip + len)?;
-        let read = self.file.read_at(aligned, at).ok().filter(|read| *read > 0)?;
-        target[..read].copy_from_slice(&aligned[..read]);
-        Some(read)
     }
 }
 
@@ -295,7 +234,7 @@ mod tests {
         file.as_file().write_all_at(&data, 0).unwrap();
         let size = data.len() as u64;
         let mut reader = SparseReader::new(file.reopen().unwrap(), size);
-        reader.hole = 0..size;
+        reader.holes.next = 0..size;
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).unwrap();
         assert!(bytes == data);

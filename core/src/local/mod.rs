@@ -3,6 +3,7 @@
 
 pub mod attributes;
 pub mod contain;
+pub mod cut;
 pub mod describe;
 pub mod fingerprint;
 pub mod holes;

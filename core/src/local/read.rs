@@ -1,5 +1,5 @@
-//! Opens the user's files and folders for reading, without following symlinks and without blocking
-//! on special files. Hashes files for comparisons.
+//! Opens and reads the user's files and folders, without following symlinks and without blocking on
+//! special files.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,13 +21,12 @@ use rustix::{
 };
 
 use crate::{
-    base::{id::BlobId, limits, time::Time},
-    chunk::is_zeros,
+    base::{limits, time::Time},
     disk::output::folder_of,
     format::tree::Xattr,
     local::{
         attributes::{XattrTarget, read_xattrs},
-        holes::{self, SparseRead, SparseReader, hash_zeros},
+        holes::{self, SparseRead, SparseReader},
         scan::{FileKind, FileStat},
     },
 };
@@ -41,9 +40,6 @@ pub enum ReadMode {
     /// All files; the stat cache is not used.
     All,
 }
-
-/// Size of a read buffer; one buffer is hashed while the next one is filled.
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// The effective user id, cached because it is needed for each file.
 static USER: LazyLock<rustix::process::Uid> = LazyLock::new(rustix::process::geteuid);
@@ -110,19 +106,25 @@ pub fn open_above<'p>(top: BorrowedFd<'_>, path: &'p [u8]) -> io::Result<(OwnedF
     Ok((folder, OsStr::from_bytes(rest)))
 }
 
-/// A hashed file.
+/// A file that was read.
 #[derive(Debug)]
-pub struct Hashed {
-    pub id: BlobId,
-    /// Stat after reading, except that `size` is the number of bytes read.
+pub struct FileRead<T> {
+    /// What the reader returned.
+    pub content: T,
+    /// Number of bytes that were read.
+    pub bytes: u64,
+    /// Stat after reading.
     pub stat: FileStat,
-    pub xattrs: Vec<Xattr>,
+    pub xattrs: io::Result<Vec<Xattr>>,
     /// True if the file has holes.
     pub sparse: bool,
     /// Time when the read began.
     pub read_at: Time,
     /// True if the file did not change while it was read.
     pub steady: bool,
+    /// True if the file has content but reports a length of 0, like files in `/proc`. Its stat may
+    /// stay the same when its content changes.
+    pub is_unsized: bool,
 }
 
 /// Returns the stat by which to read an open file: `stat` from the listing, or a new one if its
@@ -131,13 +133,13 @@ pub struct Hashed {
 ///
 /// # Errors
 /// Returns the error of the system call.
-pub fn stat_to_read(fd: BorrowedFd<'_>, stat: FileStat) -> io::Result<FileStat> {
+fn stat_to_read(fd: BorrowedFd<'_>, stat: FileStat) -> io::Result<FileStat> {
     if stat.size == 0 { FileStat::of_fd(fd) } else { Ok(stat) }
 }
 
 /// Returns true if a file did not change during a read of `size` bytes. `stat` is from before the
 /// read, `after` from afterwards.
-pub fn is_steady(stat: &FileStat, after: &FileStat, size: u64) -> bool {
+fn is_steady(stat: &FileStat, after: &FileStat, size: u64) -> bool {
     after.same_state(stat) && (size == stat.size || stat.size == 0)
 }
 
@@ -191,89 +193,63 @@ fn wait_for_bytes(fd: impl AsFd, time: Duration) -> io::Result<Duration> {
     }
 }
 
-/// Reads and hashes the file `name` in a folder; `stat` is from the listing of the folder. If the
+/// The attempt to read a file that may change meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadAttempt {
+    First,
+    Last,
+}
+
+/// Reads an open file with this stat. Returns a result and the number of bytes.
+pub type ReadOpened<'a, T, E> =
+    dyn FnMut(&OwnedFd, &FileStat, ReadAttempt) -> Result<(T, u64), E> + 'a;
+
+/// Reads the file `name` in a folder with `read`; `stat` is from the listing of the folder. If the
 /// file changes meanwhile, reads it once more.
 ///
 /// # Errors
-/// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.
-pub fn hash_file(
+/// Returns the error of the system call, and the errors of `read`.
+pub fn read_file<T, E: From<io::Error>>(
     folder: BorrowedFd<'_>,
     name: &OsStr,
     stat: &FileStat,
-    stop: &dyn Fn() -> bool,
-) -> io::Result<Hashed> {
+    read: &mut ReadOpened<'_, T, E>,
+) -> Result<FileRead<T>, E> {
     let mut before = *stat;
-    let mut again = false;
+    let mut attempt = ReadAttempt::First;
     loop {
         let read_at = Time::now();
         let fd = open_file(folder, name, &before)?;
         before = stat_to_read(fd.as_fd(), before)?;
-        let (id, size) = match before.size {
-            0 => {
-                let content = read_unsized(&fd, limits::UNSIZED_FILE_TIME)?;
-                (BlobId::of(&content), content.len() as u64)
-            }
-            _ => hash_content(&fd, &before, stop)?,
-        };
-        let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).map_err(unread_xattrs)?;
+        let (content, bytes) = read(&fd, &before, attempt)?;
+        let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd()));
         let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
-            return Err(io::Error::other("no longer a regular file"));
+            return Err(io::Error::other("no longer a regular file").into());
         }
-        let steady = is_steady(&before, &after, size);
-        if !steady && !again {
-            (before, again) = (after, true);
+        let steady = is_steady(&before, &after, bytes);
+        if !steady && attempt == ReadAttempt::First {
+            (before, attempt) = (after, ReadAttempt::Last);
             continue;
         }
         let sparse = before.may_have_holes() && holes::has_holes(fd.as_fd(), before.size);
-        let stat = FileStat { size, ..after };
-        return Ok(Hashed { id, stat, xattrs, sparse, read_at, steady });
+        let is_unsized = steady && bytes != before.size;
+        return Ok(FileRead {
+            content,
+            bytes,
+            stat: after,
+            xattrs,
+            sparse,
+            read_at,
+            steady,
+            is_unsized,
+        });
     }
 }
 
 /// Wraps an error, to say that extended attributes could not be read.
 pub fn unread_xattrs(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read extended attributes: {error}"))
-}
-
-/// Hashes the content of an open file, up to the size in `stat`. Also returns the number of bytes.
-///
-/// # Errors
-/// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.
-pub fn hash_content(
-    fd: &OwnedFd,
-    stat: &FileStat,
-    stop: &dyn Fn() -> bool,
-) -> io::Result<(BlobId, u64)> {
-    let mut source = content(fd, stat)?;
-    let mut hasher = blake3::Hasher::new();
-    let room = usize::try_from(stat.size).unwrap_or(usize::MAX).clamp(1, BUFFER_BYTES);
-    let (mut full, mut next) = (vec![0; room], Vec::new());
-    let mut filled = read_full(&mut *source, &mut full)?;
-    let mut size = filled as u64;
-    while filled == room && size < stat.size {
-        if stop() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        next.resize(room, 0);
-        let (_, read) =
-            rayon::join(|| hasher.update(&full).count(), || read_full(&mut *source, &mut next));
-        filled = read?;
-        size += filled as u64;
-        std::mem::swap(&mut full, &mut next);
-        if is_zeros(&full[..filled]) {
-            // The buffer has only zeros, so the order does not matter: hash the skipped zeros
-            // first.
-            let skipped = source.skip_hole(1);
-            hash_zeros(&mut hasher, skipped, stop);
-            size += skipped;
-        }
-    }
-    if stop() {
-        return Err(io::ErrorKind::Interrupted.into());
-    }
-    hasher.update(&full[..filled]);
-    Ok((BlobId::from_bytes(*hasher.finalize().as_bytes()), size))
 }
 
 /// Returns a reader of an open file up to the size in `stat`. The caller detects a file that grows
@@ -289,26 +265,24 @@ pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn SparseRead>>
     })
 }
 
-/// Reads until `buffer` is full or the source ends.
-fn read_full(source: &mut dyn SparseRead, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match source.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(more) => filled += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        base::id::{BlobId, ContentId},
+        local::cut::{identify, identify_source},
+    };
+
+    fn read(
+        folder: BorrowedFd<'_>,
+        name: &OsStr,
+        stat: &FileStat,
+    ) -> io::Result<FileRead<ContentId>> {
+        read_file(folder, name, stat, &mut |fd, stat, _| identify(fd, stat, &|| false))
+    }
 
     #[test]
-    fn a_file_is_hashed_in_its_current_state() {
+    fn a_file_is_read_in_its_current_state() {
         let dir = tempfile::tempdir().unwrap();
         let folder = fs_err::File::open(dir.path()).unwrap();
         let name = OsStr::new("file");
@@ -318,13 +292,10 @@ mod tests {
             fs_err::write(dir.path().join(name), before).unwrap();
             let stat = FileStat::of_name(folder.as_fd(), name).unwrap();
             fs_err::write(dir.path().join(name), after).unwrap();
-            let hashed = hash_file(folder.as_fd(), name, &stat, &|| false).unwrap();
-            assert_eq!(hashed.id, BlobId::of(after.as_bytes()));
-            assert!(hashed.steady && hashed.stat.size == after.len() as u64);
+            let read = read(folder.as_fd(), name, &stat).unwrap();
+            assert_eq!(read.content, BlobId::of(after.as_bytes()).into());
+            assert!(read.steady && read.bytes == after.len() as u64);
         }
-        let stopped = FileStat::of_name(folder.as_fd(), name)
-            .and_then(|stat| hash_file(folder.as_fd(), name, &stat, &|| true));
-        assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]
@@ -368,11 +339,12 @@ mod tests {
         let name = OsStr::new("file");
         fs_err::write(dir.path().join(name), "").unwrap();
         let listed = FileStat::of_name(folder.as_fd(), name).unwrap();
-        let content = vec![7; limits::UNSIZED_FILE_BYTES + 1];
-        fs_err::write(dir.path().join(name), &content).unwrap();
-        let hashed = hash_file(folder.as_fd(), name, &listed, &|| false).unwrap();
-        assert_eq!((hashed.id, hashed.steady), (BlobId::of(&content), true));
-        assert_eq!(hashed.stat.size, content.len() as u64);
+        let content = &vec![7; limits::UNSIZED_FILE_BYTES + 1][..];
+        fs_err::write(dir.path().join(name), content).unwrap();
+        let read = read(folder.as_fd(), name, &listed).unwrap();
+        let (id, _) = identify_source(&mut content.take(u64::MAX), &|| false).unwrap();
+        assert_eq!((read.content, read.steady), (id, true));
+        assert_eq!(read.bytes, content.len() as u64);
     }
 
     #[test]
@@ -384,6 +356,6 @@ mod tests {
         let stat = FileStat::of_name(folder.as_fd(), name).unwrap();
         fs_err::remove_file(dir.path().join(name)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join(name)).unwrap();
-        assert!(hash_file(folder.as_fd(), name, &stat, &|| false).is_err());
+        assert!(read(folder.as_fd(), name, &stat).is_err());
     }
 }

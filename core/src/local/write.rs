@@ -13,7 +13,7 @@
 use std::{
     fs::File,
     hash::{BuildHasher, Hasher, RandomState},
-    io::{self, Write},
+    io,
     os::{
         fd::{AsFd, BorrowedFd},
         unix::fs::FileExt,
@@ -206,27 +206,41 @@ impl<'f> Draft<'f> {
     /// # Errors
     /// Returns the error of the system call.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        take_step(DiskStep::Write { bytes: bytes.len() }, self.temporary.as_os_str())?;
-        if self.sparse {
-            self.write_sparse(bytes)?
-        } else {
-            self.file.write_all(bytes)?
-        }
+        self.write_at(bytes, self.bytes)?;
         self.bytes += bytes.len() as u64;
         Ok(())
     }
 
-    fn write_sparse(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes `bytes` at an offset; in a sparse file, zero blocks become holes. Several threads may
+    /// write different ranges at once. The caller [adopts](Draft::adopt) the length.
+    ///
+    /// # Errors
+    /// Returns the error of the system call.
+    pub fn write_at(&self, bytes: &[u8], start: u64) -> io::Result<()> {
+        take_step(DiskStep::Write { bytes: bytes.len() }, self.temporary.as_os_str())?;
+        if self.sparse {
+            self.write_sparse(bytes, start)
+        } else {
+            self.file.write_all_at(bytes, start)
+        }
+    }
+
+    /// Returns true if blocks of zeros become holes.
+    pub fn is_sparse(&self) -> bool {
+        self.sparse
+    }
+
+    fn write_sparse(&self, bytes: &[u8], start: u64) -> io::Result<()> {
         let mut at = 0;
         let mut data: Option<usize> = None;
         while at < bytes.len() {
-            let offset = self.bytes + at as u64;
+            let offset = start + at as u64;
             let to_boundary = HOLE_BYTES - (offset % HOLE_BYTES as u64) as usize;
             let len = to_boundary.min(bytes.len() - at);
             let is_zero = bytes[at..at + len] == ZEROS[..len];
             match (is_zero, data) {
-                (true, Some(start)) => {
-                    self.file.write_all_at(&bytes[start..at], self.bytes + start as u64)?;
+                (true, Some(from)) => {
+                    self.file.write_all_at(&bytes[from..at], start + from as u64)?;
                     data = None;
                 }
                 (false, None) => data = Some(at),
@@ -235,7 +249,7 @@ impl<'f> Draft<'f> {
             at += len;
         }
         match data {
-            Some(start) => self.file.write_all_at(&bytes[start..], self.bytes + start as u64),
+            Some(from) => self.file.write_all_at(&bytes[from..], start + from as u64),
             None => Ok(()),
         }
     }

@@ -19,10 +19,11 @@ use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
+        limits,
         observe::{Observer, Phase},
     },
     format::pack::{ObjectKind, PackedObject},
-    ops::reach::{self, ReachError},
+    ops::reach::{self, ReachError, ReachWalk},
     repo::history::ancestors,
     store::{Marks, ObjectLocation, PackFile, ReceivedPacks, Store, StoreError, WriteStats},
 };
@@ -34,12 +35,12 @@ pub enum AcceptError {
     /// An object that the packs refer to is missing or damaged.
     #[error("the packs refer to objects that are missing")]
     Incomplete(#[source] Box<ReachError>),
-    /// The chunks of a content do not hash to its id.
-    #[error("the packs are damaged")]
-    Damaged(#[source] StoreError),
-    /// The check would read more bytes of chunked contents than allowed.
-    #[error("verifying these packs would read {found} bytes; the limit is {most}")]
-    TooMuch { found: u64, most: u64 },
+    /// The chunk lists name more chunks than [`limits::NAMED_CHUNKS`].
+    #[error(
+        "the chunk lists of these packs name {found} chunks; the limit is {}",
+        limits::NAMED_CHUNKS
+    )]
+    TooMuch { found: u64 },
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -63,7 +64,7 @@ impl AcceptError {
     /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Incomplete(_) | Self::Damaged(_) => ErrorKind::Damaged,
+            Self::Incomplete(_) => ErrorKind::Damaged,
             Self::TooMuch { .. } => ErrorKind::Invalid,
             Self::Store(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,
@@ -71,8 +72,8 @@ impl AcceptError {
     }
 }
 
-/// Checks a pack on its own: its footer, every frame, and every object against its id,
-/// except chunk lists. **Not** checked: that the file hashes to its name.
+/// Checks a pack on its own: its footer, every frame, and every object against its id. **Not**
+/// checked: that the file hashes to its name.
 ///
 /// # Errors
 /// [`AcceptError::Store`] when the pack is damaged or cannot be read;
@@ -91,8 +92,7 @@ pub struct VerifiedPacks<'s> {
 }
 
 /// Checks that packs are complete, without adding them to the store. Each pack has passed
-/// [`check`]. `tips` are the commits that refs point at. Reads at most `most` bytes of chunked
-/// contents.
+/// [`check`]. `tips` are the commits that refs point at.
 ///
 /// # Errors
 /// [`AcceptError`].
@@ -100,25 +100,18 @@ pub fn prepare<'s>(
     store: &'s Store,
     packs: &[(PackId, PathBuf)],
     tips: &[CommitId],
-    most: u64,
     observer: &dyn Observer,
 ) -> Result<VerifiedPacks<'s>, AcceptError> {
     let mut incoming = ReceivedPacks::new(store, observer)?;
     for (id, path) in packs {
         incoming.link_verified(path, *id)?;
     }
-    let damaged = |error| match is_local_fault(&error) {
-        true => AcceptError::Store(error),
-        false => AcceptError::Damaged(error),
-    };
-    let found = incoming.listed_bytes(observer).map_err(damaged)?;
-    if found > most {
-        return Err(AcceptError::TooMuch { found, most });
+    let found = incoming.named_chunks();
+    if found > limits::NAMED_CHUNKS {
+        return Err(AcceptError::TooMuch { found });
     }
     observer.phase(Phase::Structure, None);
     check_complete(&incoming, tips, observer)?;
-    observer.phase(Phase::Data, None);
-    incoming.check_lists(observer).map_err(damaged)?;
     observer.check(AcceptError::Interrupted)?;
     Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
 }
@@ -216,18 +209,19 @@ fn check_complete(
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
         Ok(!is_complete && theirs.mark(id)? && incoming.should_descend(place)?)
     };
+    let mut walk = ReachWalk::new(incoming, &mut enter, observer);
     for id in incoming.packs() {
         let objects = incoming.own().open_pack(id)?.objects()?;
         let of_kind =
             |kind| objects.iter().filter(move |object: &&PackedObject| object.kind == kind);
         let commits: Vec<CommitId> =
             of_kind(ObjectKind::Commit).map(|object| CommitId::from_object(object.id)).collect();
-        reach::visit(incoming, &commits, &mut enter, observer).map_err(reach_error)?;
+        walk.visit(&commits).map_err(reach_error)?;
         // Objects that no commit reaches must be complete, too: later packs may refer to
         // them.
         for kind in [ObjectKind::Link, ObjectKind::Tree, ObjectKind::ChunkList] {
             let starts: Vec<_> = of_kind(kind).map(|object| (object.id, kind)).collect();
-            reach::visit_below(incoming, &starts, &mut enter, observer).map_err(reach_error)?;
+            walk.visit_below(&starts).map_err(reach_error)?;
         }
     }
     Ok(())

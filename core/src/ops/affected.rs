@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    base::id::{BlobId, CommitId, ObjectId, TreeId},
+    base::id::{CommitId, ContentId, ObjectId, TreeId},
     format::tree::EntryKind,
     repo::path::push_name,
     store::{Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, UnreadNode, WalkStep},
@@ -62,7 +62,7 @@ pub(crate) trait Sought {
     fn has(&self, id: &ObjectId) -> bool;
 
     /// Returns the sought object of a content: the content itself or a part of it.
-    fn in_content(&self, id: BlobId) -> Option<ObjectId>;
+    fn in_content(&self, id: ContentId) -> Option<ObjectId>;
 
     /// True if a folder that cannot be read counts as sought.
     const COUNTS_UNREADABLE: bool;

@@ -1,13 +1,11 @@
 //! `cat`: writes the content of one file to a writer.
 //!
-//! Each chunk is verified against its id before it is written. Only the last chunk shows whether
-//! the chunks make up the requested content. A wrong chunk list is therefore reported after the
-//! other chunks were written.
+//! The chunk list is verified against its id before it is used, and each chunk before it is written.
 
 use std::io::{self, Write};
 
 use crate::{
-    base::{id::BlobId, kind::ErrorKind, observe::Observer},
+    base::{id::ContentId, kind::ErrorKind, observe::Observer},
     store::{ContentReader, Store, StoreError},
 };
 
@@ -51,7 +49,7 @@ impl CatError {
 /// whole content.
 pub fn run(
     store: &Store,
-    id: &BlobId,
+    id: &ContentId,
     out: &mut dyn Write,
     observer: &dyn Observer,
 ) -> Result<CatOutcome, CatError> {

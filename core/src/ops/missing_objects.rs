@@ -12,15 +12,15 @@ use std::{
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, PackId, TreeId},
+        id::{CommitId, ContentId, PackId, TreeId},
         observe::{Observer, Phase},
     },
     format::{chunk_list::BlobRef, tree::EntryKind},
     ops::reach::ReachError,
     repo::path::components,
     store::{
-        Ancestor, ContentPlace, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor,
-        TreeWalk, WalkStep,
+        Ancestor, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor, TreeWalk,
+        WalkStep,
     },
 };
 
@@ -149,16 +149,16 @@ impl AbsentSearch<'_> {
         Ok(())
     }
 
-    fn content(&mut self, id: &BlobId) -> Result<(), StoreError> {
+    fn content(&mut self, id: &ContentId) -> Result<(), StoreError> {
         let store = self.store;
         let mut add = |place: ObjectLocation| {
             self.frames.insert((place.pack, place.frame));
         };
-        match store.locate_content(id)? {
-            ContentPlace::Whole(place) => add(place),
-            ContentPlace::Cut(_) => {
+        match id {
+            ContentId::Blob(_) => add(store.locate_content(id)?),
+            ContentId::Chunked(list) => {
                 let mut add_chunk = |chunk: &BlobRef| store.locate_chunk(chunk).map(&mut add);
-                store.for_each_chunk(id, &mut add_chunk)?;
+                store.for_each_chunk(list, &mut add_chunk)?;
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ pub mod cat;
 pub mod commit;
 pub mod diff;
 pub mod export;
+mod file_content;
 pub mod find;
 pub mod forget;
 pub mod gc;

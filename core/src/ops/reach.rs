@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
+        id::{ChunkListId, CommitId, ContentId, ObjectId, TreeId},
         kind::ErrorKind,
         observe::Observer,
     },
@@ -26,9 +26,9 @@ use crate::{
         roots::{RootChoice, Roots},
     },
     store::{
-        ChunkVisit, ContentPlace, Marks, ObjectIds, ObjectLocation, Prefetch, ReceivedPacks, Store,
-        StoreError, TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree, listed_bytes,
-        walk_chunks,
+        ChunkVisit, Descend, EnteredParts, Marks, ObjectIds, ObjectLocation, Prefetch,
+        ReceivedPacks, Store, StoreError, TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree,
+        read_list, walk_chunks,
     },
 };
 
@@ -237,12 +237,7 @@ pub fn visit(
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = ReachWalk { objects, enter, observer, sizes: HashMap::new() };
-    let mut parents = Vec::new();
-    for id in starts {
-        parents.extend(visit.commit_and_tree(*id)?);
-    }
-    visit.ancestors(parents)
+    ReachWalk::new(objects, enter, observer).visit(starts)
 }
 
 /// Visits all objects that are reachable from trees, chunk lists and links, whether or not a
@@ -256,34 +251,63 @@ pub fn visit_below(
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = ReachWalk { objects, enter, observer, sizes: HashMap::new() };
-    for (id, kind) in starts {
-        match kind {
-            ObjectKind::Tree => visit.tree(TreeId::from_object(*id))?,
-            // A content that is also stored whole does not need its chunks.
-            ObjectKind::ChunkList if visit.place(id, *kind)?.kind == ObjectKind::Blob => {}
-            ObjectKind::ChunkList if visit.enters(id, *kind)? => {
-                visit.chunks(*id)?;
-            }
-            ObjectKind::Link => {
-                let parents = visit.link(&CommitId::of_link(*id))?;
-                visit.ancestors(parents)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    ReachWalk::new(objects, enter, observer).visit_below(starts)
 }
 
-struct ReachWalk<'a, 'e> {
+/// A walk from several starts. It enters each part of a chunk list once.
+pub struct ReachWalk<'a, 'e> {
     objects: &'a dyn ObjectSource,
     enter: &'a mut Enter<'e>,
     observer: &'a dyn Observer,
-    /// Sizes in bytes of contents whose chunks were visited.
-    sizes: HashMap<ObjectId, u64>,
+    /// Sizes in bytes of chunked contents.
+    sizes: HashMap<ChunkListId, u64>,
+    parts: EnteredParts,
 }
 
-impl ReachWalk<'_, '_> {
+impl<'a, 'e> ReachWalk<'a, 'e> {
+    /// Creates a walk that has visited nothing.
+    pub fn new(
+        objects: &'a dyn ObjectSource,
+        enter: &'a mut Enter<'e>,
+        observer: &'a dyn Observer,
+    ) -> Self {
+        let (sizes, parts) = (HashMap::new(), EnteredParts::default());
+        Self { objects, enter, observer, sizes, parts }
+    }
+
+    /// Continues as [`visit`].
+    ///
+    /// # Errors
+    /// As [`visit`].
+    pub fn visit(&mut self, starts: &[CommitId]) -> Result<(), ReachError> {
+        let mut parents = Vec::new();
+        for id in starts {
+            parents.extend(self.commit_and_tree(*id)?);
+        }
+        self.ancestors(parents)
+    }
+
+    /// Continues as [`visit_below`].
+    ///
+    /// # Errors
+    /// As [`visit`].
+    pub fn visit_below(&mut self, starts: &[(ObjectId, ObjectKind)]) -> Result<(), ReachError> {
+        for (id, kind) in starts {
+            match kind {
+                ObjectKind::Tree => self.tree(TreeId::from_object(*id))?,
+                ObjectKind::ChunkList if self.enters(id, *kind)? => {
+                    self.chunks(&ChunkListId::from_object(*id))?;
+                }
+                ObjectKind::Link => {
+                    let parents = self.link(&CommitId::of_link(*id))?;
+                    self.ancestors(parents)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn place(&self, id: &ObjectId, wanted: ObjectKind) -> Result<ObjectLocation, StoreError> {
         if let Some(place) = self.objects.locate(id)? {
             return Ok(place);
@@ -380,7 +404,7 @@ impl ReachWalk<'_, '_> {
                     }
                     EntryKind::File { size, id } => {
                         let read = self.content(id, size).map(Some);
-                        self.unless_wrong(&id.object(), ObjectKind::Blob, read)?;
+                        self.unless_wrong(&id.object(), ObjectKind::of_content(id), read)?;
                     }
                     _ => {}
                 }
@@ -390,56 +414,65 @@ impl ReachWalk<'_, '_> {
         Ok(())
     }
 
-    fn content(&mut self, id: BlobId, claimed: u64) -> Result<(), ReachError> {
-        let id = id.object();
-        let found = match ContentPlace::of(&id, self.objects.locate(&id)?)? {
-            ContentPlace::Whole(place) => {
-                (self.enter)(&id, &place)?;
-                u64::from(place.bytes)
-            }
-            ContentPlace::Cut(list) => match (self.enter)(&id, &list)? {
-                true => self.chunks(id)?,
-                false => self.known_bytes(id)?.unwrap_or(claimed),
-            },
+    fn content(&mut self, id: ContentId, claimed: u64) -> Result<(), ReachError> {
+        let (object, wanted) = (id.object(), ObjectKind::of_content(id));
+        let place = self.place(&object, wanted)?.of_kind(&object, wanted)?;
+        let enters = (self.enter)(&object, &place)?;
+        let found = match id {
+            ContentId::Blob(_) => u64::from(place.bytes),
+            ContentId::Chunked(list) if enters => self.chunks(&list)?,
+            ContentId::Chunked(list) => self.known_bytes(&list)?.unwrap_or(claimed),
         };
-        if found == claimed { Ok(()) } else { Err(ReachError::Size { id, claimed, found }) }
+        match found == claimed {
+            true => Ok(()),
+            false => Err(ReachError::Size { id: object, claimed, found }),
+        }
     }
 
     /// Returns the size of a content whose chunks were visited before. Returns `None` if
     /// its chunk list would have to be fetched.
-    fn known_bytes(&mut self, id: ObjectId) -> Result<Option<u64>, ReachError> {
-        if let Some(bytes) = self.sizes.get(&id) {
+    fn known_bytes(&mut self, id: &ChunkListId) -> Result<Option<u64>, ReachError> {
+        if let Some(bytes) = self.sizes.get(id) {
             return Ok(Some(*bytes));
         }
-        if !self.objects.is_here(&id)? {
+        if !self.objects.is_here(&id.object())? {
             return Ok(None);
         }
         let objects = self.objects;
-        // The first visit verified the sizes of the chunks, so the list's total is right.
-        let total = listed_bytes(id, &|id, kind| objects.object(id, kind))?;
-        self.sizes.insert(id, total);
+        let total = read_list(id, &|id, kind| objects.object(id, kind))?.total_bytes();
+        self.sizes.insert(*id, total);
         Ok(Some(total))
     }
 
     /// Visits the chunks of a content. Returns their total size in bytes.
-    fn chunks(&mut self, id: ObjectId) -> Result<u64, ReachError> {
+    fn chunks(&mut self, id: &ChunkListId) -> Result<u64, ReachError> {
         let objects = self.objects;
         let read = |id: &ObjectId, kind| objects.object(id, kind);
-        let total = walk_chunks(id, &read, &mut |met| {
+        let (part_kind, mut last) = (ObjectKind::ListPart, id.object());
+        let total = walk_chunks::<ReachError>(id, &read, &mut |visit| {
             self.check()?;
-            match met {
-                ChunkVisit::Part(part) => {
-                    let (id, kind) = (part.id.object(), ObjectKind::Blob);
-                    let read = self.enters(&id, kind).map(Some).map_err(ReachError::from);
-                    self.unless_wrong(&id, kind, read).map(drop)
+            match visit {
+                ChunkVisit::Part(part, end) => {
+                    last = part.id.object();
+                    let entered = self.enters(&last, part_kind).map(Some).map_err(ReachError::from);
+                    return Ok(match self.unless_wrong(&last, part_kind, entered)? {
+                        Some(_) => self.parts.enter(part, end),
+                        None => Descend::Skip,
+                    });
                 }
-                ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(|chunk| {
-                    let read = self.chunk(chunk).map(Some);
-                    self.unless_wrong(&chunk.id.object(), ObjectKind::Blob, read).map(drop)
-                }),
+                ChunkVisit::Chunks(Ok(chunks)) => {
+                    for chunk in chunks {
+                        let read = self.chunk(chunk).map(Some);
+                        self.unless_wrong(&chunk.id.object(), ObjectKind::Blob, read)?;
+                    }
+                }
+                ChunkVisit::Chunks(Err(error)) => {
+                    self.unless_wrong::<()>(&last, part_kind, Err(error.into()))?;
+                }
             }
+            Ok(Descend::Enter)
         })?;
-        self.sizes.insert(id, total);
+        self.sizes.insert(*id, total);
         Ok(total)
     }
 

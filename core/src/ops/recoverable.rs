@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, TreeId},
+        id::{CommitId, ContentId, TreeId},
         observe::Observer,
     },
     format::tree::EntryKind,
@@ -23,9 +23,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Candidates {
     /// Contents of files.
-    pub contents: HashSet<BlobId>,
+    pub contents: HashSet<ContentId>,
     /// The contents among them that are not read: it suffices that the index locates them.
-    pub located: HashSet<BlobId>,
+    pub located: HashSet<ContentId>,
     /// Targets of symbolic links.
     pub links: HashSet<Box<[u8]>>,
 }
@@ -107,9 +107,9 @@ fn walk(
 #[derive(Default)]
 struct Unread {
     /// Contents that are lost or damaged.
-    missing: HashSet<BlobId>,
+    missing: HashSet<ContentId>,
     /// Contents that only a remote has.
-    remote: HashSet<BlobId>,
+    remote: HashSet<ContentId>,
 }
 
 /// Returns the contents that cannot be read locally. Reads contents in the order of their position
@@ -141,8 +141,8 @@ fn unread(
     Ok(unread)
 }
 
-/// Reads and hashes a content. Trusts no chunk list: all chunks must hash to the content's id.
-fn is_readable(store: &Store, id: &BlobId, observer: &dyn Observer) -> bool {
+/// Reads and hashes a content.
+fn is_readable(store: &Store, id: &ContentId, observer: &dyn Observer) -> bool {
     let mut unless_cancelled = |_: &[u8]| observer.check(ContentError::Callback(()));
     ContentReader::new(store).stream(id, None, &mut unless_cancelled).is_ok()
 }

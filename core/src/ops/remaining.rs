@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::{
-    base::id::{BlobId, CommitId, ObjectId},
+    base::id::{CommitId, ContentId, ObjectId},
     ops::affected::{self, Affected, LISTED_PATHS, Sought},
     repo::history::{History, Parents, ancestors},
     store::{Store, StoreError},
@@ -48,7 +48,7 @@ impl Sought for Contents<'_> {
         false
     }
 
-    fn in_content(&self, id: BlobId) -> Option<ObjectId> {
+    fn in_content(&self, id: ContentId) -> Option<ObjectId> {
         self.ids.contains(&id.object()).then(|| id.object())
     }
 }

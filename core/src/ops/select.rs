@@ -7,7 +7,7 @@
 //! are fetched if they are missing locally.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
 };
 
@@ -25,7 +25,7 @@ use crate::{
     },
     ops::reach::{self, ReachError},
     store::{
-        ChunkListCheck, Marks, ObjectLocation, ObjectWriter, PackFile, Store, StoreError,
+        Marks, ObjectLocation, ObjectWriter, PackFile, Store, StoreError,
         copy::{FrameMode, copy_pack},
     },
 };
@@ -72,9 +72,8 @@ impl PeerHas {
     }
 }
 
-/// Returns how much of an object the peer has. The peer may have a chunk list under the id of a
-/// blob: a content that was cut with other parameters.
-pub type Has<'a> = dyn Fn(&ObjectId, ObjectKind) -> Result<PeerHas, StoreError> + 'a;
+/// Returns how much of an object the peer has.
+pub type Has<'a> = dyn Fn(&ObjectId) -> Result<PeerHas, StoreError> + 'a;
 
 /// The selected packs.
 #[derive(Debug)]
@@ -140,16 +139,15 @@ impl<'s> SelectedPacks<'s> {
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
         observer.phase(Phase::Structure, None);
-        let mut proofs = Proofs::default();
         let wanted = loop {
             let wanted = SendSet::find(store, commits, has, observer)?;
-            if !wanted.prove(store, &mut proofs, observer)? {
-                break wanted;
+            match wanted.prove(store, observer) {
+                // The other copy may be right.
+                Err(ReachError::Store(error)) if has_other_copy(store, &error)? => {}
+                proven => break proven.map(|()| wanted)?,
             }
-            // A chunk list may now be taken from another pack.
         };
-        let mut wrong = proofs.wrong;
-        let (whole, parts) = wanted.packs(store, gather, &mut wrong, observer)?;
+        let (whole, parts) = wanted.packs(store, gather, observer)?;
         let gathered = match parts.is_empty() {
             true => None,
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
@@ -178,14 +176,12 @@ impl<'s> SelectedPacks<'s> {
     }
 }
 
-/// Errors of wrong chunk lists.
-type WrongLists = HashMap<ObjectId, StoreError>;
-
-/// The packs that were hashed for a selection.
-#[derive(Default)]
-struct Proofs {
-    packs: HashSet<PackId>,
-    wrong: WrongLists,
+/// Shadows a copy of an object that an error reports as damaged, for this open store only. Returns true
+/// if another copy is not shadowed.
+fn has_other_copy(store: &Store, error: &StoreError) -> Result<bool, StoreError> {
+    let StoreError::Damaged { wanted, .. } = error else { return Ok(false) };
+    store.shadow_in_memory(error);
+    Ok(store.locate_unshadowed(wanted)?.is_some())
 }
 
 /// The set of objects to send.
@@ -226,18 +222,18 @@ impl SendSet {
         // Objects that the walk passes through although they are not wanted.
         let passed = Marks::new(store);
         let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-            let mut holding = has(id, place.kind)?;
+            let mut holding = has(id)?;
             // The link of an ancestor is enough.
             if place.kind == ObjectKind::Commit && holding == PeerHas::Nothing {
                 let ancestor = CommitId::from_object(*id);
-                let has_link = || has(&ancestor.link(), ObjectKind::Link);
+                let has_link = || has(&ancestor.link());
                 if !commits.contains(&ancestor) && has_link()? == PeerHas::All {
                     return Ok(false);
                 }
             }
             // The peer needs no link of a commit that it has.
             if place.kind == ObjectKind::Link && holding == PeerHas::Nothing {
-                holding = has(&CommitId::of_link(*id).object(), ObjectKind::Commit)?;
+                holding = has(&CommitId::of_link(*id).object())?;
                 if holding == PeerHas::Lost {
                     holding = PeerHas::Nothing;
                 }
@@ -263,18 +259,10 @@ impl SendSet {
     }
 
     /// Hashes the packs with wanted objects that this machine has not hashed yet, because the
-    /// receiver may rely on them. Shadows wrong chunk lists. Returns true if a pack was hashed: a
-    /// chunk list in several packs may then be located in another one.
-    fn prove(
-        &self,
-        store: &Store,
-        proofs: &mut Proofs,
-        observer: &dyn Observer,
-    ) -> Result<bool, ReachError> {
+    /// receiver may rely on them. Objects that are not wanted may be wrong.
+    fn prove(&self, store: &Store, observer: &dyn Observer) -> Result<(), ReachError> {
         let packs = self.by_pack.keys().filter_map(|number| store.pack_id(*number));
-        let is_unproven = |id: &PackId| {
-            !proofs.packs.contains(id) && !store.is_partial(id) && !store.is_proven(id)
-        };
+        let is_unproven = |id: &PackId| !store.is_partial(id) && !store.is_proven(id);
         let unproven: Vec<PackId> = packs.filter(is_unproven).collect();
         let bytes =
             |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
@@ -282,11 +270,25 @@ impl SendSet {
             observer.phase(Phase::Data, Some(unproven.iter().map(bytes).sum()));
         }
         for id in &unproven {
-            proofs.wrong.extend(store.prove_pack(id, observer)?);
+            match store.prove_pack(id, observer) {
+                Err(StoreError::Damaged { .. }) => self.check_wanted(store, id)?,
+                proven => proven?,
+            }
             observer.check(ReachError::Interrupted)?;
         }
-        proofs.packs.extend(&unproven);
-        Ok(!unproven.is_empty())
+        Ok(())
+    }
+
+    /// Checks the objects that are wanted from a pack against their ids.
+    fn check_wanted(&self, store: &Store, pack: &PackId) -> Result<(), StoreError> {
+        for object in store.open_pack(pack)?.objects()? {
+            if self.is_wanted(store, &object.id, *pack)?
+                && let Some(place) = store.locate(&object.id)?
+            {
+                store.object_at(&object.id, &place)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns true if an object is wanted from this pack. Other packs may contain it,
@@ -318,7 +320,7 @@ impl SendSet {
     /// Returns true if a pack that is wanted as a whole is stored locally. Fetches its missing
     /// frames first.
     fn made_whole(&self, store: &Store, pack: &PackId) -> Result<bool, StoreError> {
-        match store.is_partial(pack).then(|| store.fetch_pack(pack, ChunkListCheck::Now)) {
+        match store.is_partial(pack).then(|| store.fetch_pack(pack)) {
             None | Some(Ok(())) => Ok(true),
             // If the pack cannot be completed in this store, its frames are copied instead.
             Some(Err(StoreError::Io(_) | StoreError::Absent { .. })) => Ok(false),
@@ -332,7 +334,6 @@ impl SendSet {
         &self,
         store: &Store,
         gather: Gather<'_>,
-        wrong: &mut WrongLists,
         observer: &dyn Observer,
     ) -> Result<(Vec<PackId>, Vec<PackFile>), ReachError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
@@ -345,14 +346,6 @@ impl SendSet {
                 let is_wanted = self.is_wanted(store, &object.id, id)?;
                 all &= is_wanted;
                 found += u64::from(is_wanted);
-                // Copying does not hash the content behind a chunk list.
-                if is_wanted
-                    && object.kind == ObjectKind::ChunkList
-                    && store.is_shadowed_alone(&id, &object.id)
-                {
-                    let shadowed = StoreError::Shadowed { id: object.id, pack: id };
-                    return Err(wrong.remove(&object.id).unwrap_or(shadowed).into());
-                }
             }
             // The file is not the pack that was indexed. Without this check, the objects
             // that it lacks would silently be left out.

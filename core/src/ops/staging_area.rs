@@ -125,7 +125,7 @@ impl StagedError {
             Self::Hash | Self::InvalidPack(_) | Self::Outlines(_) => true,
             Self::NotSent { .. } | Self::NoCommit { .. } => true,
             Self::Accept(error) => {
-                matches!(error, AcceptError::Incomplete(_) | AcceptError::Damaged(_))
+                matches!(error, AcceptError::Incomplete(_))
             }
             Self::Ref(_) | Self::Store(_) | Self::Io(_) => false,
         }
@@ -615,8 +615,7 @@ impl PublishTarget for OwnStore<'_> {
 
 impl StagingArea {
     /// Publishes staged packs, if they are sound and everything that they refer to is present.
-    /// Reads at most `most` bytes of chunked contents for the check. Returns the packs that were
-    /// new to the store.
+    /// Returns the packs that were new to the store.
     ///
     /// # Errors
     /// [`StagedError::NotSent`], [`StagedError::Accept`]. The store is then unchanged,
@@ -625,10 +624,9 @@ impl StagingArea {
         &self,
         repo: &Repo,
         ids: &BTreeSet<PackId>,
-        most: u64,
         observer: &dyn Observer,
     ) -> Result<BTreeSet<PackId>, StagedError> {
-        self.publish_to(&OwnStore { staged: self, repo }, ids, most, observer, &mut None)
+        self.publish_to(&OwnStore { staged: self, repo }, ids, observer, &mut None)
     }
 
     /// As [`StagingArea::publish`], for any target. If new packs were checked, `lock` holds the
@@ -641,7 +639,6 @@ impl StagingArea {
         &'s self,
         target: &T,
         ids: &BTreeSet<PackId>,
-        most: u64,
         observer: &dyn Observer,
         lock: &mut Option<Publishing<'s>>,
     ) -> Result<BTreeSet<PackId>, T::Error> {
@@ -656,7 +653,7 @@ impl StagingArea {
             }
             self.touch(&new_ids);
             let tips = target.tips()?;
-            let prepared = accept::prepare(store, &new, &tips, most, observer);
+            let prepared = accept::prepare(store, &new, &tips, observer);
             if prepared.as_ref().is_err_and(AcceptError::may_be_damage) {
                 // The packs may have been damaged since they were checked.
                 self.check_again(&new_ids);
@@ -757,7 +754,7 @@ impl StagingArea {
         }
         let own = OwnStore { staged: self, repo };
         // The limit on bytes was enforced when the publication started.
-        let done = self.publish_to(&own, &begun, u64::MAX, &Silent, &mut lock);
+        let done = self.publish_to(&own, &begun, &Silent, &mut lock);
         match done {
             Ok(_) => begun.iter().for_each(|id| self.forget(id)),
             Err(error) if error.is_client_error() => {

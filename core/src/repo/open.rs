@@ -19,7 +19,7 @@ use crate::{
         mend::has_no_settings,
         refs::{Lock, RefError, Refs},
     },
-    store::{FifoSemaphore, RemoteFrames, Store, StoreError},
+    store::{RemoteFrames, Store, StoreError},
 };
 
 pub use crate::local::store_folder::STORE_FOLDER;
@@ -207,12 +207,6 @@ impl Repo {
     #[must_use]
     pub fn with_remote_frames(self, remote: Arc<dyn RemoteFrames>) -> Self {
         self.with_store(|store| store.with_remote_frames(remote))
-    }
-
-    /// Limits the threads that verify chunk lists by a semaphore that repositories share.
-    #[must_use]
-    pub fn with_list_checks(self, list_checks: Arc<FifoSemaphore>) -> Self {
-        self.with_store(|store| store.with_list_checks(list_checks))
     }
 
     /// Replaces the store by a changed one.

@@ -18,7 +18,7 @@
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, IdPrefix, ObjectId},
+        id::{CommitId, ContentId, Id, IdPrefix, ObjectId},
         kind::ErrorKind,
         suggestions::similar_names,
         time::Time,
@@ -383,16 +383,19 @@ impl<'a> Revisions<'a> {
         SpecError::Unknown { text: text.to_owned(), close }
     }
 
-    /// Resolves 4 to 64 hex digits to a blob; returns `None` if no blob matches.
+    /// Resolves 4 to 64 hex digits to a blob or a chunk list; returns `None` if none matches.
     ///
     /// # Errors
-    /// [`SpecError::Ambiguous`] if several blobs have this prefix.
-    pub fn blob(&self, text: &str) -> Result<Option<BlobId>, SpecError> {
+    /// [`SpecError::Ambiguous`] if several of them have this prefix.
+    pub fn content(&self, text: &str) -> Result<Option<ContentId>, SpecError> {
         let Some(prefix) = IdPrefix::parse(text) else { return Ok(None) };
-        let is_content = |kind| matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
-        let mut ids = self.ids_with(&prefix, is_content)?;
-        if ids.len() < 2 {
-            return Ok(ids.pop().map(BlobId::from_object));
+        let blobs = self.ids_with(&prefix, |kind| kind == ObjectKind::Blob)?;
+        let lists = self.ids_with(&prefix, |kind| kind == ObjectKind::ChunkList)?;
+        let blobs = blobs.into_iter().map(|id| ContentId::Blob(Id::from_object(id)));
+        let lists = lists.into_iter().map(|id| ContentId::Chunked(Id::from_object(id)));
+        let mut contents: Vec<ContentId> = blobs.chain(lists).collect();
+        if contents.len() < 2 {
+            return Ok(contents.pop());
         }
         Err(SpecError::Ambiguous { prefix: text.to_owned(), candidates: Vec::new() })
     }

@@ -192,12 +192,9 @@ fn merge(
         .map(|id| PackFile::open(&store.pack_path(id), *id))
         .collect::<Result<Vec<_>, _>>()?;
     observer.phase(Phase::Compact, Some(files.iter().map(PackFile::file_bytes).sum()));
-    let mut writer = ObjectWriter::new(store, level, 1)?.of_copies();
+    let writer = ObjectWriter::new(store, level, 1)?.of_copies();
     if packs.iter().any(|id| store.is_shadowed(id)) {
         return Err(StoreError::Collected);
-    }
-    if !packs.iter().all(|id| store.is_proven(id)) {
-        writer = writer.without_proof();
     }
     for file in &files {
         copy_pack(&writer, file, FrameMode::Refill, &mut |object| Ok(writer.claim_anew(object)))?;

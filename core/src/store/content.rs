@@ -1,39 +1,15 @@
-//! The location of a content: one object, or chunks that a list names.
+//! The chunks of a content: walks through chunk lists.
+
+use std::collections::HashSet;
 
 use crate::{
-    base::id::ObjectId,
+    base::id::{ChunkListId, ListPartId, ObjectId},
     format::{
-        chunk_list::{self, BlobRef, ChunkList, ChunkListEntries},
+        chunk_list::{self, BlobRef, ChunkList, ListEnd, PartRef},
         pack::ObjectKind,
-        wire::FormatError,
     },
-    store::{ObjectLocation, StoreError},
+    store::StoreError,
 };
-
-/// The location of a content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentPlace {
-    /// The content is this object.
-    Whole(ObjectLocation),
-    /// The content was cut into chunks. The chunk list is this object.
-    Cut(ObjectLocation),
-}
-
-impl ContentPlace {
-    /// Converts the location of the object `id` to the location of a content.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the location is `None` or the object is neither a blob nor a chunk list.
-    pub fn of(id: &ObjectId, place: Option<ObjectLocation>) -> Result<Self, StoreError> {
-        let (id, wanted) = (*id, ObjectKind::Blob);
-        let place = place.ok_or(StoreError::Missing { id, wanted })?;
-        match place.kind {
-            ObjectKind::Blob => Ok(Self::Whole(place)),
-            ObjectKind::ChunkList => Ok(Self::Cut(place)),
-            found => Err(StoreError::WrongKind { id, wanted, found }),
-        }
-    }
-}
 
 /// Reads an object of a given kind.
 pub type ReadObject<'a> = dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + 'a;
@@ -41,77 +17,96 @@ pub type ReadObject<'a> = dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, Store
 /// What a walk through a chunk list visits.
 #[derive(Debug)]
 pub enum ChunkVisit<'a> {
-    /// A part of a long list. The visit comes before the read of the part.
-    Part(&'a BlobRef),
-    /// The chunks of a part, or all chunks of a short list.
-    Chunks(&'a [BlobRef]),
+    /// A part of a long list, and what ends with it. The visit comes before the read of the part.
+    Part(&'a PartRef, ListEnd),
+    /// The chunks of the part that was visited last, or all chunks of a short list. The error of a
+    /// part that is missing or damaged: the walk goes on if the visitor accepts it.
+    Chunks(Result<&'a [BlobRef], StoreError>),
 }
 
-/// Walks through the chunks of the content `id`, in order. At most one part of a long
-/// list is in memory at a time. Returns the length of the content in bytes.
+/// Tells a walk whether to go on with the chunks of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descend {
+    /// Read the part and visit its chunks.
+    Enter,
+    /// Skip the part.
+    Skip,
+}
+
+/// Walks through the chunks of a list, in order. At most one part of a long list is in memory at a
+/// time. The answer of `visit` counts for parts only. Returns the length of the content in bytes.
 ///
 /// # Errors
-/// [`StoreError`] when the list or a part of it is missing or damaged, and the errors
-/// of `visit`.
+/// [`StoreError`] when the list is missing or damaged, and the errors of `visit`.
 pub fn walk_chunks<E: From<StoreError>>(
-    id: ObjectId,
+    id: &ChunkListId,
     read: &ReadObject<'_>,
-    visit: &mut dyn FnMut(ChunkVisit<'_>) -> Result<(), E>,
+    visit: &mut dyn FnMut(ChunkVisit<'_>) -> Result<Descend, E>,
 ) -> Result<u64, E> {
-    let list = decode_list(id, &read(&id, ObjectKind::ChunkList)?)?;
-    walk_list(id, &list, read, visit)
+    let list = read_list(id, read)?;
+    walk_list(&list, read, visit)?;
+    Ok(list.total_bytes())
 }
 
-/// Returns the stated length of the content `id` in bytes, from its list. Does not read the parts
-/// of a long list.
+/// Reads and decodes a chunk list.
 ///
 /// # Errors
 /// [`StoreError`] when the list is missing or damaged.
-pub fn listed_bytes(id: ObjectId, read: &ReadObject<'_>) -> Result<u64, StoreError> {
-    Ok(decode_list(id, &read(&id, ObjectKind::ChunkList)?)?.total_bytes)
-}
-
-/// Decodes the chunk list of the content `id`.
-///
-/// # Errors
-/// [`StoreError::Object`] when the bytes break a rule of the format.
-pub fn decode_list(id: ObjectId, bytes: &[u8]) -> Result<ChunkList, StoreError> {
-    let kind = ObjectKind::ChunkList;
-    ChunkList::decode(bytes).map_err(|source| StoreError::Object { id, kind, source })
+pub fn read_list(id: &ChunkListId, read: &ReadObject<'_>) -> Result<ChunkList, StoreError> {
+    let (id, kind) = (id.object(), ObjectKind::ChunkList);
+    ChunkList::decode(&read(&id, kind)?).map_err(|source| StoreError::Object { id, kind, source })
 }
 
 /// Like [`walk_chunks`], for a decoded list.
-pub(super) fn walk_list<E: From<StoreError>>(
-    id: ObjectId,
+pub(super) fn walk_list<E>(
     list: &ChunkList,
     read: &ReadObject<'_>,
-    visit: &mut dyn FnMut(ChunkVisit<'_>) -> Result<(), E>,
-) -> Result<u64, E> {
-    let kind = ObjectKind::ChunkList;
-    let broken = |source| StoreError::Object { id, kind, source };
-    let wrong = |what| broken(FormatError::Invalid { what, at: 0 });
-    let parts = match &list.pieces {
-        ChunkListEntries::Chunks(chunks) => {
-            visit(ChunkVisit::Chunks(chunks))?;
-            return Ok(list.total_bytes);
-        }
-        ChunkListEntries::Parts(parts) => parts,
+    visit: &mut dyn FnMut(ChunkVisit<'_>) -> Result<Descend, E>,
+) -> Result<(), E> {
+    let parts = match list {
+        ChunkList::Chunks(chunks) => return visit(ChunkVisit::Chunks(Ok(chunks))).map(drop),
+        ChunkList::Parts(parts) => parts,
     };
-    let mut left = list.total_bytes;
-    for piece in parts {
-        visit(ChunkVisit::Part(piece))?;
-        let bytes = read(&piece.id.object(), ObjectKind::Blob)?;
-        if bytes.len() != piece.bytes as usize {
-            return Err(wrong("length of a part").into());
+    for (at, part) in parts.iter().enumerate() {
+        let end = if at + 1 == parts.len() { ListEnd::Content } else { ListEnd::Part };
+        if visit(ChunkVisit::Part(part, end))? == Descend::Enter {
+            match read_part(part, end, read) {
+                Ok(chunks) => visit(ChunkVisit::Chunks(Ok(&chunks)))?,
+                Err(error) => visit(ChunkVisit::Chunks(Err(error)))?,
+            };
         }
-        let part = chunk_list::decode_part(&bytes).map_err(broken)?;
-        // Check the total after each part: a list may name the same part many times, and its chunks
-        // must not add up to more than the stated length.
-        let part_bytes = part.iter().map(|chunk| u64::from(chunk.bytes)).sum();
-        left = left.checked_sub(part_bytes).ok_or_else(|| wrong("chunk list total"))?;
-        visit(ChunkVisit::Chunks(&part))?;
     }
-    if left > 0 { Err(wrong("chunk list total").into()) } else { Ok(list.total_bytes) }
+    Ok(())
+}
+
+fn read_part(
+    part: &PartRef,
+    end: ListEnd,
+    read: &ReadObject<'_>,
+) -> Result<Vec<BlobRef>, StoreError> {
+    let (id, kind) = (part.id.object(), ObjectKind::ListPart);
+    chunk_list::decode_part(part, end, &read(&id, kind)?).map_err(|source| StoreError::Object {
+        id,
+        kind,
+        source,
+    })
+}
+
+/// The parts of chunk lists that a walk has entered, each with the length that a list states. A walk
+/// enters each part once: a short list may name the same part many times. A part that was sound in the
+/// middle of a content is also sound at its end.
+#[derive(Debug, Default)]
+pub struct EnteredParts(HashSet<(ListPartId, u64, ListEnd)>);
+
+impl EnteredParts {
+    /// Returns whether to enter a part that a list names.
+    pub fn enter(&mut self, part: &PartRef, end: ListEnd) -> Descend {
+        let was_in_the_middle = self.0.contains(&(part.id, part.bytes, ListEnd::Part));
+        match was_in_the_middle || !self.0.insert((part.id, part.bytes, end)) {
+            true => Descend::Skip,
+            false => Descend::Enter,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -119,38 +114,57 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::base::{id::BlobId, limits};
+    use crate::{
+        base::limits,
+        format::chunk_list::{ListBuilder, ListObject, ZERO_CHUNK},
+    };
 
     #[test]
     fn a_long_chunk_list_is_walked_one_part_at_a_time() {
-        let chunk = BlobRef { id: BlobId::of(b"x"), bytes: 1 };
-        let part = chunk_list::encode_part(&vec![chunk; limits::CHUNK_LIST_ENTRIES]);
-        let named = BlobRef { id: BlobId::of(&part), bytes: part.len() as u32 };
-        let parts = limits::CHUNK_LIST_PARTS;
-        let total_bytes = (parts * limits::CHUNK_LIST_ENTRIES) as u64;
-        let list =
-            ChunkList { total_bytes, pieces: ChunkListEntries::Parts(vec![named; parts]) }.encode();
-        let (id, reads) = (BlobId::of(b"whole").object(), Cell::new(0));
-        let read = |_: &ObjectId, kind| {
+        let (count, entries) = (3 * limits::CHUNK_LIST_ENTRIES + 5, limits::CHUNK_LIST_ENTRIES);
+        let (mut list, mut objects) = (ListBuilder::default(), Vec::new());
+        for _ in 0..count {
+            objects.extend(list.push(ZERO_CHUNK).unwrap());
+        }
+        let (id, rest) = list.finish().unwrap();
+        objects.extend(rest);
+        let crate::base::id::ContentId::Chunked(id) = id else { panic!("{id}") };
+        let reads = Cell::new(0);
+        let read = |wanted: &ObjectId, _| {
             reads.set(reads.get() + 1);
-            Ok(if kind == ObjectKind::ChunkList { list.clone() } else { part.clone() })
+            let found = objects.iter().find_map(|object| match object {
+                ListObject::Part(id, bytes) if id.object() == *wanted => Some(bytes.clone()),
+                ListObject::List(id, bytes) if id.object() == *wanted => Some(bytes.clone()),
+                _ => None,
+            });
+            Ok(found.unwrap())
         };
         let (mut most, mut chunks) = (0, 0);
-        let total = walk_chunks(id, &read, &mut |visit| {
+        let total = walk_chunks(&id, &read, &mut |visit| {
             if let ChunkVisit::Chunks(some) = visit {
+                let some = some?;
                 (most, chunks) = (most.max(some.len()), chunks + some.len());
             }
-            Ok::<_, StoreError>(())
+            Ok::<_, StoreError>(Descend::Enter)
         });
-        assert_eq!(total.unwrap(), total_bytes);
-        assert_eq!((most, chunks as u64), (limits::CHUNK_LIST_ENTRIES, total_bytes));
+        assert_eq!(total.unwrap(), count as u64 * u64::from(ZERO_CHUNK.bytes));
+        assert_eq!((most, chunks, reads.get()), (entries, count, 5));
+        // A walk enters equal parts once.
+        reads.set(0);
+        let mut entered = EnteredParts::default();
+        let walked = walk_chunks::<StoreError>(&id, &read, &mut |visit| match visit {
+            ChunkVisit::Part(part, end) => Ok(entered.enter(part, end)),
+            ChunkVisit::Chunks(_) => Ok(Descend::Enter),
+        });
+        assert_eq!((walked.is_ok(), reads.get()), (true, 3));
         // An error from the callback ends the walk early.
         reads.set(0);
-        let stopped = walk_chunks(id, &read, &mut |visit| match visit {
-            ChunkVisit::Chunks(_) => Err(StoreError::Missing { id, wanted: ObjectKind::Blob }),
-            ChunkVisit::Part(_) => Ok(()),
+        let stopped = walk_chunks(&id, &read, &mut |visit| match visit {
+            ChunkVisit::Chunks(_) => {
+                Err(StoreError::Missing { id: id.object(), wanted: ObjectKind::Blob })
+            }
+            ChunkVisit::Part(..) => Ok(Descend::Enter),
         });
-        assert!(stopped.is_err());
-        assert_eq!(reads.get(), 2);
+        assert_eq!((stopped.is_err(), reads.get()), (true, 2));
     }
 }

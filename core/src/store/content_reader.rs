@@ -1,22 +1,19 @@
 //! Reads contents: the only way from the id of a content to its bytes.
 //!
 //! - [`ContentReader::read`] reads one content or a range of it, chunk by chunk.
-//! - [`ContentReader::stream`] reads one large content and decompresses frames ahead.
+//! - [`ContentReader::stream`] reads one large content in order, some frames at a time.
+//! - [`ContentReader::read_in_any_order`] reads one large content on all threads.
 //! - [`ContentReader::read_batch`] reads many small contents and decompresses each frame
 //!   once.
 //! - [`read_chunks`] reads the chunks of a list from any source of objects.
 //!
-//! This module returns only verified bytes, except [`ContentReader::stream`], whose caller must
-//! discard all bytes after an error. The [`Store`] finds the frames in whole packs, stubs, bundles
-//! and scratch stores.
+//! This module returns only verified bytes. The [`Store`] finds the frames in whole packs, stubs,
+//! bundles and scratch stores.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     ops::Range,
-    sync::{
-        Arc,
-        mpsc::{SyncSender, sync_channel},
-    },
-    thread::{self, Builder},
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
@@ -24,22 +21,24 @@ use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::{BlobId, ObjectId},
+        id::{BlobId, ChunkListId, ContentId, ObjectId},
         limits,
     },
     format::{
-        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+        chunk_list::{BlobRef, ChunkList, ZERO_CHUNK},
         pack::ObjectKind,
     },
     store::{
-        ChunkVisit, ContentPlace, ObjectLocation, ReadObject, Store, StoreError,
-        content::{decode_list, walk_chunks, walk_list},
+        ChunkVisit, Descend, EnteredParts, ObjectLocation, ReadObject, Store, StoreError,
+        content::{read_list, walk_chunks, walk_list},
     },
 };
 
-/// Length of the queue of decompressed frames in a stream. In addition, one frame is being
-/// decompressed and one is being consumed.
-const FRAMES_AHEAD: usize = 2;
+/// Number of frames that a stream decompresses at a time: each takes up to 4 MiB of memory.
+const RUNS_AHEAD: usize = 4;
+
+/// Number of runs of chunks for each thread that are read before the next ones are located.
+const RUNS_PER_THREAD: usize = 4;
 
 /// Number of contents in a run: one thread visits all contents of a run, which are in one frame.
 const CONTENTS_AT_ONCE: usize = 64;
@@ -47,9 +46,12 @@ const CONTENTS_AT_ONCE: usize = 64;
 /// A content, and its length in bytes according to the entry of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileContent {
-    pub id: BlobId,
+    pub id: ContentId,
     pub bytes: u64,
 }
+
+/// Takes bytes of a content and their offset. Several threads may call it at once.
+pub type EachPiece<'a, E> = dyn Fn(u64, &[u8]) -> Result<(), E> + Sync + 'a;
 
 /// Why a content was not read to its end.
 #[derive(Debug)]
@@ -67,31 +69,23 @@ impl<E> From<StoreError> for ContentError<E> {
 }
 
 /// Reads the chunks of a list in order through `read`, and passes the bytes of `range` to `each`,
-/// one chunk at a time. Holds one chunk and one part of a long list in memory.
-///
-/// Ignores the part of `range` beyond the end of the content. If `range` is the whole content,
-/// compares the hash of all chunks with `id` before `each` gets the last chunk. Otherwise `read`
-/// verifies each chunk, but nothing verifies that the chunks belong to `id`.
+/// one chunk at a time. Holds one chunk and one part of a long list in memory. Ignores the part of
+/// `range` beyond the end of the content.
 ///
 /// # Errors
-/// [`StoreError::Content`] if the chunks are not the content `id`, [`StoreError::Length`] if the
-/// length of a chunk differs from the list, [`StoreError::Object`] if the list is damaged, and the
-/// errors of `read` and `each`.
+/// [`StoreError::Length`] if the length of a chunk differs from the list, [`StoreError::Object`] if a
+/// part of the list is damaged, and the errors of `read` and `each`.
 pub fn read_chunks<E: From<StoreError>>(
-    id: &BlobId,
     list: &ChunkList,
     range: Range<u64>,
     read: &ReadObject<'_>,
     each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let total_bytes = list.total_bytes;
-    let mut whole = (range.start == 0 && range.end >= total_bytes).then(blake3::Hasher::new);
     let mut start = 0;
     // Keep the last chunk: a hole in a file is a sequence of equal chunks.
     let mut last: Option<(BlobId, Vec<u8>)> = None;
-    let mut take = |chunk: &BlobRef| -> Result<(), E> {
+    let mut take = |start: u64, chunk: &BlobRef| -> Result<(), E> {
         let place = start..start + u64::from(chunk.bytes);
-        start = place.end;
         if place.end <= range.start || place.start >= range.end {
             return Ok(());
         }
@@ -99,50 +93,47 @@ pub fn read_chunks<E: From<StoreError>>(
             Some((_, bytes)) => bytes,
             None => read(&chunk.id.object(), ObjectKind::Blob)?,
         };
-        check_bytes(&chunk.id, Some(chunk.bytes.into()), bytes.len() as u64)?;
-        if let Some(whole) = &mut whole {
-            whole.update(&bytes);
-            if place.end == total_bytes {
-                compare(id, whole)?;
-            }
-        }
+        check_bytes(chunk.id.object(), Some(chunk.bytes.into()), bytes.len() as u64)?;
         let from = range.start.saturating_sub(place.start) as usize;
         let to = (range.end.min(place.end) - place.start) as usize;
         each(&bytes[from..to])?;
         last = Some((chunk.id, bytes));
         Ok(())
     };
-    let mut take_all = |chunks: &[BlobRef]| chunks.iter().try_for_each(&mut take);
-    walk_list(id.object(), list, read, &mut chunks_only(&mut take_all))?;
-    match whole {
-        Some(whole) if total_bytes == 0 => Ok(compare(id, &whole)?),
-        _ => Ok(()),
-    }
+    walk_list(list, read, &mut |visit| match visit {
+        ChunkVisit::Part(part, _) => {
+            let is_wanted = start + part.bytes > range.start && start < range.end;
+            if !is_wanted {
+                start += part.bytes;
+            }
+            Ok(if is_wanted { Descend::Enter } else { Descend::Skip })
+        }
+        ChunkVisit::Chunks(chunks) => {
+            for chunk in chunks? {
+                take(start, chunk)?;
+                start += u64::from(chunk.bytes);
+            }
+            Ok(Descend::Enter)
+        }
+    })
 }
 
 /// Returns a visitor that passes on the chunks of a list, but not its parts.
-fn chunks_only<E>(
+fn chunks_only<E: From<StoreError>>(
     each: &mut dyn FnMut(&[BlobRef]) -> Result<(), E>,
-) -> impl FnMut(ChunkVisit<'_>) -> Result<(), E> {
-    |visit| match visit {
-        ChunkVisit::Chunks(chunks) => each(chunks),
-        ChunkVisit::Part(_) => Ok(()),
-    }
-}
-
-/// Compares the hash of all chunks with the id of the content.
-fn compare(id: &BlobId, whole: &blake3::Hasher) -> Result<(), StoreError> {
-    let actual = BlobId::from_bytes(*whole.finalize().as_bytes());
-    match actual == *id {
-        true => Ok(()),
-        false => Err(StoreError::Content { id: *id, actual }),
+) -> impl FnMut(ChunkVisit<'_>) -> Result<Descend, E> {
+    |visit| {
+        if let ChunkVisit::Chunks(chunks) = visit {
+            each(chunks?)?;
+        }
+        Ok(Descend::Enter)
     }
 }
 
 /// Compares the length of a content with the length that an entry states.
-fn check_bytes(id: &BlobId, stated: Option<u64>, found: u64) -> Result<(), StoreError> {
+fn check_bytes(id: ObjectId, stated: Option<u64>, found: u64) -> Result<(), StoreError> {
     match stated {
-        Some(stated) if stated != found => Err(StoreError::Length { id: *id, stated, found }),
+        Some(stated) if stated != found => Err(StoreError::Length { id, stated, found }),
         _ => Ok(()),
     }
 }
@@ -165,48 +156,43 @@ impl<'s> ContentReader<'s> {
 
     /// Reads a content and passes the bytes of `range` to `each`, one chunk at a time. Holds one
     /// chunk in memory. Returns the length of the content in bytes. Fails if the length differs
-    /// from `stated`.
-    ///
-    /// Verifies every chunk. If `range` is the whole content, verifies the hash of all chunks
-    /// before `each` gets the last chunk.
+    /// from `stated`. Verifies every chunk before `each` gets it.
     ///
     /// # Errors
     /// [`StoreError`] when the content cannot be read or is damaged, and the errors of `each`.
     pub fn read<E: From<StoreError>>(
         &self,
-        id: &BlobId,
+        id: &ContentId,
         stated: Option<u64>,
         range: Range<u64>,
         each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let object = id.object();
         let range = range.start..range.end.max(range.start);
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
-        match self.store.locate_content(id)? {
-            ContentPlace::Whole(_) => {
-                let bytes = read(&object, ObjectKind::Blob)?;
+        match id {
+            ContentId::Blob(_) => {
+                let bytes = read(&id.object(), ObjectKind::Blob)?;
                 let total = bytes.len() as u64;
-                check_bytes(id, stated, total)?;
+                check_bytes(id.object(), stated, total)?;
                 each(&bytes[range.start.min(total) as usize..range.end.min(total) as usize])?;
                 Ok(total)
             }
-            ContentPlace::Cut(_) => {
-                let list = decode_list(object, &read(&object, ObjectKind::ChunkList)?)?;
-                check_bytes(id, stated, list.total_bytes)?;
-                read_chunks(id, &list, range, &read, each)?;
-                Ok(list.total_bytes)
+            ContentId::Chunked(list) => {
+                let list = read_list(list, &read)?;
+                check_bytes(id.object(), stated, list.total_bytes())?;
+                read_chunks(&list, range, &read, each)?;
+                Ok(list.total_bytes())
             }
         }
     }
 
-    /// Reads at most the first `most_bytes` of a content. Verifies the hash of a content that is
-    /// not longer.
+    /// Reads at most the first `most_bytes` of a content.
     ///
     /// # Errors
     /// [`StoreError`] if the content cannot be read, or if its length differs from `stated`.
     pub fn read_start(
         &self,
-        id: &BlobId,
+        id: &ContentId,
         stated: Option<u64>,
         most_bytes: u64,
     ) -> Result<Vec<u8>, StoreError> {
@@ -218,151 +204,182 @@ impl<'s> ContentReader<'s> {
         Ok(start)
     }
 
-    /// Passes a content to `each`, in order and piece by piece. A second thread decompresses frames
-    /// ahead of the caller's thread. Consecutive chunks in a frame take one decompression.
-    ///
-    /// Compares the hash of the whole content before `each` gets the last piece. The earlier pieces
-    /// are **not** verified; only their frames match the checksums.
+    /// Passes a content to `each`, in order and piece by piece. Several threads decompress and verify
+    /// the next frames, each once.
     ///
     /// # Errors
-    /// As [`ContentReader::read`]. After [`StoreError::Content`], another read may succeed: a wrong
-    /// copy of a chunk is shadowed by then.
+    /// As [`ContentReader::read`].
     pub fn stream<E: From<StoreError>>(
         &self,
-        id: &BlobId,
+        id: &ContentId,
         stated: Option<u64>,
         each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let list = match self.store.locate_content(id)? {
-            ContentPlace::Whole(place) => ChunkList {
-                total_bytes: place.bytes.into(),
-                pieces: ChunkListEntries::Chunks(vec![BlobRef { id: *id, bytes: place.bytes }]),
-            },
-            ContentPlace::Cut(_) => {
-                let list = self.store.object(&id.object(), ObjectKind::ChunkList)?;
-                decode_list(id.object(), &list)?
-            }
+        let ContentId::Chunked(id) = id else {
+            return self.read(id, stated, 0..u64::MAX, each).map(drop);
         };
-        let total = list.total_bytes;
-        check_bytes(id, stated, total)?;
-        let (mut whole, mut start) = (blake3::Hasher::new(), 0);
-        let mut pass_on = |run: ChunkRun| {
-            run.pieces.into_iter().try_for_each(|piece| {
-                let bytes = &run.frame[piece];
-                whole.update(bytes);
-                start += bytes.len() as u64;
-                if start == total {
-                    compare(id, &whole).map_err(|error| self.diagnose(id, &list, error))?;
-                }
-                each(bytes)
+        self.for_each_window(id, stated, RUNS_AHEAD, &|_| true, &mut |runs| {
+            let read = |run: &PlacedRun<'_>| self.read_run(run.chunks, run.place);
+            let read: Vec<_> = runs.par_iter().with_max_len(1).map(read).collect();
+            read.into_iter().try_for_each(|run| {
+                let ChunkRun { frame, pieces } = run?;
+                pieces.into_iter().try_for_each(|piece| each(&frame[piece]))
             })
+        })
+    }
+
+    /// Passes the chunks of a content to `each` with their offsets, from several threads and in any
+    /// order. Verifies every chunk before `each` gets it. Passes on no [`ZERO_CHUNK`] if
+    /// `skips_zeros`: neither reads nor verifies it.
+    ///
+    /// # Errors
+    /// As [`ContentReader::read`].
+    pub fn read_in_any_order<E: From<StoreError> + Send>(
+        &self,
+        id: &ContentId,
+        stated: Option<u64>,
+        skips_zeros: bool,
+        each: &EachPiece<'_, E>,
+    ) -> Result<(), E> {
+        let ContentId::Chunked(id) = id else {
+            return self.read(id, stated, 0..u64::MAX, &mut |bytes| each(0, bytes)).map(drop);
         };
-        let is_short = matches!(&list.pieces, ChunkListEntries::Chunks(chunks) if chunks.len() < 2);
-        if is_short {
-            self.for_each_run(id, &list, &mut pass_on)?;
-        } else {
-            thread::scope(|scope| {
-                let (sender, ahead) = sync_channel(FRAMES_AHEAD);
-                let list = &list;
-                match Builder::new().spawn_scoped(scope, move || self.send_runs(id, list, &sender))
-                {
-                    Ok(_) => ahead.into_iter().try_for_each(|run| pass_on(run?)),
-                    // No thread can be started, so read without a thread that reads ahead.
-                    Err(_) => self.for_each_run(id, list, &mut pass_on),
-                }
-            })?;
-        }
-        if total == 0 { Ok(compare(id, &whole)?) } else { Ok(()) }
+        let runs = RUNS_PER_THREAD * rayon::current_num_threads();
+        let is_read = |chunk: &BlobRef| !skips_zeros || *chunk != ZERO_CHUNK;
+        self.for_each_window(id, stated, runs, &is_read, &mut |runs| {
+            runs.par_iter().with_max_len(1).try_for_each(|run| {
+                let mut at = run.at;
+                let ChunkRun { frame, pieces } = self.read_run(run.chunks, run.place)?;
+                pieces.into_iter().try_for_each(|piece| {
+                    let bytes = &frame[piece];
+                    let start = at;
+                    at += bytes.len() as u64;
+                    each(start, bytes)
+                })
+            })
+        })
     }
 
-    /// Sends the chunks of a content until the receiver is gone.
-    fn send_runs(
+    /// Locates the chunks for which `is_read` returns true, and passes them to `each` in order, in
+    /// windows of `runs` frames.
+    fn for_each_window<E: From<StoreError>>(
         &self,
-        id: &BlobId,
-        list: &ChunkList,
-        sender: &SyncSender<Result<ChunkRun, StoreError>>,
-    ) {
-        let sent = self.for_each_run(id, list, &mut |run| {
-            sender.send(Ok(run)).map_err(|_| ContentError::Callback(()))
-        });
-        if let Err(ContentError::Store(error)) = sent {
-            // The receiver may have stopped meanwhile.
-            let _ = sender.send(Err(error));
-        }
-    }
-
-    /// Reads the chunks of a content in order, by frames.
-    fn for_each_run<E: From<StoreError>>(
-        &self,
-        id: &BlobId,
-        list: &ChunkList,
-        each: &mut dyn FnMut(ChunkRun) -> Result<(), E>,
+        id: &ChunkListId,
+        stated: Option<u64>,
+        runs: usize,
+        is_read: &dyn Fn(&BlobRef) -> bool,
+        each: &mut dyn FnMut(&[PlacedRun<'_>]) -> Result<(), E>,
     ) -> Result<(), E> {
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
-        let mut read_runs = |chunks: &[BlobRef]| {
-            let mut rest = chunks;
-            while let Some((first, others)) = rest.split_first() {
-                let run = self.read_run(first, others)?;
-                rest = &rest[run.pieces.len()..];
-                each(run)?;
+        let list = read_list(id, &read)?;
+        check_bytes(id.object(), stated, list.total_bytes())?;
+        let mut at = 0;
+        let mut read_all = |chunks: &[BlobRef]| {
+            let (mut rest, mut window) = (chunks, Vec::new());
+            while let Some(first) = rest.first() {
+                if !is_read(first) {
+                    (at, rest) = (at + u64::from(first.bytes), &rest[1..]);
+                    continue;
+                }
+                let (count, place) = self.next_run(rest)?;
+                let run;
+                (run, rest) = rest.split_at(count);
+                window.push(PlacedRun { at, chunks: run, place });
+                at += run.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
+                if window.len() == runs {
+                    each(&window)?;
+                    window.clear();
+                }
             }
-            Ok(())
+            each(&window)
         };
-        walk_list(id.object(), list, &read, &mut chunks_only(&mut read_runs)).map(drop)
+        walk_list(&list, &read, &mut chunks_only(&mut read_all))
     }
 
-    /// Reads a chunk, together with the next chunks that are in the same frame.
-    fn read_run(&self, first: &BlobRef, others: &[BlobRef]) -> Result<ChunkRun, StoreError> {
-        let first_place = self.store.locate_chunk(first)?;
-        let frame = match self.store.frame(&first_place) {
+    /// Returns the number of the first chunks that are in the same frame, and the location of the
+    /// first one.
+    fn next_run(&self, chunks: &[BlobRef]) -> Result<(usize, ObjectLocation), StoreError> {
+        let first = self.store.locate_chunk(&chunks[0])?;
+        let mut count = 1;
+        for next in &chunks[1..] {
+            if key(&self.store.locate_chunk(next)?) != key(&first) {
+                break;
+            }
+            count += 1;
+        }
+        Ok((count, first))
+    }
+
+    /// Reads and verifies chunks that are in the same frame as the first one.
+    fn read_run(&self, chunks: &[BlobRef], first: ObjectLocation) -> Result<ChunkRun, StoreError> {
+        let frame = match self.store.frame(&first) {
             Err(error) if error.is_remote() && !self.store.route_around_damage(&error) => {
                 return Err(error);
             }
-            frame => frame.ok().filter(|frame| first_place.slice(frame).is_some()),
+            frame => frame.ok(),
         };
-        let Some(frame) = frame else {
-            // The frame is damaged, its pack was merged meanwhile, or the index does not match the
-            // pack. `object` tries every copy of the chunk.
-            let bytes = self.store.object(&first.id.object(), ObjectKind::Blob)?;
-            let pieces = std::iter::once(0..bytes.len()).collect();
-            return Ok(ChunkRun { frame: Arc::new(bytes), pieces });
-        };
-        let mut pieces = vec![first_place.range()];
-        for next in others {
-            let place = self.store.locate_chunk(next)?;
-            if key(&place) != key(&first_place) || place.slice(&frame).is_none() {
-                break;
+        if let Some(frame) = frame {
+            let mut pieces = Vec::with_capacity(chunks.len());
+            // Chunks may repeat. Hash them once.
+            let mut verified = None;
+            for chunk in chunks {
+                let place = self.store.locate_chunk(chunk)?;
+                let bytes = place.slice(&frame).filter(|_| key(&place) == key(&first));
+                let is_right =
+                    |bytes| verified == Some((chunk.id, place)) || BlobId::of(bytes) == chunk.id;
+                if bytes.is_some_and(is_right) {
+                    verified = Some((chunk.id, place));
+                    pieces.push(place.range());
+                }
             }
-            pieces.push(place.range());
+            if pieces.len() == chunks.len() {
+                return Ok(ChunkRun { frame, pieces });
+            }
         }
-        Ok(ChunkRun { frame, pieces })
-    }
-
-    /// Finds the reason for a wrong hash of a content: reads each chunk by itself and returns the
-    /// first error. Returns `error` if all chunks can be read.
-    fn diagnose(&self, id: &BlobId, list: &ChunkList, error: StoreError) -> StoreError {
-        let read = |id: &ObjectId, kind| self.store.object(id, kind);
-        let mut read_all = |chunks: &[BlobRef]| {
-            chunks.iter().try_for_each(|chunk| read(&chunk.id.object(), ObjectKind::Blob).map(drop))
-        };
-        walk_list(id.object(), list, &read, &mut chunks_only(&mut read_all)).err().unwrap_or(error)
+        // The frame is damaged, its pack was merged meanwhile, or the index does not match the
+        // pack. `object` tries every copy of a chunk. A chunk that occurs often is in memory once.
+        let (mut joined, mut pieces) = (Vec::new(), Vec::with_capacity(chunks.len()));
+        let mut known = HashMap::new();
+        for chunk in chunks {
+            let piece = match known.entry(chunk.id) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let bytes = self.store.object(&chunk.id.object(), ObjectKind::Blob)?;
+                    check_bytes(chunk.id.object(), Some(chunk.bytes.into()), bytes.len() as u64)?;
+                    joined.extend_from_slice(&bytes);
+                    new.insert(joined.len() - bytes.len()..joined.len())
+                }
+            };
+            pieces.push(piece.clone());
+        }
+        Ok(ChunkRun { frame: Arc::new(joined), pieces })
     }
 }
 
-/// A decompressed frame, and the ranges of the next chunks of a content in the frame.
+/// A decompressed frame, and the ranges of consecutive verified chunks in it.
 struct ChunkRun {
     frame: Arc<Vec<u8>>,
     pieces: Vec<Range<usize>>,
 }
 
+/// Consecutive chunks of a content in one frame.
+struct PlacedRun<'c> {
+    /// Offset in the content.
+    at: u64,
+    chunks: &'c [BlobRef],
+    /// The location of the first chunk.
+    place: ObjectLocation,
+}
+
 impl Store {
-    /// Looks up the location of a content.
+    /// Looks up the location of a content's blob or chunk list.
     ///
     /// # Errors
     /// [`StoreError`] if the content is missing, or if the object has another kind.
-    pub fn locate_content(&self, id: &BlobId) -> Result<ContentPlace, StoreError> {
-        let object = id.object();
-        ContentPlace::of(&object, self.locate_or_refresh(&object)?)
+    pub fn locate_content(&self, id: &ContentId) -> Result<ObjectLocation, StoreError> {
+        let (id, wanted) = (id.object(), ObjectKind::of_content(*id));
+        let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
+        place.of_kind(&id, wanted)
     }
 
     /// Looks up the location of a file's content. Returns `None` for the empty content, which may
@@ -370,24 +387,31 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::locate_content`].
-    pub fn locate_file(&self, file: &FileContent) -> Result<Option<ContentPlace>, StoreError> {
-        let is_empty = file.bytes == 0 && file.id == BlobId::of(b"");
+    pub fn locate_file(&self, file: &FileContent) -> Result<Option<ObjectLocation>, StoreError> {
+        let is_empty = file.bytes == 0 && file.id == BlobId::of(b"").into();
         if is_empty { Ok(None) } else { self.locate_content(&file.id).map(Some) }
     }
 
-    /// Passes the chunks of a chunked content to `each`, in order. Holds one part of a long list in
-    /// memory. Returns the length of the content in bytes.
+    /// Passes the chunks of a list to `each`, in order, but those of a part that occurs several times
+    /// only once. Holds one part of a long list in memory.
     ///
     /// # Errors
     /// [`StoreError`] when the list is missing or damaged, and the errors of `each`.
     pub fn for_each_chunk<E: From<StoreError>>(
         &self,
-        id: &BlobId,
+        id: &ChunkListId,
         each: &mut dyn FnMut(&BlobRef) -> Result<(), E>,
-    ) -> Result<u64, E> {
+    ) -> Result<(), E> {
         let read = |id: &ObjectId, kind| self.object(id, kind);
-        let mut each_of = |chunks: &[BlobRef]| chunks.iter().try_for_each(&mut *each);
-        walk_chunks(id.object(), &read, &mut chunks_only(&mut each_of))
+        let mut entered = EnteredParts::default();
+        let walked = walk_chunks::<E>(id, &read, &mut |visit| match visit {
+            ChunkVisit::Part(part, end) => Ok(entered.enter(part, end)),
+            ChunkVisit::Chunks(chunks) => {
+                chunks?.iter().try_for_each(&mut *each)?;
+                Ok(Descend::Enter)
+            }
+        });
+        walked.map(drop)
     }
 
     /// Looks up the location of a chunk. Checks that the object is a blob with the length in the
@@ -399,7 +423,7 @@ impl Store {
         let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
         let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
         let place = place.of_kind(&id, wanted)?;
-        check_bytes(&chunk.id, Some(chunk.bytes.into()), place.bytes.into())?;
+        check_bytes(id, Some(chunk.bytes.into()), place.bytes.into())?;
         Ok(place)
     }
 }
@@ -469,8 +493,8 @@ impl ContentReader<'_> {
         let (mut visited, mut state) = (Vec::new(), begin());
         for (index, place) in places.into_iter().enumerate() {
             match place {
-                Ok(Some(ContentPlace::Cut(place))) => chunked.push((place, index)),
-                Ok(Some(ContentPlace::Whole(place))) => small.push((Some(place), index)),
+                Ok(Some(place)) if batch[index].id.is_chunked() => chunked.push((place, index)),
+                Ok(Some(place)) => small.push((Some(place), index)),
                 Ok(None) => small.push((None, index)),
                 Err(error) => {
                     let result = state.as_mut().map(|state| visit(state, index, Err(error)));
@@ -559,9 +583,11 @@ impl ContentReader<'_> {
                     continue;
                 }
             };
-            let checked = |content: &[u8]| check_bytes(&id, Some(bytes), content.len() as u64);
-            let is_right =
-                |content: &&[u8]| verified == Some((*place, id)) || BlobId::of(content) == id;
+            let checked =
+                |content: &[u8]| check_bytes(id.object(), Some(bytes), content.len() as u64);
+            let is_right = |content: &&[u8]| {
+                verified == Some((*place, id)) || ContentId::from(BlobId::of(content)) == id
+            };
             if let Some(content) = frame.and_then(|raw| place.slice(raw)).filter(is_right) {
                 verified = Some((*place, id));
                 visit(*index, checked(content).map(|()| content).map_err(Arc::new));

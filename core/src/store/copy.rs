@@ -21,7 +21,7 @@ pub enum FrameMode {
     /// Copy these frames unchanged, after verifying their checksums.
     Keep,
     /// Copy full frames unchanged, and put the objects of small frames into larger frames. Check
-    /// every object against its id.
+    /// every copied object against its id.
     Refill,
 }
 
@@ -65,15 +65,14 @@ fn copy_frame(
         return append(writer, frame, stored, objects);
     }
     let raw = file.expand(frame, stored.clone())?;
-    let parts: Vec<_> = contents.split_verified(file.id(), &raw).collect::<Result<_, _>>()?;
+    let parts = contents.split_verified(file.id(), &raw).zip(wanted).filter(|(_, wanted)| *wanted);
+    let parts: Vec<_> = parts.map(|(part, _)| part).collect::<Result<_, _>>()?;
     if whole && frame.raw_bytes >= full {
         return append(writer, frame, stored, objects);
     }
     parts
         .into_iter()
-        .zip(wanted)
-        .filter(|(_, wanted)| *wanted)
-        .try_for_each(|((object, bytes), _)| writer.add_claimed(frame.class, *object, bytes))
+        .try_for_each(|(object, bytes)| writer.add_claimed(frame.class, *object, bytes))
 }
 
 /// Adds a frame unchanged.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, ObjectId, PackId},
+        id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
         limits,
@@ -35,13 +35,9 @@ pub enum StoreError {
     #[error("object {wanted} in pack {pack:.12} is damaged: its content hashes to {actual:.12}")]
     Damaged { pack: PackId, wanted: ObjectId, actual: ObjectId },
 
-    /// The chunks of a content are sound, but they are not the chunks of this content.
-    #[error("content {id} is damaged: its chunks hash to {actual:.12}")]
-    Content { id: BlobId, actual: BlobId },
-
     /// The length in the entry of a file differs from the length of its content.
     #[error("content {id} has {found} bytes instead of {stated}")]
-    Length { id: BlobId, stated: u64, found: u64 },
+    Length { id: ObjectId, stated: u64, found: u64 },
 
     /// Every copy of an object is [shadowed](crate::store::Store::has_shadows): snap has found all
     /// of them wrong or unreadable.
@@ -168,7 +164,6 @@ impl StoreError {
             Self::Missing { .. } | Self::Forgotten { .. } => ErrorKind::NotFound,
             Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
             Self::Damaged { .. }
-            | Self::Content { .. }
             | Self::Length { .. }
             | Self::Shadowed { .. }
             | Self::TooDeep { .. }

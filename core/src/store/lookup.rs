@@ -1,9 +1,7 @@
 //! Lookups: the location of an object. The index may name several locations of one object.
 //!
 //! Readers prefer locations without a [shadow](super::shadow), then locations in whole packs, and
-//! accept any other. Of a content and its chunk list, which have the same id, readers prefer the
-//! content. They prefer a list in a [proven](super::proof) pack, because the bytes of a list do not
-//! prove it.
+//! accept any other.
 //!
 //! Writers ignore shadowed locations and partial packs, and hash objects of unproven packs.
 
@@ -18,7 +16,7 @@ use crate::{
         limits,
     },
     disk::table::TableError,
-    format::pack::{Frame, ObjectKind, PackedObject},
+    format::pack::{Frame, ObjectKind},
     store::{
         ObjectLocation, Store, StoreError,
         catalog::{Catalog, IndexMode},
@@ -44,42 +42,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the index can be neither read nor rebuilt.
     pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
-        self.query_index(|catalog| {
-            let place = find(catalog, id)?;
-            if place.is_none_or(|place| place.kind != ObjectKind::ChunkList) {
-                return Ok(place);
-            }
-            let is_whole = |place: &ObjectLocation| {
-                place.kind != ObjectKind::ChunkList && is_unshadowed(catalog, id, place)
-            };
-            let is_proven = |place: &ObjectLocation| is_proven_at(catalog, id, place);
-            Ok(find_in(catalog, id, &[&is_whole, &is_proven])?.or(place))
-        })
-    }
-
-    /// Returns true if the object is a blob, but the store [has only a list](Store::has_only_list)
-    /// of that id.
-    ///
-    /// # Errors
-    /// As [`Store::locate`].
-    pub(super) fn lacks_blob(&self, object: &PackedObject) -> Result<bool, StoreError> {
-        Ok(object.kind == ObjectKind::Blob && self.has_only_list(&object.id)?)
-    }
-
-    /// Returns true if writers can rely on a chunk list under this id, but on no blob. A chunk with
-    /// the same bytes as that content is then not stored.
-    ///
-    /// # Errors
-    /// As [`Store::locate`].
-    pub fn has_only_list(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        self.query_index(|catalog| {
-            let is_list = |place: &ObjectLocation| place.kind == ObjectKind::ChunkList;
-            let is_stored = |place: &ObjectLocation| is_stored_at(catalog, id, place);
-            let is_object = |place: &ObjectLocation| is_stored(place) && !is_list(place);
-            let stored = find_in(catalog, id, &[&is_stored])?;
-            Ok(stored.is_some_and(|place| is_list(&place))
-                && find_in(catalog, id, &[&is_object])?.is_none())
-        })
+        self.query_index(|catalog| find(catalog, id))
     }
 
     /// Looks up a location where the object is not shadowed.
@@ -88,6 +51,21 @@ impl Store {
     /// As [`Store::locate`].
     pub fn locate_unshadowed(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         self.query_index(|catalog| find_unshadowed(catalog, id))
+    }
+
+    /// Returns true if a pack in which nothing is damaged has an unshadowed copy of an object.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn is_in_sound_pack(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        let found = self.query_index(|catalog| {
+            let is_sound = |place: &ObjectLocation| {
+                let pack = &catalog.packs[place.pack as usize].id;
+                is_unshadowed(catalog, id, place) && !catalog.shadows.is_damaged(pack)
+            };
+            find_in(catalog, id, &[&is_sound])
+        });
+        Ok(found?.is_some())
     }
 
     /// Looks up an unshadowed location of an object in any pack except `pack`.
@@ -178,19 +156,14 @@ impl Store {
         self.query_index(|catalog| {
             let is_stored = |place: &ObjectLocation| is_stored_at(catalog, id, place);
             let Some(place) = find_in(catalog, id, &[&is_stored])? else { return Ok(None) };
-            if catalog.is_proven_at(&place) {
+            let is_in_proven =
+                |place: &ObjectLocation| catalog.is_proven(&catalog.packs[place.pack as usize]);
+            if is_in_proven(&place) {
                 return Ok(Some((place, true)));
             }
-            let is_proven = |place: &ObjectLocation| is_proven_at(catalog, id, place);
-            let is_object =
-                |place: &ObjectLocation| is_stored(place) && place.kind != ObjectKind::ChunkList;
-            match find_in(catalog, id, &[&is_proven])? {
-                Some(place) => Ok(Some((place, true))),
-                None => {
-                    let object = find_in(catalog, id, &[&is_object])?;
-                    Ok(Some((object.unwrap_or(place), false)))
-                }
-            }
+            let is_proven = |place: &ObjectLocation| is_stored(place) && is_in_proven(place);
+            let proven = find_in(catalog, id, &[&is_proven])?;
+            Ok(Some((proven.unwrap_or(place), proven.is_some())))
         })
     }
 
@@ -312,10 +285,6 @@ fn is_unshadowed(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bo
 
 fn is_stored_at(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bool {
     is_whole(catalog, place) && is_unshadowed(catalog, id, place)
-}
-
-fn is_proven_at(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bool {
-    is_stored_at(catalog, id, place) && catalog.is_proven_at(place)
 }
 
 /// Looks up an object. Prefers an unshadowed location, then a whole pack.

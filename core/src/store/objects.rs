@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     base::{
         byte_cache::{ByteCache, CacheLimits},
-        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        id::{BlobId, ChunkListId, CommitId, ListPartId, ObjectId, PackId, TreeId},
         kind::ErrorKind,
         limits,
         observe::{Note, Observer, Silent},
@@ -31,7 +31,6 @@ use crate::{
         catalog::{Catalog, IndexMode, IndexRepair, PackSlot, StorePaths},
         epoch::Epoch,
         fetch::Fetcher,
-        fifo_semaphore::FifoSemaphore,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
         proof::HashedObjects,
@@ -97,8 +96,6 @@ pub struct Store {
     pub(super) fetcher: Option<Arc<Fetcher>>,
     /// Held shared while a thread adds packs that belong together; see [`Store::consistent_packs`].
     pub(super) adoption_lock: RwLock<()>,
-    /// Limits the threads that verify chunk lists.
-    list_checks: Arc<FifoSemaphore>,
     pub(super) hashed: HashedObjects,
 }
 
@@ -174,7 +171,6 @@ impl Store {
             origin,
             fetcher: None,
             adoption_lock: RwLock::default(),
-            list_checks: Arc::default(),
             hashed: HashedObjects::default(),
         }
     }
@@ -182,17 +178,6 @@ impl Store {
     /// Returns a store without objects. Does not read `dir`.
     pub fn empty(dir: &Path, disk: Disk) -> Self {
         Self::new(StorePaths::of(dir), disk, Catalog::default(), PackSource::Folder)
-    }
-
-    /// Limits the threads that verify chunk lists by a semaphore that several stores may share.
-    #[must_use]
-    pub fn with_list_checks(self, list_checks: Arc<FifoSemaphore>) -> Self {
-        Self { list_checks, ..self }
-    }
-
-    /// Returns the semaphore for verifying chunk lists.
-    pub(super) fn list_checks(&self) -> &FifoSemaphore {
-        &self.list_checks
     }
 
     /// Returns the folder of the store.
@@ -448,8 +433,7 @@ impl Store {
     }
 
     /// Reads an object and checks it against its id. If one copy cannot be read, tries the other
-    /// copies. The id of a chunk list is the id of its content, so for a list only the checksum of
-    /// the frame is verified.
+    /// copies.
     ///
     /// # Errors
     /// [`StoreError`] if the object is missing or has another kind, or if all copies are damaged.
@@ -619,9 +603,10 @@ impl Store {
         let frame = self.cached_frame(place)?;
         let pack = self.pack_id(place.pack).expect("a place has a pack of this store");
         let bytes = place.slice(&frame).ok_or(StoreError::IndexMismatch { pack })?;
-        match actual_id(place.kind, bytes) {
-            Some(actual) if actual != *id => Err(StoreError::Damaged { pack, wanted: *id, actual }),
-            _ => Ok(bytes.to_vec()),
+        let actual = actual_id(place.kind, bytes);
+        match actual == *id {
+            true => Ok(bytes.to_vec()),
+            false => Err(StoreError::Damaged { pack, wanted: *id, actual }),
         }
     }
 
@@ -666,14 +651,14 @@ pub(super) fn decode_commit(
     Commit::decode(bytes).map_err(|source| StoreError::Object { id, kind, source })
 }
 
-/// Returns the id that an object's bytes hash to, or `None` for a chunk list, whose id is not the
-/// hash of its bytes.
-pub fn actual_id(kind: ObjectKind, bytes: &[u8]) -> Option<ObjectId> {
+/// Returns the id that an object's bytes hash to.
+pub fn actual_id(kind: ObjectKind, bytes: &[u8]) -> ObjectId {
     match kind {
-        ObjectKind::Blob => Some(BlobId::of(bytes).object()),
-        ObjectKind::Tree => Some(TreeId::of(bytes).object()),
-        ObjectKind::Commit => Some(CommitId::of(bytes).object()),
-        ObjectKind::Link => Some(CommitId::of(bytes).link()),
-        ObjectKind::ChunkList => None,
+        ObjectKind::Blob => BlobId::of(bytes).object(),
+        ObjectKind::Tree => TreeId::of(bytes).object(),
+        ObjectKind::Commit => CommitId::of(bytes).object(),
+        ObjectKind::Link => CommitId::of(bytes).link(),
+        ObjectKind::ChunkList => ChunkListId::of(bytes).object(),
+        ObjectKind::ListPart => ListPartId::of(bytes).object(),
     }
 }

@@ -75,18 +75,18 @@ impl<'a> FrameObjects<'a> {
         self.ranges().map(|(object, range)| (object, &raw[range]))
     }
 
-    /// Splits the raw frame and checks each object against its id. Does not check chunk lists,
-    /// whose ids are the ids of their contents.
+    /// Splits the raw frame and checks each object against its id.
     pub fn split_verified<'r>(
         &self,
         pack: PackId,
         raw: &'r [u8],
     ) -> impl Iterator<Item = Result<(&'a PackedObject, &'r [u8]), StoreError>> + use<'a, 'r> {
-        self.split(raw).map(move |(object, bytes)| match actual_id(object.kind, bytes) {
-            Some(actual) if actual != object.id => {
-                Err(StoreError::Damaged { pack, wanted: object.id, actual })
+        self.split(raw).map(move |(object, bytes)| {
+            let actual = actual_id(object.kind, bytes);
+            match actual == object.id {
+                true => Ok((object, bytes)),
+                false => Err(StoreError::Damaged { pack, wanted: object.id, actual }),
             }
-            _ => Ok((object, bytes)),
         })
     }
 }
@@ -537,19 +537,6 @@ impl PackFile {
 
     fn expand_error(&self, frame: &Frame, source: CodecError) -> StoreError {
         StoreError::Expand { pack: self.id, offset_bytes: frame.offset, source }
-    }
-
-    /// Like [`PackFile::raw`], but never fetches the frame.
-    ///
-    /// # Errors
-    /// [`StoreError::Frame`] or [`StoreError::Absent`] when the frame is damaged or missing in this
-    /// file.
-    pub(super) fn local_raw(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
-        let mut stored = Vec::new();
-        if !self.may_be_here(frame) || !self.read_and_verify(frame, &mut stored)? {
-            return Err(self.unreadable(frame));
-        }
-        self.expand(frame, stored)
     }
 
     /// Decompresses the stored bytes of a frame.

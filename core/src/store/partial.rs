@@ -5,7 +5,6 @@
 //! name. The pack then moves to `objects/`, which holds only whole packs.
 
 use std::{
-    collections::HashMap,
     io,
     ops::Range,
     path::{Path, PathBuf},
@@ -18,7 +17,7 @@ use crate::{
     base::{
         id::{ObjectId, PackId},
         io::{PathError, if_exists},
-        observe::{Note, Observer, Silent},
+        observe::{Observer, Silent},
     },
     disk::{Disk, lock_wait::is_file_at},
     format::{
@@ -27,19 +26,9 @@ use crate::{
     },
     store::{
         FrameObjects, ObjectLocation, PackFile, RemoteFrames, Store, StoreError,
-        catalog::StorePaths, pack_reader::Completeness, verify_lists::visit_named,
+        catalog::StorePaths, pack_reader::Completeness,
     },
 };
-
-/// Time of the check of a pack's chunk lists. Commits trust the lists in whole packs. The id of a
-/// list is the hash of the content, so the check hashes the contents behind the lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkListCheck {
-    /// Before the pack becomes whole.
-    Now,
-    /// Later, by the caller, or never, if no commits are made in this store.
-    Later,
-}
 
 /// Number of bytes of the footer that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
@@ -240,20 +229,13 @@ impl Store {
     /// stop. Does nothing for a whole pack. Fetches no frames.
     ///
     /// Checked: every frame against its checksum, every object against its id, and the hash of the
-    /// file against its name. With [`ChunkListCheck::Now`] also hashes the contents behind chunk
-    /// lists, which reads chunks twice. Then shadows wrong chunk lists, reports them to `observer`,
-    /// and records the pack as proven.
+    /// file against its name. So records the pack as proven.
     ///
     /// # Errors
-    /// [`StoreError::Absent`] names an absent frame of this pack, or the absent frame of a chunk
-    /// that one of its lists names. [`StoreError::PackHash`] and other errors mean that all frames
-    /// are stored locally, but the pack is damaged. The stub stays unchanged.
-    pub fn complete(
-        &self,
-        pack: &PackId,
-        lists: ChunkListCheck,
-        observer: &dyn Observer,
-    ) -> Result<bool, StoreError> {
+    /// [`StoreError::Absent`] names an absent frame of this pack. [`StoreError::PackHash`] and other
+    /// errors mean that all frames are stored locally, but the pack is damaged. The stub stays
+    /// unchanged.
+    pub fn complete(&self, pack: &PackId, observer: &dyn Observer) -> Result<bool, StoreError> {
         let file = self.shared_pack(pack)?;
         if file.completeness() == Completeness::Whole {
             return Ok(true);
@@ -281,22 +263,8 @@ impl Store {
             false => Arc::new(self.open_pack(pack)?),
         };
         file.check_presence()?;
-        if lists == ChunkListCheck::Now {
-            // A pack of a partial clone may name chunks that are never fetched. Find this out
-            // before the expensive checks.
-            visit_named(&file, &|id, kind| self.local_object(id, kind), &mut |piece| {
-                self.check_chunk_presence(&piece.id.object())
-            })?;
-        }
         if !file.check_whole(observer)? {
             return Ok(false);
-        }
-        let mut wrong = HashMap::new();
-        if lists == ChunkListCheck::Now {
-            wrong = self.wrong_lists(&file, &|id, kind| self.local_object(id, kind), observer)?;
-            if observer.cancelled() {
-                return Ok(false);
-            }
         }
         disk.sync_file(&from)?;
         self.name_completed_pack(&from, pack)?;
@@ -311,12 +279,7 @@ impl Store {
         });
         drop(locked);
         self.clear_healed()?;
-        if lists == ChunkListCheck::Now {
-            self.accept_lists(pack, &wrong)?;
-        }
-        for error in wrong.values() {
-            observer.note(Note::WrongChunkList { error });
-        }
+        self.record_proven(&[*pack]);
         Ok(true)
     }
 
@@ -325,28 +288,20 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when a frame cannot be fetched, and the errors of
     /// [`Store::complete`].
-    pub fn fetch_pack(&self, pack: &PackId, lists: ChunkListCheck) -> Result<(), StoreError> {
+    pub fn fetch_pack(&self, pack: &PackId) -> Result<(), StoreError> {
         let absent = self.absent_frames(pack)?;
         self.prefetch_frames(*pack, &absent);
         let file = self.shared_pack(pack)?;
         let mut stored = Vec::new();
         absent.iter().try_for_each(|frame| file.stored_into(frame, &mut stored))?;
-        self.complete(pack, lists, &Silent).map(drop)
-    }
-
-    /// Fails if an object is certainly not stored locally. Does not read the object.
-    fn check_chunk_presence(&self, id: &ObjectId) -> Result<(), StoreError> {
-        let Some(place) = self.locate(id)? else { return Ok(()) };
-        let pack = self.pack(place.pack)?;
-        let frame = pack.frame(place.frame)?;
-        match pack.completeness() == Completeness::Whole || pack.may_be_here(frame) {
-            true => Ok(()),
-            false => Err(pack.absent(frame)),
-        }
+        self.complete(pack, &Silent).map(drop)
     }
 
     /// Reads an object. Fails instead of fetching its frame.
-    fn local_object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Absent`] for an object that is not stored locally, and as [`Store::object`].
+    pub fn local_object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         if let Some(place) = self.locate(id)?
             && !self.is_here(&place)?
         {

@@ -6,12 +6,14 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use crate::{
-    base::id::{BlobId, ObjectId, PackId},
-    format::pack::{Frame, ObjectClass, ObjectKind},
+    base::{
+        id::{ContentId, ObjectId, PackId},
+        limits,
+    },
+    format::pack::{Frame, ObjectClass},
     store::{
-        ChunkVisit, ObjectLocation, Store, StoreError,
+        ObjectLocation, Store, StoreError,
         fetch::{Fetcher, Pause},
-        walk_chunks,
     },
 };
 
@@ -101,28 +103,31 @@ impl Store {
 
     /// Prefetches contents in the order of bulk reads: first contents that are single objects, by
     /// location, then chunked contents, chunk by chunk. Waits for the chunk lists.
-    pub fn prefetch_contents(&self, ids: &mut dyn Iterator<Item = BlobId>) {
+    pub fn prefetch_contents(&self, ids: &mut dyn Iterator<Item = ContentId>) {
         if !self.may_fetch() {
             return;
         }
-        let place = |id: BlobId| Some((self.locate(&id.object()).ok().flatten()?, id));
-        let mut places: Vec<(ObjectLocation, BlobId)> = ids.filter_map(place).collect();
+        let place = |id: ContentId| Some((self.locate(&id.object()).ok().flatten()?, id));
+        let mut places: Vec<(ObjectLocation, ContentId)> = ids.filter_map(place).collect();
         places.sort_unstable();
         places.dedup();
-        let (whole, cut): (Vec<_>, Vec<_>) =
-            places.into_iter().partition(|(place, _)| place.kind == ObjectKind::Blob);
-        for part in [&whole, &cut] {
+        let (chunked, whole): (Vec<_>, Vec<_>) =
+            places.into_iter().partition(|(_, id)| id.is_chunked());
+        for part in [&whole, &chunked] {
             self.prefetch(&part.iter().map(|(place, _)| *place).collect::<Vec<_>>());
         }
-        for (_, id) in cut {
-            let read = |id: &ObjectId, kind| self.object(id, kind);
+        for (_, id) in chunked {
+            let ContentId::Chunked(list) = id else { continue };
+            let mut chunks = Vec::new();
             // Ignore an unreadable list: the reader of the content reports it.
-            let _ = walk_chunks::<StoreError>(id.object(), &read, &mut |visit| {
-                if let ChunkVisit::Chunks(chunks) = visit {
-                    self.prefetch_objects(&mut chunks.iter().map(|chunk| chunk.id.object()));
+            let _ = self.for_each_chunk::<StoreError>(&list, &mut |chunk| {
+                chunks.push(chunk.id.object());
+                if chunks.len() == limits::CHUNK_LIST_ENTRIES {
+                    self.prefetch_objects(&mut chunks.drain(..));
                 }
                 Ok(())
             });
+            self.prefetch_objects(&mut chunks.into_iter());
         }
     }
 }

@@ -1,28 +1,21 @@
 //! Proofs: the record of the packs that this machine has hashed.
 //!
-//! A pack from another machine can have objects whose bytes do not match their ids, and chunk lists
-//! that do not match their contents. Readers hash the objects that they read. A writer skips a
-//! stored object without reading it, so it may rely only on *proven* packs. This machine has
-//! written a proven pack, has received and hashed it, or has hashed it in `verify --data`. The
-//! hashes include the contents behind its chunk lists. The wrong objects of a proven pack are
-//! [shadowed](super::shadow).
+//! A pack from another machine can have objects whose bytes do not match their ids. Readers hash the
+//! objects that they read. A writer skips a stored object without reading it, so it may rely only on
+//! *proven* packs. This machine has written a proven pack, has received and hashed it, or has hashed
+//! it in `verify --data`. The wrong objects of a proven pack are [shadowed](super::shadow).
 //!
-//! In any other pack, for example of a copied store:
+//! In any other pack, for example of a copied store, a writer treats an object as stored after this
+//! open store has hashed the object ([`Store::is_stored`]), or this machine all objects of the pack
+//! ([`Store::hash_unproven_packs`]).
 //!
-//! - A writer treats an object as stored after this open store has hashed the object
-//!   ([`Store::is_stored`]), or this machine all objects of the pack
-//!   ([`Store::hash_unproven_packs`]).
-//! - A writer never treats a chunk list as stored. Hashing its content may take terabytes of reads,
-//!   and a new list takes 36 bytes for each chunk.
-//!
-//! The file `cache/proven` has a line for each hashed pack, as in [`PackCheck`]. The prefix
-//! `objects:` of an identity means that the contents behind chunk lists were not hashed. The file
-//! is a cache: a pack without a line is not proven, and a line counts only if its identity is that
-//! of the present pack file. The maker of an archive cannot foresee the inode and the birth time of
-//! an extracted file.
+//! The file `cache/proven` has a line for each hashed pack, as in [`PackCheck`]. The file is a cache:
+//! a pack without a line is not proven, and a line counts only if its identity is that of the present
+//! pack file. The maker of an archive cannot foresee the inode and the birth time of an extracted
+//! file.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     fs::Metadata,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -40,25 +33,17 @@ use crate::{
         time::Time,
     },
     disk::{made_here::birth_nanos, output::folder_of, regular::read_at_most},
-    format::{
-        pack::{ObjectKind, PackedObject},
-        shadow::{Reason, ShadowedPart},
-    },
+    format::pack::PackedObject,
     store::{
-        ObjectLocation, PackFile, Store, StoreError,
+        Store, StoreError,
         catalog::{Catalog, PackSlot},
         damage,
         pack_reader::Completeness,
-        verify_lists::{ListChecker, SharedReadObject},
     },
 };
 
 /// Name of the file in `cache/`.
 const FILE: &str = "proven";
-
-/// Prefix of the identity of a pack whose objects were hashed, but not the contents behind its
-/// chunk lists.
-const OBJECTS_ONLY: &str = "objects:";
 
 /// Number of lines in excess of twice the number of packs at which the file is rewritten with one
 /// line for each present pack.
@@ -134,57 +119,47 @@ impl ProvenPacks {
         self.path.is_some()
     }
 
-    /// Returns the proof of the pack in the file `pack`, and its time in seconds since 1970.
-    fn find(&self, id: &PackId, pack: &Path) -> Option<(PackProof, i64)> {
-        let path = self.path.as_ref()?;
-        let identity = identity_of(&fs_err::metadata(pack).ok()?);
+    /// Returns true if the file `pack` is proven.
+    fn has(&self, id: &PackId, pack: &Path) -> bool {
+        let Some(path) = &self.path else { return false };
+        let Ok(file) = fs_err::metadata(pack) else { return false };
+        let identity = identity_of(&file);
         let mut known = self.known.lock();
-        let find = |known: &KnownProofs| {
-            let check = known.checks.get(id)?;
-            let (proof, of) = match check.identity.strip_prefix(OBJECTS_ONLY) {
-                Some(of) => (PackProof::Objects, of),
-                None => (PackProof::All, &*check.identity),
-            };
-            (of == identity).then_some((proof, check.secs))
+        let is_known = |known: &KnownProofs| {
+            known.checks.get(id).is_some_and(|check| check.identity == identity)
         };
-        if let Some(found) = find(&known) {
-            return Some(found);
+        if is_known(&known) {
+            return true;
         }
         // Another process may have added lines.
         let file_bytes = fs_err::metadata(path).map_or(0, |meta| meta.len());
         if file_bytes == known.file_bytes {
-            return None;
+            return false;
         }
         *known = KnownProofs { file_bytes, checks: PackCheck::read_all(path) };
-        find(&known)
+        is_known(&known)
     }
 }
 
-/// The parts of a pack that this machine has hashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(super) enum PackProof {
-    Nothing = 1,
-    /// Every object against its id, except chunk lists.
-    Objects,
-    /// Every object, and the contents behind chunk lists.
-    All,
-}
-
-/// The [`PackProof`] of a pack, shared by threads. 0 means unknown: the file of proven packs was
-/// not read yet.
+/// Whether a pack is proven, shared by threads. 0 means unknown: the file of proven packs was not
+/// read yet.
 #[derive(Debug, Default)]
 pub(super) struct KnownProof(AtomicU8);
 
 impl KnownProof {
-    fn get(&self) -> Option<PackProof> {
-        let known = [PackProof::Nothing, PackProof::Objects, PackProof::All];
-        let value = self.0.load(Ordering::Relaxed);
-        known.into_iter().find(|proof| *proof as u8 == value)
+    const NOT_PROVEN: u8 = 1;
+    const PROVEN: u8 = 2;
+
+    fn get(&self) -> Option<bool> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            value => Some(value == Self::PROVEN),
+        }
     }
 
-    fn set(&self, proof: PackProof) {
-        self.0.store(proof as u8, Ordering::Relaxed);
+    fn set(&self, is_proven: bool) {
+        let value = if is_proven { Self::PROVEN } else { Self::NOT_PROVEN };
+        self.0.store(value, Ordering::Relaxed);
     }
 
     /// Resets the proof to unknown, because the pack file was replaced.
@@ -194,55 +169,29 @@ impl KnownProof {
 }
 
 impl Catalog {
-    /// Returns the proof of the pack in a slot.
-    pub(super) fn proof_of(&self, slot: &PackSlot) -> PackProof {
+    /// Returns true if the pack in a slot is proven.
+    pub(super) fn is_proven(&self, slot: &PackSlot) -> bool {
         slot.proof.get().unwrap_or_else(|| {
             let is_file = slot.completeness == Completeness::Whole && slot.span.is_none();
-            let found = if is_file { self.proven.find(&slot.id, &slot.path) } else { None };
-            let proof = found.map_or(PackProof::Nothing, |(proof, _)| proof);
-            slot.proof.set(proof);
-            proof
+            let is_proven = is_file && self.proven.has(&slot.id, &slot.path);
+            slot.proof.set(is_proven);
+            is_proven
         })
     }
-
-    /// Returns true if the object at a location was hashed. For a chunk list, returns true if the
-    /// content behind the list was hashed.
-    pub(super) fn is_proven_at(&self, place: &ObjectLocation) -> bool {
-        let wanted = match place.kind {
-            ObjectKind::ChunkList => PackProof::All,
-            _ => PackProof::Objects,
-        };
-        self.proof_of(&self.packs[place.pack as usize]) >= wanted
-    }
-}
-
-/// The state of the proofs of a store's chunk lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ListProofs {
-    /// Time of the oldest proof, in seconds since 1970, or `None` without a proven pack.
-    pub oldest_secs: Option<i64>,
-    /// Number of whole packs that are not proven.
-    pub unproven_packs: u64,
 }
 
 impl Store {
-    /// Returns true if this machine has hashed everything in a pack, including the contents
-    /// behind its chunk lists.
+    /// Returns true if this machine has hashed every object of a pack.
     pub fn is_proven(&self, pack: &PackId) -> bool {
         let catalog = self.catalog();
-        catalog.slot(pack).is_some_and(|slot| catalog.proof_of(slot) == PackProof::All)
+        catalog.slot(pack).is_some_and(|slot| catalog.is_proven(slot))
     }
 
-    /// Records that this machine has just hashed packs, with the contents behind their chunk lists.
-    /// The caller must have shadowed their wrong objects, durably. If the file cannot be written,
-    /// the proof holds for this open store only.
+    /// Records that this machine has just hashed every object of packs. The caller must have shadowed
+    /// their wrong objects, durably. If the file cannot be written, the proof holds for this open
+    /// store only.
     pub fn record_proven(&self, packs: &[PackId]) {
-        self.record_proof(packs, PackProof::All);
-    }
-
-    fn record_proof(&self, packs: &[PackId], proof: PackProof) {
         let catalog = self.catalog();
-        let prefix = if proof == PackProof::All { "" } else { OBJECTS_ONLY };
         let secs = Time::now().secs;
         let mut lines = String::new();
         for id in packs {
@@ -251,10 +200,9 @@ impl Store {
             else {
                 continue;
             };
-            slot.proof.set(proof);
+            slot.proof.set(true);
             if let Ok(file) = fs_err::metadata(&slot.path) {
-                let identity = format!("{prefix}{}", identity_of(&file));
-                lines.push_str(&PackCheck { secs, identity }.line(id));
+                lines.push_str(&PackCheck { secs, identity: identity_of(&file) }.line(id));
             }
         }
         // The file is a cache: a pack without a line is hashed again when needed.
@@ -279,32 +227,9 @@ impl Store {
         self.disk().write_unsynced(&self.layout().tmp, path, text.as_bytes())
     }
 
-    /// Returns the state of the proofs of this store's chunk lists.
-    pub fn list_proofs(&self) -> ListProofs {
-        let catalog = self.catalog();
-        let mut proofs = ListProofs::default();
-        for id in catalog.numbers.keys() {
-            let Some(slot) =
-                catalog.slot(id).filter(|slot| slot.completeness == Completeness::Whole)
-            else {
-                continue;
-            };
-            match catalog.proven.find(id, &slot.path) {
-                None | Some((PackProof::Nothing | PackProof::Objects, _)) => {
-                    proofs.unproven_packs += 1;
-                }
-                Some((PackProof::All, secs)) => {
-                    let oldest = proofs.oldest_secs.map_or(secs, |oldest| oldest.min(secs));
-                    proofs.oldest_secs = Some(oldest);
-                }
-            }
-        }
-        proofs
-    }
-
     /// Returns true if a writer may skip an object: a whole pack has an unshadowed copy, and this
     /// machine has hashed that copy. Hashes an object of an unproven pack now, and shadows a wrong
-    /// object for this open store. Returns false for a chunk list in an unproven pack.
+    /// object for this open store.
     ///
     /// # Errors
     /// As [`Store::locate`].
@@ -326,9 +251,6 @@ impl Store {
             let Some((place, is_proven)) = self.locate_for_writers(id)? else { return Ok(false) };
             if is_proven || self.hashed.lock().contains(&(*id, place.pack)) {
                 return Ok(true);
-            }
-            if place.kind == ObjectKind::ChunkList {
-                return Ok(false);
             }
             match self.object_at(id, &place) {
                 Ok(_) => {
@@ -367,8 +289,7 @@ impl Store {
         let catalog = self.catalog();
         let is_unhashed = |id: &PackId| {
             catalog.slot(id).is_some_and(|slot| {
-                slot.completeness == Completeness::Whole
-                    && catalog.proof_of(slot) == PackProof::Nothing
+                slot.completeness == Completeness::Whole && !catalog.is_proven(slot)
             })
         };
         let packs: Vec<PackId> = self.packs().into_iter().filter(is_unhashed).collect();
@@ -389,22 +310,13 @@ impl Store {
                 Ok(_) if observer.cancelled() => return Ok(()),
                 Ok(bytes) => {
                     observer.advance(bytes, 0);
-                    self.record_proof(&[id], PackProof::Objects);
+                    self.record_proven(&[id]);
                 }
                 // Lookups hash the other objects of the pack one by one.
                 Err(error) => drop(self.shadow_damage(&error)?),
             }
         }
         Ok(())
-    }
-
-    /// Returns true if the object is [stored](Store::is_stored) and of the right kind: a chunk list
-    /// of the same id does not count as a blob.
-    ///
-    /// # Errors
-    /// As [`Store::locate`].
-    pub fn is_object_stored(&self, object: &PackedObject) -> Result<bool, StoreError> {
-        Ok(self.is_stored(&object.id)? && !self.lacks_blob(object)?)
     }
 
     /// Returns true if a sender may leave the object out: it is [stored](Store::is_stored), or a
@@ -414,66 +326,27 @@ impl Store {
     /// As [`Store::locate`].
     pub fn is_stored_or_partial(&self, object: &PackedObject) -> Result<bool, StoreError> {
         if self.is_stored(&object.id)? {
-            return Ok(!self.lacks_blob(object)?);
+            return Ok(true);
         }
         let place = self.locate_unshadowed(&object.id)?.filter(|_| self.has_partial());
         let pack = place.and_then(|place| self.pack_id(place.pack));
         Ok(pack.is_some_and(|pack| self.is_partial(&pack)))
     }
 
-    /// Hashes all objects of a whole pack, including the contents behind its chunk lists, and
-    /// records the pack as proven. Shadows wrong chunk lists, durably, and returns their errors.
-    /// Does nothing for a proven or a partial pack. Returns early without a proof when the user
-    /// asks to stop.
+    /// Hashes all objects of a whole pack and records the pack as proven. Does nothing for a proven
+    /// or a partial pack. Returns early without a proof when the user asks to stop.
     ///
     /// # Errors
-    /// [`StoreError`] if another object is wrong, or if the pack cannot be read.
-    pub fn prove_pack(
-        &self,
-        id: &PackId,
-        observer: &dyn Observer,
-    ) -> Result<HashMap<ObjectId, StoreError>, StoreError> {
+    /// [`StoreError`] if an object is wrong, or if the pack cannot be read.
+    pub fn prove_pack(&self, id: &PackId, observer: &dyn Observer) -> Result<(), StoreError> {
         if self.is_proven(id) || self.is_partial(id) {
-            return Ok(HashMap::new());
+            return Ok(());
         }
         let pack = self.open_pack(id)?;
         pack.check(&pack.objects()?, observer)?;
-        let wrong = self.wrong_lists(&pack, &|id, kind| self.object(id, kind), observer)?;
         if !observer.cancelled() {
-            self.accept_lists(id, &wrong)?;
+            self.record_proven(&[*id]);
         }
-        Ok(wrong)
-    }
-
-    /// Hashes the contents behind the chunk lists of a pack. Returns the errors of wrong lists.
-    pub(super) fn wrong_lists(
-        &self,
-        pack: &PackFile,
-        read: &SharedReadObject<'_>,
-        observer: &dyn Observer,
-    ) -> Result<HashMap<ObjectId, StoreError>, StoreError> {
-        let wrong = Mutex::new(HashMap::new());
-        let on_wrong = |id, error| {
-            wrong.lock().insert(id, error);
-            Ok(())
-        };
-        let permits = self.list_checks();
-        ListChecker { read, permits, observer, on_wrong: &on_wrong }.check_pack(pack)?;
-        Ok(wrong.into_inner())
-    }
-
-    /// Shadows the wrong chunk lists of a pack, durably, and records the pack as proven.
-    pub(super) fn accept_lists(
-        &self,
-        pack: &PackId,
-        wrong: &HashMap<ObjectId, StoreError>,
-    ) -> Result<(), StoreError> {
-        if !wrong.is_empty() {
-            let ids = wrong.keys().copied().collect();
-            let part = ShadowedPart::Objects(ids);
-            self.change_shadows(&|table| table.add(*pack, Reason::Damaged, part.clone()))?;
-        }
-        self.record_proven(&[*pack]);
         Ok(())
     }
 }

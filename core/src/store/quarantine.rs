@@ -240,7 +240,7 @@ impl Store {
         let scratch = Scratch::create(&self.scratch_dir()?)?;
         Self::create(scratch.path(), self.disk())?;
         let store = Self::open(scratch.path(), self.disk().clone(), &Silent)?;
-        let writer = ObjectWriter::new(&store, level, 1)?.of_copies().without_proof();
+        let writer = ObjectWriter::new(&store, level, 1)?.of_copies();
         for contents in pack.by_frame(objects) {
             let stored = pack.stored(contents.frame);
             let Ok(raw) = stored.and_then(|stored| pack.expand(contents.frame, stored)) else {

@@ -7,7 +7,7 @@
 //! reception leaves the store unchanged. A later writer sweeps a leftover folder.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs::File,
     path::{Path, PathBuf},
 };
@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::{ObjectId, PackId},
+        id::{ChunkListId, ListPartId, ObjectId, PackId},
         io::PathError,
         limits,
         observe::Observer,
@@ -26,18 +26,19 @@ use crate::{
         scratch::{NewLock, lock_new, unique_name},
     },
     format::{
+        chunk_list::named_chunks,
         pack::{ObjectKind, PackedObject},
         wire::FormatError,
     },
     store::{
-        ObjectLocation, ObjectWriter, Store, StoreError,
+        ChunkVisit, Descend, ObjectLocation, ObjectWriter, Store, StoreError,
         bundle::BundleError,
         catalog::Catalog,
         copy::{FrameMode, copy_pack},
         epoch::Epoch,
         pack_reader::{Completeness, FrameObjects, PackFile},
         pack_writer::{FinishedPack, WRITEBACK_BYTES},
-        sweep,
+        sweep, walk_chunks,
         writer::WriteStats,
     },
 };
@@ -56,10 +57,8 @@ pub struct ReceivedPacks<'s> {
     packs: Vec<PackId>,
     objects: u64,
     raw_bytes: u64,
-    /// The errors of wrong chunk lists. The target does not get these lists.
-    wrong_lists: HashMap<ObjectId, StoreError>,
-    /// True if the contents behind all other chunk lists were hashed.
-    is_proven: bool,
+    /// Number of chunks that the received chunk lists and their parts name.
+    named_chunks: u64,
     /// Packs that the target had once listed and that no longer existed when the reception began.
     gone: HashSet<PackId>,
     /// The epoch of the target when the reception began.
@@ -114,8 +113,7 @@ impl<'s> ReceivedPacks<'s> {
             packs,
             objects: 0,
             raw_bytes: 0,
-            wrong_lists: HashMap::new(),
-            is_proven: false,
+            named_chunks: 0,
             gone,
             epoch: target.catalog().epoch,
             _lock: lock,
@@ -180,7 +178,7 @@ impl<'s> ReceivedPacks<'s> {
     /// Checks every object of a received pack and adds the pack to [`ReceivedPacks::own`].
     ///
     /// Checked: the footer, every frame, every object against its id, and that no object is
-    /// received twice. **Not** checked: chunk lists; see [`ReceivedPacks::check_lists`].
+    /// received twice.
     ///
     /// # Errors
     /// [`BundleError::Duplicate`], and [`BundleError::Store`] if the pack is damaged.
@@ -206,21 +204,17 @@ impl<'s> ReceivedPacks<'s> {
         Ok(())
     }
 
-    /// Checks that no object was received before. A content may come twice: as its chunk list and
-    /// as a whole, which is a chunk of another content.
+    /// Checks that no object was received before.
     fn check_new(&self, objects: &[PackedObject]) -> Result<(), BundleError> {
-        let is_list = |kind| kind == ObjectKind::ChunkList;
         for object in objects {
-            let is_same = |place: &ObjectLocation| is_list(place.kind) == is_list(object.kind);
-            if self.own.places(&object.id)?.iter().any(is_same) {
+            if self.own.locate(&object.id)?.is_some() {
                 return Err(BundleError::Duplicate { id: object.id });
             }
         }
-        let mut sorted: Vec<(ObjectId, bool)> =
-            objects.iter().map(|object| (object.id, is_list(object.kind))).collect();
+        let mut sorted: Vec<ObjectId> = objects.iter().map(|object| object.id).collect();
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(BundleError::Duplicate { id: pair[0].0 }),
+            Some(pair) => Err(BundleError::Duplicate { id: pair[0] }),
             None => Ok(()),
         }
     }
@@ -228,6 +222,7 @@ impl<'s> ReceivedPacks<'s> {
     fn index_pack(&mut self, pack: &PackFile, objects: Vec<PackedObject>) {
         self.objects += objects.len() as u64;
         self.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
+        self.named_chunks += objects.iter().map(named_chunks).sum::<u64>();
         let (id, file_bytes) = (pack.id(), pack.file_bytes());
         let sealed = FinishedPack { id, frames: pack.frames().to_vec(), objects, file_bytes };
         self.own.add_sealed(&sealed, Completeness::Whole);
@@ -235,8 +230,7 @@ impl<'s> ReceivedPacks<'s> {
         self.packs.push(id);
     }
 
-    /// Links a pack and adds it. The caller must have checked its objects against their ids, except
-    /// chunk lists.
+    /// Links a pack and adds it. The caller must have checked its objects against their ids.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read or linked.
@@ -248,22 +242,6 @@ impl<'s> ReceivedPacks<'s> {
         Ok(())
     }
 
-    /// Records the errors of wrong chunk lists, and that the contents behind all other lists were
-    /// hashed.
-    pub(super) fn set_proven(&mut self, wrong_lists: HashMap<ObjectId, StoreError>) {
-        (self.wrong_lists, self.is_proven) = (wrong_lists, true);
-    }
-
-    /// Returns the errors of wrong chunk lists ([`ReceivedPacks::leave_out_wrong_lists`]).
-    pub fn wrong_lists(&self) -> &HashMap<ObjectId, StoreError> {
-        &self.wrong_lists
-    }
-
-    /// Removes and returns the error of a wrong chunk list that cannot be left out.
-    pub fn take_wrong_list(&mut self, id: &ObjectId) -> Option<StoreError> {
-        self.wrong_lists.remove(id)
-    }
-
     /// Returns the received packs.
     pub fn packs(&self) -> &[PackId] {
         &self.packs
@@ -272,6 +250,11 @@ impl<'s> ReceivedPacks<'s> {
     /// Returns the number of received objects and the sum of their raw bytes.
     pub fn totals(&self) -> (u64, u64) {
         (self.objects, self.raw_bytes)
+    }
+
+    /// Returns the number of chunks that the received chunk lists name. A walk looks up each of them.
+    pub fn named_chunks(&self) -> u64 {
+        self.named_chunks
     }
 
     /// Returns the store that holds the received packs.
@@ -294,20 +277,15 @@ impl<'s> ReceivedPacks<'s> {
         Ok(!gone(self.target).is_subset(&self.gone))
     }
 
-    /// Looks up an object in the received packs, then in the target. Does not find received chunk
-    /// lists that are [wrong](Self::wrong_lists).
+    /// Looks up an object in the received packs, then in the target.
     ///
     /// # Errors
     /// [`StoreError`] when an index cannot be read.
     pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
-        match self.locate_received(id)? {
+        match self.own.locate(id)? {
             None => self.target.locate(id),
             place => Ok(place),
         }
-    }
-
-    fn locate_received(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
-        if self.wrong_lists.contains_key(id) { Ok(None) } else { self.own.locate(id) }
     }
 
     /// Returns true if a [located](Self::locate) object can be read without a fetch.
@@ -315,7 +293,7 @@ impl<'s> ReceivedPacks<'s> {
     /// # Errors
     /// [`StoreError`] if the pack of the object cannot be read.
     pub fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        match (self.locate_received(id)?, self.target.locate(id)?) {
+        match (self.own.locate(id)?, self.target.locate(id)?) {
             (None, Some(place)) => self.target.is_here(&place),
             _ => Ok(true),
         }
@@ -336,7 +314,7 @@ impl<'s> ReceivedPacks<'s> {
     /// # Errors
     /// [`StoreError`] if the object is damaged or in neither store.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
-        match self.locate_received(id)? {
+        match self.own.locate(id)? {
             Some(_) => self.own.object(id, kind),
             None => self.target.object(id, kind),
         }
@@ -360,12 +338,7 @@ impl<'s> ReceivedPacks<'s> {
             let objects = pack.objects()?;
             let mut known = 0;
             for object in &objects {
-                let is_known = self.target.is_object_stored(object)?;
-                known += usize::from(is_known);
-            }
-            if objects.iter().any(|object| self.wrong_lists.contains_key(&object.id)) {
-                mixed.push(pack);
-                continue;
+                known += usize::from(self.target.is_stored(&object.id)?);
             }
             // The moved pack replaces a partial or damaged copy.
             if known == 0 || self.target.is_partial(id) || self.target.is_damaged(id) {
@@ -378,14 +351,9 @@ impl<'s> ReceivedPacks<'s> {
             self.target.make_names_durable()?;
             return Ok(moved);
         }
-        let mut writer = ObjectWriter::new(self.target, level, 1)?;
-        if !self.is_proven {
-            writer = writer.without_proof();
-        }
+        let writer = ObjectWriter::new(self.target, level, 1)?;
         for pack in &mixed {
-            copy_pack(&writer, pack, FrameMode::Refill, &mut |object| {
-                Ok(!self.wrong_lists.contains_key(&object.id) && writer.claim(object)?)
-            })?;
+            copy_pack(&writer, pack, FrameMode::Refill, &mut |object| writer.claim(object))?;
         }
         // `finish` also makes the moved packs durable.
         let added = writer.finish()?;
@@ -444,19 +412,92 @@ impl<'s> ReceivedPacks<'s> {
         moved.packs += 1;
         let sealed = FinishedPack { id, frames: pack.frames().to_vec(), objects, file_bytes };
         self.target.add_sealed(&sealed, Completeness::Whole);
-        if self.is_proven {
-            self.target.record_proven(&[id]);
-        }
+        self.target.record_proven(&[id]);
         Ok(())
     }
+
+    /// Returns the packs in the order of adoption: chunks before the lists that name them. A commit
+    /// to the target relies on any list that it finds. Such a commit may run between two adoptions,
+    /// and a killed process never adds the remaining packs. Packs that refer to each other come in
+    /// any order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a list cannot be read.
+    fn ordered(&self) -> Result<Vec<PackId>, StoreError> {
+        let packs = self.packs();
+        if packs.len() < 2 {
+            return Ok(packs.to_vec());
+        }
+        let mut after: BTreeMap<PackId, BTreeSet<PackId>> = BTreeMap::new();
+        let mut parts = PacksOfParts::default();
+        for id in packs {
+            after.insert(*id, self.named_by_lists(id, &mut parts)?);
+        }
+        // Depth-first search in post-order. The stack gets each pack a second time, as ready, below
+        // the packs that it needs. `seen` breaks cycles.
+        let mut ordered = Vec::with_capacity(packs.len());
+        let mut seen = BTreeSet::new();
+        let mut waiting: Vec<(PackId, bool)> = packs.iter().rev().map(|id| (*id, false)).collect();
+        while let Some((id, is_ready)) = waiting.pop() {
+            if is_ready {
+                ordered.push(id);
+            } else if seen.insert(id) {
+                waiting.push((id, true));
+                waiting.extend(after.remove(&id).into_iter().flatten().map(|id| (id, false)));
+            }
+        }
+        Ok(ordered)
+    }
+
+    /// Returns the other received packs that hold chunks or parts of the lists in a pack. Reads each
+    /// part once for all packs.
+    fn named_by_lists(
+        &self,
+        id: &PackId,
+        parts: &mut PacksOfParts,
+    ) -> Result<BTreeSet<PackId>, StoreError> {
+        let mut named = BTreeSet::new();
+        let pack_of = |id: ObjectId| -> Result<Option<PackId>, StoreError> {
+            Ok(self.own().locate(&id)?.and_then(|place| self.own().pack_id(place.pack)))
+        };
+        let read = |id: &ObjectId, kind| self.object(id, kind);
+        let objects = self.own().open_pack(id)?.objects()?;
+        let lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
+        for list in lists {
+            let mut entered = None;
+            walk_chunks(&ChunkListId::from_object(list.id), &read, &mut |visit| match visit {
+                ChunkVisit::Part(part, _) => {
+                    named.extend(pack_of(part.id.object())?);
+                    let known = parts.get(&part.id);
+                    named.extend(known.into_iter().flatten());
+                    entered = known.is_none().then_some(part.id);
+                    Ok(if known.is_none() { Descend::Enter } else { Descend::Skip })
+                }
+                ChunkVisit::Chunks(chunks) => {
+                    let mut of_chunks = BTreeSet::new();
+                    for chunk in chunks? {
+                        of_chunks.extend(pack_of(chunk.id.object())?);
+                    }
+                    named.extend(&of_chunks);
+                    parts.extend(entered.map(|part| (part, of_chunks)));
+                    Ok::<_, StoreError>(Descend::Enter)
+                }
+            })?;
+        }
+        named.remove(id);
+        Ok(named)
+    }
 }
+
+/// The received packs that hold chunks of each part of a chunk list.
+type PacksOfParts = HashMap<ListPartId, BTreeSet<PackId>>;
 
 /// Receives the next bytes of a pack.
 pub type Receive<'a> = dyn FnMut(&[u8]) -> Result<(), BundleError> + 'a;
 
 impl PackFile {
-    /// Checks every frame, and every object except chunk lists against its id. Ends early without
-    /// an error when the user asks to stop.
+    /// Checks every frame, and every object against its id. Ends early without an error when the user
+    /// asks to stop.
     ///
     /// # Errors
     /// [`StoreError`] if the pack is damaged. Refuses a pack of more than
@@ -492,8 +533,7 @@ impl PackFile {
         Ok(())
     }
 
-    /// Verifies the checksum of a frame, and checks its objects except chunk lists against their
-    /// ids.
+    /// Verifies the checksum of a frame, and checks its objects against their ids.
     ///
     /// # Errors
     /// [`StoreError`] with what is wrong.

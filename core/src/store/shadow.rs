@@ -194,14 +194,6 @@ impl Store {
         self.catalog().shadows.covers(pack, id)
     }
 
-    /// Returns true if the shadow table lists an object of a pack by its id. Returns false if only
-    /// the whole pack is shadowed.
-    pub fn is_shadowed_alone(&self, pack: &PackId, id: &ObjectId) -> bool {
-        self.catalog().shadows.table.entries().any(|(other, _, part)| {
-            other == pack && matches!(part, ShadowedPart::Objects(ids) if ids.contains(id))
-        })
-    }
-
     /// Returns the error of an object whose copies are all shadowed.
     pub fn shadowed_error(&self, id: &ObjectId) -> StoreError {
         let place = self.locate(id).ok().flatten();
@@ -271,7 +263,7 @@ impl Store {
 
     /// Shadows the damage that an error reports, for this open store only, since readers never
     /// write to the store.
-    pub(super) fn shadow_in_memory(&self, error: &StoreError) {
+    pub(crate) fn shadow_in_memory(&self, error: &StoreError) {
         if let Some((pack, part)) = damage(error) {
             self.add_in_memory(pack, part);
         }

@@ -1,12 +1,9 @@
 //! Checks that a content is stored completely, without reading the whole content.
 
 use crate::{
-    base::id::{BlobId, ObjectId, PackId},
-    format::{
-        pack::ObjectKind,
-        shadow::{Reason, ShadowTable, ShadowedPart},
-    },
-    store::{ChunkVisit, ObjectWriter, StoreError, damage, walk_chunks},
+    base::id::{ContentId, ObjectId, PackId},
+    format::shadow::{Reason, ShadowTable, ShadowedPart},
+    store::{ChunkVisit, Descend, EnteredParts, ObjectWriter, StoreError, damage, walk_chunks},
 };
 
 impl ObjectWriter<'_> {
@@ -15,39 +12,34 @@ impl ObjectWriter<'_> {
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
-    pub fn contains_content(&self, id: &BlobId) -> Result<bool, StoreError> {
-        let id = id.object();
-        if self.is_claimed(&id, ObjectKind::Blob) || self.is_claimed(&id, ObjectKind::ChunkList) {
+    pub fn contains_content(&self, id: &ContentId) -> Result<bool, StoreError> {
+        let object = id.object();
+        if self.is_claimed(&object) {
             return Ok(true);
         }
-        if !self.is_stored(&id)? {
+        let ContentId::Chunked(list) = id else { return self.is_stored(&object) };
+        if !self.is_stored(&object)? {
             return Ok(false);
-        }
-        let place = self.store.locate_unshadowed(&id)?;
-        if place.is_none_or(|place| place.kind != ObjectKind::ChunkList) {
-            return Ok(place.is_some());
         }
         let mut all = true;
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
-        let walked = walk_chunks::<StoreError>(id, &read, &mut |met| {
-            let pieces = match met {
-                ChunkVisit::Part(part) => std::slice::from_ref(part),
-                ChunkVisit::Chunks(chunks) => chunks,
-            };
-            for piece in pieces {
-                let id = piece.id.object();
-                if self.store.has_only_list(&id)? {
-                    let (wanted, found) = (ObjectKind::Blob, ObjectKind::ChunkList);
-                    return Err(StoreError::WrongKind { id, wanted, found });
-                }
-                all = all && self.contains(&id)?;
+        let mut entered = EnteredParts::default();
+        let walked = walk_chunks::<StoreError>(list, &read, &mut |visit| match visit {
+            ChunkVisit::Part(part, end) => {
+                all = all && self.contains(&part.id.object())?;
+                Ok(if all { entered.enter(part, end) } else { Descend::Skip })
             }
-            Ok(())
+            ChunkVisit::Chunks(chunks) => {
+                for chunk in chunks? {
+                    all = all && self.contains(&chunk.id.object())?;
+                }
+                Ok(Descend::Enter)
+            }
         });
         match walked {
             Ok(_) => Ok(all),
             Err(error) => {
-                self.shadow_list(&id, &error)?;
+                self.shadow_damage(&error)?;
                 Ok(false)
             }
         }
@@ -74,20 +66,6 @@ impl ObjectWriter<'_> {
     /// As [`Store::change_shadows`](crate::store::Store::change_shadows).
     pub fn shadow_damage(&self, error: &StoreError) -> Result<(), StoreError> {
         damage(error).map_or(Ok(()), |(pack, part)| self.shadow(pack, part))
-    }
-
-    /// Shadows the cause of an unreadable chunk list: the damaged objects, or the list itself if it
-    /// is wrong. Hashing cannot detect such a list, because its id is the hash of the content.
-    fn shadow_list(&self, id: &ObjectId, error: &StoreError) -> Result<(), StoreError> {
-        if damage(error).is_some() {
-            return self.shadow_damage(error);
-        }
-        let is_broken = matches!(error, StoreError::Object { .. } | StoreError::WrongKind { .. });
-        let place = self.store.locate_unshadowed(id)?.filter(|_| is_broken);
-        match place.and_then(|place| self.store.pack_id(place.pack)) {
-            Some(pack) => self.shadow(pack, ShadowedPart::Objects([*id].into())),
-            None => Ok(()),
-        }
     }
 
     fn shadow(&self, pack: PackId, part: ShadowedPart) -> Result<(), StoreError> {

@@ -413,7 +413,7 @@ pub(super) mod tests {
             let entry = |name: &&str| {
                 let kind = match name.strip_suffix('/') {
                     Some(_) => EntryKind::Folder { id: *folders.next().unwrap() },
-                    None => EntryKind::File { size: 1, id: BlobId::of(b"x") },
+                    None => EntryKind::File { size: 1, id: BlobId::of(b"x").into() },
                 };
                 let name = entry_name(name.trim_end_matches('/').as_bytes());
                 Entry { name, kind, metadata: Metadata::default() }

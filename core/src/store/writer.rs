@@ -24,7 +24,7 @@ use crate::{
     },
     codec::Encoder,
     format::{
-        chunk_list::BlobRef,
+        chunk_list::{BlobRef, ListObject},
         pack::{ObjectClass, ObjectKind, PackedObject},
     },
     store::{
@@ -72,15 +72,6 @@ impl Hasher for IdHasher {
 
 type IdSet = HashSet<ObjectId, BuildHasherDefault<IdHasher>>;
 
-/// Returns the key of a claimed object. A chunk list has the id of its content, which may also be a
-/// chunk of another content. So the key of a list is the inverted id.
-fn claim_key(id: &ObjectId, kind: ObjectKind) -> ObjectId {
-    match kind {
-        ObjectKind::ChunkList => ObjectId::from_bytes(id.as_bytes().map(|byte| !byte)),
-        _ => *id,
-    }
-}
-
 /// Number of ids that a counting writer remembers in each of its [`SHARDS`]. The writer clears a
 /// full shard, and may then count an object again.
 const COUNTED: usize = (1 << 20) / SHARDS;
@@ -114,8 +105,6 @@ pub struct ObjectWriter<'s> {
     copies: bool,
     /// Varies the names of the packs.
     variation: u64,
-    /// True if this machine has hashed every object, and the contents behind all chunk lists.
-    is_proven: bool,
 }
 
 impl std::fmt::Debug for ObjectWriter<'_> {
@@ -193,13 +182,6 @@ impl<'s> ObjectWriter<'s> {
         Ok(PackWriter::create(disk, tmp, self.variation)?)
     }
 
-    /// Makes the packs of this writer unproven, for a writer that copies chunk
-    /// lists whose contents this machine has not hashed.
-    #[must_use]
-    pub fn without_proof(self) -> Self {
-        Self { is_proven: false, ..self }
-    }
-
     /// Returns true if this writer only counts.
     pub(super) fn is_counting(&self) -> bool {
         self.mode == WriterMode::Count
@@ -237,7 +219,6 @@ impl<'s> ObjectWriter<'s> {
             sealed: Mutex::default(),
             counts: Default::default(),
             mode,
-            is_proven: true,
         })
     }
 
@@ -262,32 +243,30 @@ impl<'s> ObjectWriter<'s> {
     }
 
     /// Returns true if this writer is about to store the object.
-    pub(super) fn is_claimed(&self, id: &ObjectId, kind: ObjectKind) -> bool {
-        let key = claim_key(id, kind);
-        self.shard(&key).lock().contains(&key)
+    pub(super) fn is_claimed(&self, id: &ObjectId) -> bool {
+        self.shard(id).lock().contains(id)
     }
 
     /// Returns true if the object is [stored](Store::is_stored), or if this writer is about to
-    /// store it. Not for chunk lists.
+    /// store it.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.is_claimed(id, ObjectKind::Blob) || self.is_stored(id)?)
+        Ok(self.is_claimed(id) || self.is_stored(id)?)
     }
 
     /// Claims an object. Returns true if the object is new; the caller must then add the object. A
     /// counting writer counts a new object and returns false.
     pub(super) fn claim(&self, object: &PackedObject) -> Result<bool, StoreError> {
-        if self.is_stored(&object.id)? && !self.store.lacks_blob(object)? {
+        if self.is_stored(&object.id)? {
             return Ok(false);
         }
-        let key = claim_key(&object.id, object.kind);
-        let mut claimed = self.shard(&key).lock();
+        let mut claimed = self.shard(&object.id).lock();
         if self.is_counting() && claimed.len() >= COUNTED {
             claimed.clear();
         }
-        let new = claimed.insert(key);
+        let new = claimed.insert(object.id);
         drop(claimed);
         if new {
             self.counts[OBJECTS].fetch_add(1, Ordering::Relaxed);
@@ -314,34 +293,19 @@ impl<'s> ObjectWriter<'s> {
         Ok(true)
     }
 
-    /// Hashes the chunks of `raw` that end at `cuts`, and adds the new ones as one
-    /// frame. Returns the chunks in order, and the number of new ones.
-    ///
-    /// Cuts a chunk in halves if the store has a chunk list with the id of the chunk: a content
-    /// with the same bytes was cut with other parameters. Another store that has that content would
-    /// never request the chunk.
+    /// Hashes the chunks of `raw` that end at `cuts`, and adds the new ones as one frame. Returns the
+    /// chunks in order.
     ///
     /// # Errors
     /// [`StoreError`]. After an error, the caller must drop the writer.
-    pub fn add_chunks(
-        &self,
-        raw: &[u8],
-        cuts: &[usize],
-    ) -> Result<(Vec<BlobRef>, usize), StoreError> {
+    pub fn add_chunks(&self, raw: &[u8], cuts: &[usize]) -> Result<Vec<BlobRef>, StoreError> {
         let mut chunks = Vec::with_capacity(cuts.len());
         let mut objects = Vec::new();
         let mut fresh = Vec::new();
-        // A stack of the ends of the next chunks. The next end is on top.
-        let mut ends: Vec<usize> = cuts.iter().rev().copied().collect();
         let mut start = 0;
-        while let Some(&end) = ends.last() {
+        for &end in cuts {
             let chunk = &raw[start..end];
             let (id, bytes) = (BlobId::of(chunk), chunk.len() as u32);
-            if bytes > 1 && self.store.has_only_list(&id.object())? {
-                ends.push(start + chunk.len() / 2);
-                continue;
-            }
-            ends.pop();
             chunks.push(BlobRef { id, bytes });
             let object = PackedObject { id: id.object(), kind: ObjectKind::Blob, bytes };
             if self.claim(&object)? {
@@ -350,18 +314,17 @@ impl<'s> ObjectWriter<'s> {
             }
             start = end;
         }
-        let new = objects.len();
         // If all chunks are new, compress the input without a copy.
         match fresh.as_slice() {
             [] => {}
-            _ if new == chunks.len() => self.encode_and_append(&raw[..start], objects)?,
+            _ if fresh.len() == chunks.len() => self.encode_and_append(&raw[..start], objects)?,
             parts => {
                 let joined: Vec<u8> =
                     parts.iter().flat_map(|part| &raw[part.clone()]).copied().collect();
                 self.encode_and_append(&joined, objects)?;
             }
         }
-        Ok((chunks, new))
+        Ok(chunks)
     }
 
     fn encode_and_append(&self, raw: &[u8], objects: Vec<PackedObject>) -> Result<(), StoreError> {
@@ -400,26 +363,19 @@ impl<'s> ObjectWriter<'s> {
         self.add_metadata(ObjectKind::Link, id.link(), bytes)
     }
 
-    /// Adds the chunk list of a content, if it is new.
+    /// Adds a chunk list or a part of one, if it is new.
     ///
     /// # Errors
     /// [`StoreError`]. After an error, the caller must drop the writer.
-    pub fn add_chunk_list(&self, id: BlobId, bytes: &[u8]) -> Result<(), StoreError> {
-        self.add_metadata(ObjectKind::ChunkList, id.object(), bytes)
+    pub fn add_list_object(&self, object: &ListObject) -> Result<(), StoreError> {
+        self.add_metadata(object.kind(), object.id(), object.bytes())
     }
 
-    /// Adds a part of a long chunk list, if it is new.
+    /// Adds an object to the metadata frames, if it is new.
     ///
     /// # Errors
     /// [`StoreError`]. After an error, the caller must drop the writer.
-    pub fn add_chunk_list_part(&self, bytes: &[u8]) -> Result<BlobId, StoreError> {
-        let id = BlobId::of(bytes);
-        self.add_metadata(ObjectKind::Blob, id.object(), bytes)?;
-        Ok(id)
-    }
-
-    /// Adds an object to the metadata frames.
-    pub(super) fn add_metadata(
+    pub fn add_metadata(
         &self,
         kind: ObjectKind,
         id: ObjectId,
@@ -460,8 +416,7 @@ impl<'s> ObjectWriter<'s> {
     /// Claims an object that the store has, for a copy out of a pack that is about to be removed.
     /// Returns false if the object is already claimed.
     pub fn claim_anew(&self, object: &PackedObject) -> bool {
-        let key = claim_key(&object.id, object.kind);
-        self.shard(&key).lock().insert(key)
+        self.shard(&object.id).lock().insert(object.id)
     }
 
     /// Adds a claimed object to a lane or to the metadata, according to `class`.
@@ -511,14 +466,11 @@ impl<'s> ObjectWriter<'s> {
         let sealed = pack.seal(metadata, &|from, id| self.name_pack(from, id))?;
         let bytes = sealed.file_bytes;
         self.store.add_sealed(&sealed, Completeness::Whole);
-        if self.is_proven {
-            self.store.record_proven(&[sealed.id]);
-        }
+        self.store.record_proven(&[sealed.id]);
         // Drop the claims after the index has the objects. `contains` checks the claims before the
         // index, so it always finds an object in one of them.
         for object in &sealed.objects {
-            let key = claim_key(&object.id, object.kind);
-            self.shard(&key).lock().remove(&key);
+            self.shard(&object.id).lock().remove(&object.id);
         }
         self.sealed.lock().push(sealed.id);
         self.counts[STORED_BYTES].fetch_add(bytes, Ordering::Relaxed);

@@ -45,7 +45,7 @@ impl Dead {
         let (mut dead, mut bytes) = (BTreeSet::new(), 0);
         let objects = stubs.open_pack(pack)?.objects()?;
         for object in &objects {
-            if !live.contains_copy(pack, &object.id)? {
+            if !live.contains(&object.id)? {
                 bytes += u64::from(object.bytes);
                 dead.insert(object.id);
             }
@@ -398,7 +398,7 @@ impl SweepPlan {
 fn has_live(stubs: &Store, packs: &[PackId], live: &Live<'_>) -> Result<bool, RemoteError> {
     for pack in packs {
         for object in stubs.open_pack(pack)?.objects()? {
-            if live.contains_copy(pack, &object.id)? {
+            if live.contains(&object.id)? {
                 return Ok(true);
             }
         }

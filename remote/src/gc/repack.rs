@@ -18,7 +18,7 @@ use snap_core::{
     disk::{Disk, scratch::Scratch},
     format::{
         gc_table::GcTable,
-        pack::{Frame, ObjectKind, PackedObject},
+        pack::{Frame, PackedObject},
         shadow::ShadowedPart,
     },
     ops::{
@@ -48,8 +48,6 @@ pub(super) struct RepackCandidate {
     pub(super) dead_objects: u64,
     /// Number of dead objects that were purged.
     pub(super) purged: u64,
-    /// Chunk lists that are not dead.
-    lists: Vec<ObjectId>,
 }
 
 impl RepackCandidate {
@@ -62,15 +60,13 @@ impl RepackCandidate {
     ) -> Result<Option<Self>, StoreError> {
         let file = stubs.open_pack(&pack)?;
         let usage = PackUse { file_bytes: file.file_bytes(), ..PackUse::default() };
-        let mut found = Self { pack, usage, dead_objects: 0, purged: 0, lists: Vec::new() };
+        let mut found = Self { pack, usage, dead_objects: 0, purged: 0 };
         for object in file.objects()? {
             found.usage.bytes += u64::from(object.bytes);
             if dead.covers(&object.id) {
                 found.usage.dead_bytes += u64::from(object.bytes);
                 found.dead_objects += 1;
                 found.purged += u64::from(purged.contains(&object.id));
-            } else if object.kind == ObjectKind::ChunkList {
-                found.lists.push(object.id);
             }
         }
         found.usage.has_purged = found.purged > 0;
@@ -99,24 +95,13 @@ pub(super) fn purged_in(
 }
 
 /// Chooses packs to rewrite, of at most `most_bytes` in total.
-///
-/// Two packs may have different chunk lists of one content, and the copies have only one list of each
-/// content. So one of these packs waits for the next collection.
 pub(super) fn choose(
     candidates: Vec<RepackCandidate>,
     most_bytes: Option<u64>,
 ) -> Vec<RepackCandidate> {
     let candidates = candidates.into_iter().map(|candidate| (candidate.usage, candidate));
     let chosen = choose_rewritten(candidates.collect(), most_bytes).into_iter();
-    let mut lists = HashSet::new();
-    let is_free = |candidate: &RepackCandidate| {
-        let is_free = candidate.lists.iter().all(|id| !lists.contains(id));
-        if is_free {
-            lists.extend(candidate.lists.iter().copied());
-        }
-        is_free
-    };
-    chosen.map(|(_, candidate)| candidate).filter(is_free).collect()
+    chosen.map(|(_, candidate)| candidate).collect()
 }
 
 /// A rewrite of packs.
@@ -229,7 +214,7 @@ impl Repack<'_> {
                 let before = wanted.len();
                 for object in contents.objects {
                     if self.is_wanted(&pack, object, made)? && writer.claim_anew(object) {
-                        wanted.insert((object.id, object.kind));
+                        wanted.insert(object.id);
                     }
                 }
                 if wanted.len() > before {
@@ -240,7 +225,7 @@ impl Repack<'_> {
             let absent: HashSet<u64> = absent.iter().map(|frame| frame.offset).collect();
             frames.retain(|frame| absent.contains(&frame.offset));
             self.stubs.prefetch_frames(pack, &frames);
-            let mut choose = |object: &PackedObject| Ok(wanted.contains(&(object.id, object.kind)));
+            let mut choose = |object: &PackedObject| Ok(wanted.contains(&object.id));
             copy_pack(&writer, file, FrameMode::Refill, &mut choose).map_err(broken)?;
             self.observer.advance(file.file_bytes(), 0);
         }
@@ -258,15 +243,10 @@ impl Repack<'_> {
         if self.fenced.is_dead(pack, &object.id) {
             return Ok(false);
         }
-        let is_same = |place: &ObjectLocation| place.kind == object.kind;
         for store in copies {
-            if store.places(&object.id)?.iter().any(is_same) {
+            if store.locate(&object.id)?.is_some() {
                 return Ok(false);
             }
-        }
-        // Another list of the same content may have other chunks.
-        if object.kind == ObjectKind::ChunkList {
-            return Ok(true);
         }
         let stays = |place: &ObjectLocation| {
             self.stubs.pack_id(place.pack).is_some_and(|pack| {
@@ -275,8 +255,7 @@ impl Repack<'_> {
                     && !self.stubs.is_copy_shadowed(&pack, &object.id)
             })
         };
-        let places = self.stubs.places(&object.id)?;
-        Ok(!places.iter().any(|place| is_same(place) && stays(place)))
+        Ok(!self.stubs.places(&object.id)?.iter().any(stays))
     }
 }
 

@@ -14,7 +14,7 @@ mod snapshot_file;
 use std::{collections::HashMap, sync::Arc};
 
 use snap_core::{
-    base::id::{BlobId, PackId},
+    base::id::{ContentId, PackId},
     disk::scratch::Scratch,
     format::pack::{Frame, ObjectClass},
     repo::{Config, Refs, Repo},
@@ -132,13 +132,12 @@ impl RemoteReader {
     /// Opens the content of a file for random access. Reads the chunk list, but not the content.
     ///
     /// The reader checks each part (a chunk, or the whole of an uncut content) against its id.
-    /// **Not** checked: that the chunks together hash to `id`.
     ///
     /// # Errors
     /// [`RemoteError::Store`] if the content does not exist, or its chunk list is damaged.
     pub fn open_file(
         &self,
-        id: &BlobId,
+        id: &ContentId,
         options: RangeReaderOptions,
     ) -> Result<RangeReader, RemoteError> {
         let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());

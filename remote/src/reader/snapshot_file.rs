@@ -9,9 +9,11 @@ use bytes::{Bytes, BytesMut};
 use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use snap_core::{
-    base::id::{BlobId, ObjectId},
+    base::id::{ContentId, ObjectId},
     format::pack::{Codec, Frame, ObjectKind},
-    store::{ContentPlace, ObjectLocation, PackFile, Store, StoreError, actual_id},
+    store::{
+        ChunkVisit, Descend, ObjectLocation, PackFile, Store, StoreError, actual_id, walk_chunks,
+    },
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -77,18 +79,23 @@ impl SnapshotFile {
     /// Locates the parts of a content.
     pub(super) fn find(
         store: &Store,
-        id: &BlobId,
+        id: &ContentId,
         location: &str,
         fetch: Arc<dyn FetchRange>,
         link: Arc<LinkEstimate>,
     ) -> Result<Self, StoreError> {
         let mut places = Vec::new();
-        match store.locate_content(id)? {
-            ContentPlace::Whole(place) => places.push((id.object(), place)),
-            ContentPlace::Cut(_) => {
-                store.for_each_chunk::<StoreError>(id, &mut |chunk| {
-                    places.push((chunk.id.object(), store.locate_chunk(chunk)?));
-                    Ok(())
+        match id {
+            ContentId::Blob(_) => places.push((id.object(), store.locate_content(id)?)),
+            ContentId::Chunked(list) => {
+                let read = |id: &ObjectId, kind| store.object(id, kind);
+                walk_chunks::<StoreError>(list, &read, &mut |visit| {
+                    if let ChunkVisit::Chunks(chunks) = visit {
+                        for chunk in chunks? {
+                            places.push((chunk.id.object(), store.locate_chunk(chunk)?));
+                        }
+                    }
+                    Ok(Descend::Enter)
                 })?;
             }
         }
@@ -258,11 +265,9 @@ impl FetchUnit {
         for (offset, length, wanted) in &self.objects {
             let (from, to) = (*offset as usize, *offset as usize + *length as usize);
             let object = raw.get(from..to).unwrap_or_default();
-            match actual_id(ObjectKind::Blob, object) {
-                Some(actual) if actual != *wanted => {
-                    return Err(wrong(StoreError::Damaged { pack, wanted: *wanted, actual }));
-                }
-                _ => {}
+            let actual = actual_id(ObjectKind::Blob, object);
+            if actual != *wanted {
+                return Err(wrong(StoreError::Damaged { pack, wanted: *wanted, actual }));
             }
         }
         Ok(raw)

@@ -223,9 +223,7 @@ impl OpenStore {
     fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StagedError> {
         match self.staged.read_index_file(name, bytes)? {
             IndexUpload::Part(_) => Ok(()),
-            IndexUpload::Packs(ids) => {
-                self.staged.publish(&self.repo, &ids, u64::MAX, &Silent).map(drop)
-            }
+            IndexUpload::Packs(ids) => self.staged.publish(&self.repo, &ids, &Silent).map(drop),
         }
     }
 }

@@ -40,7 +40,6 @@ use snap_core::{
     format::{
         forgotten::ForgottenTable,
         outline::PackOutline,
-        pack::ObjectKind,
         ref_text::FIRST_EPOCH,
         shadow::{Reason, ShadowTable},
     },
@@ -572,19 +571,16 @@ pub struct MirrorHoldings<'m> {
 }
 
 impl MirrorHoldings<'_> {
-    /// Returns whether the remote store has an object of this kind; a chunk list does not serve as
-    /// a blob. The object stands for everything that it refers to, unless the store is known to
-    /// lack objects.
+    /// Returns whether the remote store has an object. The object stands for everything that it refers
+    /// to, unless the store is known to lack objects.
     ///
     /// # Errors
     /// [`StoreError`] if the index cannot be read.
-    pub fn of(&self, id: &ObjectId, kind: ObjectKind) -> Result<PeerHas, StoreError> {
-        let serves = |found: ObjectKind| kind != ObjectKind::Blob || found != ObjectKind::ChunkList;
+    pub fn of(&self, id: &ObjectId) -> Result<PeerHas, StoreError> {
         if let Some(dead) = &self.dead {
-            return self.alive(id, &serves, dead);
+            return self.alive(id, dead);
         }
-        let place = self.store.locate(id)?.filter(|place| serves(place.kind));
-        let is_known = place.is_some();
+        let is_known = self.store.locate(id)?.is_some();
         if self.is_whole {
             return Ok(PeerHas::of(is_known));
         }
@@ -596,16 +592,11 @@ impl MirrorHoldings<'_> {
     }
 
     /// Returns whether the remote store has a copy of an object that may be relied on.
-    fn alive(
-        &self,
-        id: &ObjectId,
-        serves: &dyn Fn(ObjectKind) -> bool,
-        dead: &DeadCopies,
-    ) -> Result<PeerHas, StoreError> {
+    fn alive(&self, id: &ObjectId, dead: &DeadCopies) -> Result<PeerHas, StoreError> {
         let (mut is_known, mut is_sound) = (false, false);
         for place in self.store.places(id)? {
             let Some(pack) = self.store.pack_id(place.pack) else { continue };
-            if serves(place.kind) && !dead.contains(&pack, id) {
+            if !dead.contains(&pack, id) {
                 is_known = true;
                 is_sound |= !self.store.is_copy_shadowed(&pack, id);
             }

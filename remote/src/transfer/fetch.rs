@@ -17,7 +17,7 @@ use snap_core::{
         missing_objects::{FetchRequest, HistoryDepth},
         reach::{self, ReachError},
     },
-    store::{ChunkListCheck, Marks, ObjectLocation, Store, StoreError},
+    store::{Marks, ObjectLocation, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -181,14 +181,10 @@ fn relocate_if(
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
         let mut is_found = true;
         for object in store.open_pack(&id)?.objects()? {
-            if store.is_object_stored(&object)? {
+            if store.is_stored(&object.id)? {
                 continue;
             }
-            // A blob may stand for a chunk list of its id, but not the reverse.
-            let is_right = |place: &ObjectLocation| {
-                place.kind == object.kind || object.kind == ObjectKind::ChunkList
-            };
-            if let Some(place) = mirror.locate(&object.id)?.filter(is_right) {
+            if let Some(place) = mirror.locate(&object.id)? {
                 stubs.extend(mirror.pack_id(place.pack));
                 continue;
             }
@@ -367,7 +363,7 @@ pub(super) fn promote(
     let (mut completed, mut damaged) = (0, None);
     observer.phase(Phase::Data, None);
     for id in store.partial_packs() {
-        match store.complete(&id, ChunkListCheck::Now, observer) {
+        match store.complete(&id, observer) {
             Ok(true) => completed += 1,
             Ok(false) => return Err(RemoteError::Interrupted),
             Err(StoreError::Absent { .. }) => {}

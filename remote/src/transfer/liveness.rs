@@ -7,10 +7,7 @@
 //! While a collection is not complete, refs may reach objects that count as dead: a push may have
 //! moved them meanwhile. Then the client walks everything that its commits reach.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use snap_core::{
     base::{
@@ -42,15 +39,7 @@ pub(super) struct Liveness {
     /// What the commits reach, while a collection is not complete.
     reached: Option<Marks>,
     /// What the client lacks; `None` if it takes everything that is live.
-    lacking: Option<Lacking>,
-}
-
-/// The objects that a local store lacks of a commit.
-#[derive(Debug)]
-struct Lacking {
-    marks: Marks,
-    /// The pack of each chunk list that has several copies: the copy whose chunks are marked.
-    lists: HashMap<ObjectId, PackId>,
+    lacking: Option<Marks>,
 }
 
 impl Liveness {
@@ -91,7 +80,7 @@ impl Liveness {
             return Ok(live);
         }
         let stubs = open_stubs(remote, runtime)?;
-        let mut lacking = Lacking { marks: Marks::new(&stubs), lists: HashMap::new() };
+        let lacking = Marks::new(&stubs);
         let mut replaced = None;
         let mut enter = |id: &ObjectId, place: &ObjectLocation| {
             if place.kind == ObjectKind::Commit {
@@ -107,10 +96,7 @@ impl Liveness {
             if store.locate_unshadowed(id)?.is_some() {
                 return Ok(false);
             }
-            if place.kind == ObjectKind::ChunkList && stubs.places(id)?.len() > 1 {
-                lacking.lists.extend(stubs.pack_id(place.pack).map(|pack| (*id, pack)));
-            }
-            lacking.marks.mark(id)
+            lacking.mark(id)
         };
         let walked = reach::visit(&stubs, &[commit], &mut enter, observer);
         match replaced {
@@ -125,7 +111,7 @@ impl Liveness {
     /// Returns true if a copy of an object is live, and the client wants it.
     pub(super) fn is_live(&self, pack: &PackId, id: &ObjectId) -> Result<bool, StoreError> {
         if let Some(lacking) = &self.lacking
-            && !lacking.marks.is_marked(id)?
+            && !lacking.is_marked(id)?
         {
             return Ok(false);
         }
@@ -145,20 +131,13 @@ impl Liveness {
         if self.dead.is_none() && self.lacking.is_none() {
             return Ok(mirror.locate(id)?.and_then(|place| mirror.pack_id(place.pack)));
         }
-        if let Some(pack) = self.lacking.as_ref().and_then(|lacking| lacking.lists.get(id)) {
-            return Ok(Some(*pack));
-        }
-        let (mut whole, mut list) = (None, None);
         for place in mirror.places(id)? {
             let Some(pack) = mirror.pack_id(place.pack) else { continue };
             if self.is_live(&pack, id)? {
-                match place.kind {
-                    ObjectKind::ChunkList => list = list.or(Some(pack)),
-                    _ => whole = whole.or(Some(pack)),
-                }
+                return Ok(Some(pack));
             }
         }
-        Ok(whole.or(list))
+        Ok(None)
     }
 }
 

@@ -20,8 +20,8 @@ use snap_core::{
     },
     repo::ref_name::RefName,
     store::{
-        BundleError, ChunkListCheck, Marks, ObjectLocation, ObjectWriter, ReceivedPacks, Store,
-        StoreError, WriteStats,
+        BundleError, Marks, ObjectLocation, ObjectWriter, ReceivedPacks, Store, StoreError,
+        WriteStats,
         copy::{FrameMode, copy_pack},
     },
 };
@@ -157,25 +157,13 @@ fn run_once(
     let run = PullRun { lacking, receiving: &receiving, origin: PackFetcher::of(remote), observer };
     let received_bytes = run.receive(&mut incoming, &wanted, runtime)?;
     run.gather(&mut incoming, &wanted, options.level)?;
-    observer.phase(Phase::Data, None);
-    // Any user who may push to the remote can put a wrong list into a branch of their own.
-    incoming.leave_out_wrong_lists(observer)?;
-    if observer.cancelled() {
-        return Err(RemoteError::Interrupted);
-    }
     check_complete(&incoming, commit, observer).map_err(|source| match source {
         ReachError::Interrupted => RemoteError::Interrupted,
-        source => match wrong_list(&mut incoming, &source) {
-            Some(error) => PackFetcher::of(remote).damaged(error),
-            None => RemoteError::Incomplete {
-                location: remote.location().to_owned(),
-                source: Box::new(source),
-            },
+        source => RemoteError::Incomplete {
+            location: remote.location().to_owned(),
+            source: Box::new(source),
         },
     })?;
-    for error in incoming.wrong_lists().values() {
-        observer.note(Note::WrongChunkList { error });
-    }
     let added = incoming.adopt(options.level)?;
     receiving.finish();
     Ok(PullOutcome { commit, added, received_bytes })
@@ -279,7 +267,7 @@ impl PullRun<'_> {
     /// Checks a pack that has arrived completely.
     fn take_in(&self, incoming: &mut ReceivedPacks<'_>, id: PackId) -> Result<(), RemoteError> {
         let store = self.receiving.store();
-        let is_whole = store.complete(&id, ChunkListCheck::Later, self.observer);
+        let is_whole = store.complete(&id, self.observer);
         if !is_whole.map_err(|error| self.blame(&id, error.into()))? {
             return Err(RemoteError::Interrupted);
         }
@@ -342,14 +330,6 @@ impl PullRun<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the error of a wrong chunk list that was left out, if that list is the missing object.
-fn wrong_list(incoming: &mut ReceivedPacks<'_>, error: &ReachError) -> Option<StoreError> {
-    match error {
-        ReachError::Store(StoreError::Missing { id, .. }) => incoming.take_wrong_list(id),
-        _ => None,
     }
 }
 

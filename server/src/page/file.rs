@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use snap_core::base::number::{ByteCount, grouped};
 use snap_core::{
-    base::{id::BlobId, observe::Observer},
+    base::{id::ContentId, observe::Observer},
     format::tree::{Entry, EntryKind},
     ops::{cat::CatError, diff::lines::is_binary},
     store::{ContentReader, Store},
@@ -126,7 +126,7 @@ fn look(
     ask: &PageRequest,
     store: &Store,
     observer: &dyn Observer,
-    id: &BlobId,
+    id: &ContentId,
     size: u64,
     name: &[u8],
     raw: &str,
@@ -177,7 +177,7 @@ pub(super) fn text_or_bytes(start: &[u8], size: u64, name: &[u8], clock: &Clock)
 /// Reads the first [`SHOWN_BYTES`] of a content.
 pub(super) fn start_of(
     store: &Store,
-    id: &BlobId,
+    id: &ContentId,
     observer: &dyn Observer,
 ) -> Result<Vec<u8>, HttpProblem> {
     if observer.cancelled() {

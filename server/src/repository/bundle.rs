@@ -169,7 +169,7 @@ impl Repository {
         let mut enter = |id: &ObjectId, _: &ObjectLocation| theirs.mark(id);
         reach::visit(store, &since, &mut enter, observer).map_err(Error::from)?;
         let has =
-            |id: &ObjectId, _| Ok(PeerHas::of(have.objects.contains(id) || theirs.is_marked(id)?));
+            |id: &ObjectId| Ok(PeerHas::of(have.objects.contains(id) || theirs.is_marked(id)?));
         let scratch = store.dir().join("tmp");
         let (level, lost) = (self.repo.config().compression_level, BTreeSet::new());
         let gather = Gather { scratch: &scratch, level, lost: &lost, collected: None };

@@ -49,20 +49,19 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
     },
-    store::{CopyError, FifoSemaphore},
+    store::CopyError,
 };
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
 pub(crate) use self::folder_watch::FolderWatch;
 pub use self::object_upload::OBJECT_BYTES;
-pub use self::publishing::PublishRequest;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::uploads::{UploadLimits, UploadOutcome, UploadPosition, UploadState};
 pub use snap_core::ops::staging_area::Received;
 
 use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
 use crate::{
-    body::{self, BodyPieces},
+    body::{self, BodyPieces, DisconnectObserver},
     clock::Clock,
     problem::{Code, HttpProblem},
     ref_log::{self, LastMove},
@@ -76,8 +75,6 @@ const LAYOUTS_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct RepositoryResources {
     pub(crate) clock: Clock,
-    /// Limits the number of threads that verify chunk lists.
-    list_checks: Arc<FifoSemaphore>,
     /// Number of repositories that were opened so far.
     opened: Arc<AtomicU64>,
 }
@@ -85,7 +82,7 @@ pub struct RepositoryResources {
 impl RepositoryResources {
     /// Creates the resources of a server with this clock.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, list_checks: Arc::default(), opened: Arc::default() }
+        Self { clock, opened: Arc::default() }
     }
 }
 
@@ -170,7 +167,6 @@ impl Repository {
     pub fn open(name: &str, dir: &Path, shared: &RepositoryResources) -> Result<Self, RepoError> {
         refuse_remote(dir)?;
         let repo = Repo::open_without_settings(dir, Disk::default(), &Silent)?;
-        let repo = repo.with_list_checks(Arc::clone(&shared.list_checks));
         Ok(Self::of(name, Arc::new(repo), None, shared)?)
     }
 
@@ -756,19 +752,19 @@ impl Repository {
     /// whole group has arrived.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when the check
-    /// would read too much. In both cases no pack is published.
+    /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when chunk lists name too many
+    /// chunks. In both cases no pack is published.
     pub fn publish(
         &self,
         name: &str,
         bytes: &[u8],
-        request: &PublishRequest,
+        client: &Arc<DisconnectObserver>,
     ) -> Result<Received, HttpProblem> {
         let ids = match self.staged.read_index_file(name, bytes)? {
             IndexUpload::Part(sent) => return Ok(sent),
             IndexUpload::Packs(ids) => ids,
         };
-        let sent = self.publish_staged(&ids, request)?;
+        let sent = self.publish_staged(&ids, client)?;
         if name.ends_with(staging_area::GROUP) {
             return Ok(sent);
         }

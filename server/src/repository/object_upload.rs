@@ -3,7 +3,7 @@
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
+        id::{BlobId, CommitId, ObjectId},
         limits,
         observe::Silent,
     },
@@ -58,7 +58,7 @@ impl Repository {
         kind: ObjectKind,
         bytes: &[u8],
     ) -> Result<Received, HttpProblem> {
-        if actual_id(kind, bytes) != Some(*id) {
+        if actual_id(kind, bytes) != *id {
             let why = format!("the bytes are not a {} with this id", kind.noun());
             return Err(HttpProblem::new(Code::Rejected, why));
         }
@@ -71,12 +71,11 @@ impl Repository {
         let own = Store::open(scratch.path(), Disk::scratch(), &Silent)?;
         let writer = ObjectWriter::new(&own, self.repo.config().compression_level, 1)?;
         match kind {
-            ObjectKind::Tree => writer.add_tree(TreeId::of(bytes), bytes)?,
-            ObjectKind::Commit => writer.add_commit(CommitId::of(bytes), bytes)?,
-            _ if bytes.len() > limits::SMALL_FRAME_BYTES => {
+            ObjectKind::Blob if bytes.len() > limits::SMALL_FRAME_BYTES => {
                 drop(writer.add_chunks(bytes, &[bytes.len()])?);
             }
-            _ => drop(writer.add_blob(0, BlobId::of(bytes), bytes)?),
+            ObjectKind::Blob => drop(writer.add_blob(0, BlobId::of(bytes), bytes)?),
+            _ => writer.add_metadata(kind, *id, bytes)?,
         }
         writer.finish()?;
         let packs: Vec<_> = own.packs().into_iter().map(|id| (id, own.pack_path(&id))).collect();
@@ -89,7 +88,7 @@ impl Repository {
             Some(_) => self.refs()?.iter().map(|(_, id)| *id).collect(),
             None => staging_area::tips(&self.repo)?,
         };
-        let prepared = accept::prepare(store, &packs, &tips, u64::MAX, &Silent)?;
+        let prepared = accept::prepare(store, &packs, &tips, &Silent)?;
         let _one_at_a_time = self.staged.publishing()?;
         self.refresh()?;
         self.announce(|| Ok(prepared.adopt(&Silent)?))?;

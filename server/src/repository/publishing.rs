@@ -44,15 +44,6 @@ const GRACE: Duration = Duration::from_secs(60);
 /// How often a waiting request checks that its client is still connected.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The client that wants packs published, and the limit for checking them.
-#[derive(Clone, Debug)]
-pub struct PublishRequest {
-    /// Cancelled when the client disconnects.
-    pub by: Arc<DisconnectObserver>,
-    /// The limit for reading chunked contents, in bytes.
-    pub content_bytes: u64,
-}
-
 /// The running checks, by the packs that they check.
 #[derive(Debug)]
 pub(super) struct SharedChecks {
@@ -173,18 +164,18 @@ impl SharedChecks {
 
 impl Repository {
     /// Publishes staged packs if they and everything that they refer to are sound and
-    /// complete.
+    /// complete. `client` is cancelled when the client disconnects.
     pub(super) fn publish_staged(
         &self,
         ids: &BTreeSet<PackId>,
-        request: &PublishRequest,
+        client: &Arc<DisconnectObserver>,
     ) -> Result<Received, HttpProblem> {
         self.check_epoch()?;
-        let guard = match self.shared_checks.begin(ids, &request.by) {
+        let guard = match self.shared_checks.begin(ids, client) {
             Ok(guard) => guard,
             Err(done) => return done,
         };
-        let done = self.check_and_count(ids, request.content_bytes, &*guard.check);
+        let done = self.check_and_count(ids, &*guard.check);
         guard.leader.finish(done.clone());
         done
     }
@@ -192,15 +183,14 @@ impl Repository {
     fn check_and_count(
         &self,
         ids: &BTreeSet<PackId>,
-        most: u64,
         observer: &dyn Observer,
     ) -> Result<Received, HttpProblem> {
         let Some(upstream) = &self.upstream else {
-            let new = self.staged.publish(&self.repo, ids, most, observer)?;
+            let new = self.staged.publish(&self.repo, ids, observer)?;
             return Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added });
         };
         let (target, mut lock) = (Relay { repository: self, upstream }, None);
-        let new = self.staged.publish_to(&target, ids, most, observer, &mut lock)?;
+        let new = self.staged.publish_to(&target, ids, observer, &mut lock)?;
         let _one_at_a_time = lock.map_or_else(|| self.staged.publishing(), Ok)?;
         upstream.publish()?;
         Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added })

@@ -6,7 +6,7 @@ use std::{io, ops::Range};
 use bytes::Bytes;
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, PackId},
+        id::{CommitId, ContentId, PackId},
         kind::ErrorKind,
     },
     format::{
@@ -18,7 +18,7 @@ use snap_core::{
         path::{ResolvedPath, components, resolve_path},
         spec::{Revisions, SpecError},
     },
-    store::{ContentError, ContentPlace, ContentReader, FileContent, Store},
+    store::{ContentError, ContentReader, FileContent, Store},
 };
 
 use super::Repository;
@@ -45,7 +45,7 @@ pub struct FoundFile {
     /// The commit that contains the file.
     pub revision: Revision,
     /// The id of the file's content.
-    pub id: BlobId,
+    pub id: ContentId,
     /// The length of the file's content in bytes.
     pub size: u64,
     /// The position of the content if it is a single object, `None` if it was cut into
@@ -146,13 +146,11 @@ impl Repository {
             ResolvedPath::Root(_) => return Err(no_file("folder")),
         };
         let store = self.repo.store();
-        let place = match store.locate_file(&FileContent { id, bytes: size })? {
-            Some(ContentPlace::Whole(place)) => store.pack_id(place.pack).map(|pack| {
-                let (offset, bytes) = (place.offset, place.bytes);
-                InFrame { pack, number: place.frame, offset, bytes }
-            }),
-            Some(ContentPlace::Cut(_)) | None => None,
-        };
+        let located = store.locate_file(&FileContent { id, bytes: size })?;
+        let place = located.filter(|_| !id.is_chunked()).and_then(|place| {
+            let (number, offset, bytes) = (place.frame, place.offset, place.bytes);
+            store.pack_id(place.pack).map(|pack| InFrame { pack, number, offset, bytes })
+        });
         Ok(FoundFile { revision, id, size, place })
     }
 
@@ -167,15 +165,14 @@ impl Repository {
     }
 }
 
-/// Writes a range of a content chunk by chunk, and checks each chunk against its id. If the range
-/// is the whole content, also checks the hash of the content before it writes the last chunk.
+/// Writes a range of a content chunk by chunk, and checks each chunk against its id.
 ///
 /// # Errors
 /// The errors of `out`, and [`io::ErrorKind::InvalidData`] when the content cannot be read
 /// or is damaged.
 pub fn write_content(
     store: &Store,
-    id: &BlobId,
+    id: &ContentId,
     size: u64,
     range: Range<u64>,
     out: &mut dyn io::Write,

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use snap_core::base::{
     byte_cache::{ByteCache, CacheLimits},
-    id::{BlobId, CommitId, PackId},
+    id::{BlobId, CommitId, ContentId, PackId},
 };
 
 use super::{
@@ -61,7 +61,7 @@ pub(super) struct FileCache {
 /// The metadata of a file, with its response headers.
 #[derive(Debug)]
 struct CachedFile {
-    id: BlobId,
+    id: ContentId,
     size: u64,
     place: Option<InFrame>,
     etag: HeaderValue,
@@ -140,7 +140,7 @@ impl FileCache {
         let frame = frame.ok().flatten();
         let bytes = found.place.zip(frame).and_then(|(place, frame)| place.slice(&frame));
         // Check the bytes against the id: nothing else has checked the index and the frame.
-        let bytes = bytes.filter(|bytes| BlobId::of(bytes) == found.id);
+        let bytes = bytes.filter(|bytes| ContentId::Blob(BlobId::of(bytes)) == found.id);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let (kind, shown_as) = content_type(name, bytes.as_deref());
         let file = Arc::new(CachedFile {

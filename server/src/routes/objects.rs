@@ -43,6 +43,15 @@ const IDS: &str = "application/vnd.snap.ids";
 /// The header with the kind of an object.
 const KIND: &str = "snap-kind";
 
+/// The kinds of objects that clients may store one by one.
+const KINDS: [ObjectKind; 5] = [
+    ObjectKind::Blob,
+    ObjectKind::ListPart,
+    ObjectKind::ChunkList,
+    ObjectKind::Tree,
+    ObjectKind::Commit,
+];
+
 fn object_id(text: &str) -> Result<ObjectId, HttpProblem> {
     text.parse().map_err(|_| HttpProblem::new(Code::Invalid, "not an object id"))
 }
@@ -64,12 +73,7 @@ pub(super) async fn read(
         Ok((Bytes::from(store.object(&id, place.kind)?), place.kind))
     });
     let (bytes, kind) = read.await?;
-    // A content can be cut in several ways, so its id does not determine its chunk
-    // list.
-    let tag = match kind {
-        ObjectKind::ChunkList => etag(blake3::hash(&bytes).to_hex())?,
-        _ => etag(id)?,
-    };
+    let tag = etag(id)?;
     let length = bytes.len() as u64;
     let mut response = match requested_range(&method, &headers, &tag, length)? {
         None => StatusCode::NOT_MODIFIED.into_response(),
@@ -101,10 +105,10 @@ pub(super) async fn write(
 ) -> Result<StatusCode, HttpProblem> {
     let id = object_id(&id)?;
     let kind = headers.get(KIND).and_then(|kind| kind.to_str().ok());
-    let kinds = [ObjectKind::Blob, ObjectKind::Tree, ObjectKind::Commit];
-    let kind = kinds.into_iter().find(|known| Some(known.noun()) == kind);
-    let kind = kind
-        .ok_or_else(|| HttpProblem::new(Code::Invalid, "snap-kind must be blob, tree or commit"))?;
+    let kind = KINDS.into_iter().find(|known| Some(known.noun()) == kind).ok_or_else(|| {
+        let nouns = KINDS.map(ObjectKind::noun).join(", ");
+        HttpProblem::new(Code::Invalid, format!("snap-kind must be one of: {nouns}"))
+    })?;
     let taken = server.take(repo, &headers, body, OBJECT_BYTES, move |repository, pieces| {
         repository.take_object(&id, kind, &pieces.gather()?)
     });

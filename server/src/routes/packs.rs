@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     problem::{Code, HttpProblem},
-    repository::{Listed, PublishRequest, Received},
+    repository::{Listed, Received},
 };
 
 #[derive(Serialize)]
@@ -139,10 +139,9 @@ pub(super) async fn publish(
     let plain = name.split('.').next().unwrap_or_default();
     pack_id(plain).map_err(|_| HttpProblem::new(Code::Invalid, "not the name of an index file"))?;
     let most = limits::REMOTE_INDEX_BYTES;
-    let content_bytes = server.settings().limits.content_bytes;
     let taken = server.take(repo, &headers, body, most, move |repository, pieces| {
-        let request = PublishRequest { by: pieces.observer(), content_bytes };
-        repository.publish(&name, &pieces.gather()?, &request)
+        let client = pieces.observer();
+        repository.publish(&name, &pieces.gather()?, &client)
     });
     taken.await.map(status)
 }

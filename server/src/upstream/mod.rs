@@ -29,7 +29,6 @@ use snap_core::{
         config::{Config, ConfigError},
         ref_name::RefName,
     },
-    store::FifoSemaphore,
 };
 use snap_remote::{
     location::{Location, Scheme},
@@ -131,8 +130,6 @@ pub struct Upstream {
     patience: Duration,
     /// Memory budget for data that is being fetched, shared by all stores.
     memory: Arc<PrefetchBudget>,
-    /// Limits the number of threads that verify chunk lists, in all stores.
-    list_checks: Arc<FifoSemaphore>,
     clock: Clock,
 }
 
@@ -165,7 +162,6 @@ impl Upstream {
             names: NameList::new(clock.clone()),
             patience: Duration::from_secs(limits.upstream_secs),
             memory: PrefetchBudget::new(limits.upstream_bytes),
-            list_checks: Arc::default(),
             clock,
         })
     }

@@ -256,7 +256,6 @@ impl UpstreamRepository {
         let opening = upstream.cache.opening(&store);
         let repo =
             Repo::open(&store, Disk::default(), &Silent)?.with_remote_frames(Arc::new(packs));
-        let repo = repo.with_list_checks(Arc::clone(&upstream.list_checks));
         let repo = Arc::new(repo);
         opening
             .opened(CachedStore { repo: Arc::downgrade(&repo), adopting: Arc::clone(&adopting) });

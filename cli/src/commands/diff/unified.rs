@@ -2,10 +2,10 @@
 //!
 //! Differences that these tools cannot represent are on extra lines, which they ignore.
 
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 
 use snap_core::{
-    base::id::BlobId,
+    local::cut::identify_source,
     ops::diff::{
         Change, ChangeSide, ComparedKind, Differences, SideContent, Status,
         lines::{Hunk, LineDiff, Sign, TextDiff},
@@ -222,7 +222,10 @@ fn id(item: Option<&ChangeSide>, content: &SideContent) -> Option<String> {
     match (item.map(|item| &item.what), content) {
         (None, _) => Some("0".repeat(12)),
         (Some(ComparedKind::File { id: Some(id), .. }), _) => Some(format!("{id:.12}")),
-        (_, SideContent::Bytes(bytes)) => Some(format!("{:.12}", BlobId::of(bytes))),
+        (_, SideContent::Bytes(bytes)) => {
+            let (id, _) = identify_source(&mut (&bytes[..]).take(u64::MAX), &|| false).ok()?;
+            Some(format!("{id:.12}"))
+        }
         _ => None,
     }
 }

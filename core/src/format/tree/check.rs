@@ -114,7 +114,7 @@ mod tests {
     }
 
     fn file(metadata: Metadata) -> Entry {
-        entry(EntryKind::File { size: 1, id: BlobId::of(b"x") }, metadata)
+        entry(EntryKind::File { size: 1, id: BlobId::of(b"x").into() }, metadata)
     }
 
     fn symlink(bytes: usize) -> Entry {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     base::{
-        id::{BlobId, TreeId},
+        id::{BlobId, ChunkListId, ContentId, TreeId},
         limits,
         name::EntryName,
         time::Time,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The newest known version.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const HAS_OWNER: u8 = 1;
 const HAS_MTIME: u8 = 1 << 1;
@@ -108,7 +108,8 @@ fn encode_inner(level: u8, totals: &Totals, children: &[Child]) -> Vec<u8> {
 
 fn kind_code(kind: &EntryKind) -> u8 {
     match kind {
-        EntryKind::File { .. } => 0,
+        EntryKind::File { id: ContentId::Blob(_), .. } => 0,
+        EntryKind::File { id: ContentId::Chunked(_), .. } => 7,
         EntryKind::Folder { .. } => 1,
         EntryKind::Symlink { .. } => 2,
         EntryKind::Fifo => 3,
@@ -122,7 +123,7 @@ fn encode_body(w: &mut WireWriter, kind: &EntryKind) {
     match kind {
         EntryKind::File { size, id } => {
             w.varint(*size);
-            w.raw(id.as_bytes());
+            w.raw(id.object().as_bytes());
         }
         EntryKind::Folder { id } => w.raw(id.as_bytes()),
         EntryKind::Symlink { target } => w.bytes(target),
@@ -206,10 +207,7 @@ fn decode_body(r: &mut WireReader<'_>, code: u8) -> Result<EntryKind, FormatErro
         Ok(Device { major, minor: r.varint_u32("device minor")? })
     };
     Ok(match code {
-        0 => EntryKind::File {
-            size: r.varint("file size")?,
-            id: BlobId::from_bytes(r.digest("file content id")?),
-        },
+        0 | 7 => decode_file(r, code == 7)?,
         1 => EntryKind::Folder { id: TreeId::from_bytes(r.digest("folder id")?) },
         2 => match r.bytes("symlink target", limits::SYMLINK_BYTES)? {
             target if target.is_empty() || target.contains(&0) => {
@@ -223,6 +221,25 @@ fn decode_body(r: &mut WireReader<'_>, code: u8) -> Result<EntryKind, FormatErro
         6 => EntryKind::BlockDevice { device: device(r)? },
         _ => return Err(FormatError::Invalid { what: "entry kind", at }),
     })
+}
+
+/// Decodes the body of a file. A content of at most [`limits::WHOLE_FILE_BYTES`] is never chunked, and
+/// a blob is at most as long as a chunk.
+fn decode_file(r: &mut WireReader<'_>, is_chunked: bool) -> Result<EntryKind, FormatError> {
+    let at = r.at();
+    let size = r.varint("file size")?;
+    let id = r.digest("file content id")?;
+    let (id, is_valid) = match is_chunked {
+        true => {
+            let id = ContentId::Chunked(ChunkListId::from_bytes(id));
+            (id, size > limits::WHOLE_FILE_BYTES)
+        }
+        false => (BlobId::from_bytes(id).into(), size <= limits::CHUNK_BYTES as u64),
+    };
+    match is_valid {
+        true => Ok(EntryKind::File { size, id }),
+        false => Err(FormatError::Invalid { what: "file size", at }),
+    }
 }
 
 impl Owner {

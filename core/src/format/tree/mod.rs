@@ -8,7 +8,7 @@
 //!
 //! | field   | form                    | meaning                                  |
 //! |---------|-------------------------|------------------------------------------|
-//! | version | u8                      | 1                                        |
+//! | version | u8                      | 2                                        |
 //! | level   | u8                      | 0 leaf, else node above level − 1        |
 //! | totals  | 4 × varint              | everything below, see [`Totals`]         |
 //! | owners  | varint count, each      | of a leaf: table of the owners in use    |
@@ -25,7 +25,7 @@
 //! | name     | bytes            | an [`EntryName`]                               |
 //! | kind     | u8               | see [`EntryKind`]                                   |
 //! | metadata | see below        |                                                |
-//! | body     | by kind          | file: varint size, 32 blob id · folder: 32 tree id · symlink: bytes · devices: varint major, varint minor |
+//! | body     | by kind          | file: varint size, 32 id of the blob or the chunk list · folder: 32 tree id · symlink: bytes · devices: varint major, varint minor |
 //!
 //! Metadata is
 //!
@@ -46,7 +46,7 @@ pub mod split;
 use std::fmt;
 
 use crate::base::{
-    id::{BlobId, ObjectId, TreeId},
+    id::{ContentId, ObjectId, TreeId},
     name::EntryName,
     time::Time,
 };
@@ -55,8 +55,8 @@ pub use codec::VERSION;
 
 /// The kind of an entry, with the data of that kind. `B` identifies a content, and `T` a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryKind<B = BlobId, T = TreeId> {
-    /// Regular file: code 0. The size is in bytes.
+pub enum EntryKind<B = ContentId, T = TreeId> {
+    /// Regular file: code 0 if the content is a blob, code 7 if it is chunked. The size is in bytes.
     File { size: u64, id: B },
     /// Directory: code 1.
     Folder { id: T },
@@ -339,7 +339,7 @@ mod tests {
         ] {
             let entry = Entry {
                 name: EntryName::new(b"x").unwrap(),
-                kind: EntryKind::File { size: 0, id: BlobId::of(b"") },
+                kind: EntryKind::File { size: 0, id: BlobId::of(b"").into() },
                 metadata: Metadata { mode: bits, ..Metadata::default() },
             };
             assert_eq!(entry.mode_shown(), shown);

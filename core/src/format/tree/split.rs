@@ -183,7 +183,7 @@ mod tests {
     fn entry(name: &str) -> Entry {
         Entry {
             name: EntryName::new(name.as_bytes()).unwrap(),
-            kind: EntryKind::File { size: 1, id: BlobId::of(b"x") },
+            kind: EntryKind::File { size: 1, id: BlobId::of(b"x").into() },
             metadata: Metadata { mode: 0o644, ..Metadata::default() },
         }
     }

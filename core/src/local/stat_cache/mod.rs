@@ -12,6 +12,8 @@
 //! programs (`docs/decisions/0004`). The earlier content of such a file is only a guess that
 //! hashing confirms: [`StatCache::likely_content`].
 //!
+//! Of a file that was compared and is different, the cache knows only from which content it differs.
+//!
 //! The cache trusts a file with one name only under that name in that folder. Some file systems
 //! (FUSE, network) assign new inode numbers after each mount and keep no ctime; there, another file
 //! could be mistaken for the recorded one.
@@ -22,7 +24,7 @@
 //!
 //! | record | bytes | fields                                                  |
 //! |--------|-------|---------------------------------------------------------|
-//! | file   | 80    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place) |
+//! | file   | 80    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, bit 2: the id is that of a chunk list, bit 3: the content differs from that id, others: hash of its place) |
 //! | folder | 112   | inode u64, device u64 (the key), listing hash 16, full hash 16, tree id 32, files, folders, others, bytes: 4 × u64 |
 //!
 //! A record with zeros after its key is a tombstone: it hides the records of this key in older
@@ -39,7 +41,7 @@ use twox_hash::XxHash3_64;
 
 use crate::{
     base::{
-        id::{BlobId, TreeId},
+        id::{BlobId, ChunkListId, ContentId, ObjectId, TreeId},
         time::Time,
     },
     disk::{Disk, table::TableError},
@@ -69,11 +71,27 @@ const SLACK_NANOS: i64 = 20_000_000;
 /// Minimum age on file systems that keep whole seconds (FAT: every other second).
 const COARSE_SLACK_NANOS: i64 = 2_000_000_000;
 
+/// What is known about the content of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownContent {
+    /// The file has this content.
+    Is(ContentId),
+    /// The file has another content than this one.
+    DiffersFrom(ContentId),
+}
+
+impl KnownContent {
+    fn id(self) -> ContentId {
+        match self {
+            Self::Is(id) | Self::DiffersFrom(id) => id,
+        }
+    }
+}
+
 /// The cached facts about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFile {
-    /// The id of its content.
-    pub id: BlobId,
+    pub content: KnownContent,
     /// True if it has extended attributes.
     pub xattrs: bool,
     /// True if it has holes.
@@ -81,13 +99,33 @@ pub struct KnownFile {
 }
 
 impl KnownFile {
+    /// Returns the content of the file, if it is known.
+    pub fn id(&self) -> Option<ContentId> {
+        match self.content {
+            KnownContent::Is(id) => Some(id),
+            KnownContent::DiffersFrom(_) => None,
+        }
+    }
+
+    /// Returns true if the file has a content, or `None` if that is not known.
+    pub fn has_content(&self, id: &ContentId) -> Option<bool> {
+        match &self.content {
+            KnownContent::Is(known) => Some(known == id),
+            KnownContent::DiffersFrom(known) => (known == id).then_some(false),
+        }
+    }
+
     fn flags(&self) -> u64 {
-        u64::from(self.xattrs) | u64::from(self.sparse) << 1
+        let differs = matches!(self.content, KnownContent::DiffersFrom(_));
+        u64::from(self.xattrs)
+            | u64::from(self.sparse) << 1
+            | u64::from(self.content.id().is_chunked()) << 2
+            | u64::from(differs) << 3
     }
 }
 
 /// The flag bits in the last field of a file record.
-const FLAGS: u64 = 3;
+const FLAGS: u64 = 15;
 
 const SIZE_AND_MTIME: Range<usize> = KEY_BYTES..32;
 const CTIME: Range<usize> = 32..40;
@@ -98,8 +136,16 @@ fn last(record: &[u8]) -> u64 {
 
 fn known(record: &[u8]) -> KnownFile {
     let flags = last(record);
-    let id = BlobId::from_bytes(array(&record[40..72]));
-    KnownFile { id, xattrs: flags & 1 != 0, sparse: flags & 2 != 0 }
+    let id = ObjectId::from_bytes(array(&record[40..72]));
+    let id = match flags & 4 != 0 {
+        true => ContentId::Chunked(ChunkListId::from_object(id)),
+        false => BlobId::from_object(id).into(),
+    };
+    let content = match flags & 8 != 0 {
+        true => KnownContent::DiffersFrom(id),
+        false => KnownContent::Is(id),
+    };
+    KnownFile { content, xattrs: flags & 1 != 0, sparse: flags & 2 != 0 }
 }
 
 /// A hash of the folder and the name of a file.
@@ -181,14 +227,14 @@ impl StatCache {
     /// Returns the likely content of a file with the recorded size and mtime, even if the ctime
     /// differs because of a rename or a change of attributes. Only a read of the file proves the
     /// content.
-    pub fn likely_content(&self, stat: &FileStat) -> Option<BlobId> {
-        let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
+    pub fn likely_content(&self, stat: &FileStat) -> Option<ContentId> {
+        let wanted = file_record(stat, &ObjectId::from_bytes([0; 32]), 0)?;
         let record = self.files.find(&wanted[..KEY_BYTES])?;
-        (record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME]).then(|| known(record).id)
+        (record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME]).then(|| known(record).id())?
     }
 
     fn file_record(&self, stat: &FileStat) -> Option<&[u8]> {
-        let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
+        let wanted = file_record(stat, &ObjectId::from_bytes([0; 32]), 0)?;
         let record = self.files.find(&wanted[..KEY_BYTES])?;
         let is_same =
             record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME] && record[CTIME] == wanted[CTIME];
@@ -199,7 +245,7 @@ impl StatCache {
     /// times are too recent, drops its record instead.
     pub fn add_file(&self, stat: &FileStat, place: NameHash, known: &KnownFile, read_at: Time) {
         let record = is_settled(stat, read_at)
-            .then(|| file_record(stat, &known.id, known.flags() | place.0))
+            .then(|| file_record(stat, &known.content.id().object(), known.flags() | place.0))
             .flatten();
         match record {
             Some(record) => self.files.add(&self.dir, &self.disk, record),
@@ -289,7 +335,7 @@ fn key(device: u64, inode: u64) -> [u8; KEY_BYTES] {
 }
 
 /// Encodes a record; returns `None` if a time does not fit.
-fn file_record(stat: &FileStat, id: &BlobId, flags: u64) -> Option<[u8; FILE_BYTES]> {
+fn file_record(stat: &FileStat, id: &ObjectId, flags: u64) -> Option<[u8; FILE_BYTES]> {
     let mut record = [0; FILE_BYTES];
     record[..16].copy_from_slice(&key(stat.device, stat.inode));
     record[16..24].copy_from_slice(&stat.size.to_le_bytes());

@@ -28,14 +28,18 @@ fn store() -> (tempfile::TempDir, PathBuf) {
     (dir, cache)
 }
 
-const HERE: NameHash = NameHash(4);
+const HERE: NameHash = NameHash(16);
 const OLD: Time = Time { secs: 1000, nanos: 1 };
 const NOW: Time = Time { secs: 2000, nanos: 0 };
 
 #[test]
 fn a_file_is_known_until_its_stat_changes() {
     let (_dir, cache) = store();
-    let known = KnownFile { id: BlobId::of(b"x"), xattrs: true, sparse: false };
+    let known = KnownFile {
+        content: KnownContent::Is(BlobId::of(b"x").into()),
+        xattrs: true,
+        sparse: false,
+    };
     for inode in 0..500 {
         let stats = StatCache::open(&cache, Disk::default());
         stats.add_file(&stat(inode, OLD), HERE, &known, NOW);
@@ -52,7 +56,11 @@ fn a_file_is_known_until_its_stat_changes() {
 
 #[test]
 fn a_file_that_was_just_written_is_not_cached() {
-    let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
+    let known = KnownFile {
+        content: KnownContent::Is(BlobId::of(b"x").into()),
+        xattrs: false,
+        sparse: false,
+    };
     let soon = Time { secs: 1000, nanos: 15_000_000 };
     let later = Time { secs: 1000, nanos: 21_000_000 };
     assert!(!is_settled(&stat(1, OLD), soon));
@@ -74,7 +82,11 @@ fn the_newest_record_wins_and_damage_is_dropped() {
     let (_dir, cache) = store();
     let record = |id: &[u8], mtime| {
         let stats = StatCache::open(&cache, Disk::default());
-        let known = KnownFile { id: BlobId::of(id), xattrs: false, sparse: true };
+        let known = KnownFile {
+            content: KnownContent::Is(BlobId::of(id).into()),
+            xattrs: false,
+            sparse: true,
+        };
         stats.add_file(&stat(1, mtime), HERE, &known, NOW);
         stats.save().unwrap();
     };
@@ -82,7 +94,10 @@ fn the_newest_record_wins_and_damage_is_dropped() {
     record(b"second", OLD.successor());
     let stats = StatCache::open(&cache, Disk::default());
     assert_eq!(stats.file(&stat(1, OLD)), None);
-    assert_eq!(stats.file(&stat(1, OLD.successor())).map(|f| f.id), Some(BlobId::of(b"second")));
+    assert_eq!(
+        stats.file(&stat(1, OLD.successor())).and_then(|file| file.id()),
+        Some(BlobId::of(b"second").into())
+    );
 
     for path in table_files(&cache, "files").into_values() {
         let mut bytes = fs_err::read(&path).unwrap();
@@ -95,7 +110,11 @@ fn the_newest_record_wins_and_damage_is_dropped() {
 #[test]
 fn a_changed_ctime_leaves_only_a_likely_content() {
     let (_dir, cache) = store();
-    let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
+    let known = KnownFile {
+        content: KnownContent::Is(BlobId::of(b"x").into()),
+        xattrs: false,
+        sparse: false,
+    };
     let stats = StatCache::open(&cache, Disk::default());
     stats.add_file(&stat(1, OLD), HERE, &known, NOW);
     stats.save().unwrap();
@@ -105,7 +124,7 @@ fn a_changed_ctime_leaves_only_a_likely_content() {
         let touched = FileStat { ctime: NOW, links, ..stat(1, OLD) };
         assert_eq!(stats.file(&touched), None);
         assert_eq!(stats.file_at(&touched, HERE), None);
-        assert_eq!(stats.likely_content(&touched), Some(known.id));
+        assert_eq!(stats.likely_content(&touched), known.id());
         assert_eq!(stats.likely_content(&FileStat { mtime: NOW, ..touched }), None);
         assert_eq!(stats.likely_content(&FileStat { size: 11, ..touched }), None);
     }
@@ -114,21 +133,29 @@ fn a_changed_ctime_leaves_only_a_likely_content() {
 #[test]
 fn a_file_with_one_name_is_known_only_at_its_path() {
     let (_dir, cache) = store();
-    let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
+    let known = KnownFile {
+        content: KnownContent::Is(BlobId::of(b"x").into()),
+        xattrs: false,
+        sparse: false,
+    };
     let stats = StatCache::open(&cache, Disk::default());
     stats.add_file(&stat(1, OLD), HERE, &known, NOW);
     stats.save().unwrap();
 
     let stats = StatCache::open(&cache, Disk::default());
     assert_eq!(stats.file_at(&stat(1, OLD), HERE), Some(known));
-    assert_eq!(stats.file_at(&stat(1, OLD), NameHash(8)), None);
-    assert_eq!(stats.file_at(&FileStat { links: 2, ..stat(1, OLD) }, NameHash(8)), Some(known));
+    assert_eq!(stats.file_at(&stat(1, OLD), NameHash(32)), None);
+    assert_eq!(stats.file_at(&FileStat { links: 2, ..stat(1, OLD) }, NameHash(32)), Some(known));
 }
 
 #[test]
 fn dropped_records_hide_those_of_older_tables() {
     let (_dir, cache) = store();
-    let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
+    let known = KnownFile {
+        content: KnownContent::Is(BlobId::of(b"x").into()),
+        xattrs: false,
+        sparse: false,
+    };
     let folder = KnownFolder {
         listing: [1; 16],
         full: [2; 16],
@@ -171,4 +198,26 @@ fn dropped_records_hide_those_of_older_tables() {
     merged.save().unwrap();
     assert_eq!(tables(), 2, "all tables were merged");
     check();
+}
+
+#[test]
+fn the_kind_of_a_content_and_a_difference_are_kept() {
+    let (_dir, cache) = store();
+    let blob = ContentId::Blob(BlobId::of(b"x"));
+    let chunked = ContentId::Chunked(ChunkListId::of(b"x"));
+    let contents = [blob, chunked].map(|id| [KnownContent::Is(id), KnownContent::DiffersFrom(id)]);
+    for (inode, content) in contents.concat().into_iter().enumerate() {
+        let known = KnownFile { content, xattrs: false, sparse: false };
+        let stats = StatCache::open(&cache, Disk::default());
+        stats.add_file(&stat(inode as u64, OLD), HERE, &known, NOW);
+        stats.save().unwrap();
+        let found =
+            StatCache::open(&cache, Disk::default()).file_at(&stat(inode as u64, OLD), HERE);
+        assert_eq!(found, Some(known));
+    }
+    let differs =
+        |id| KnownFile { content: KnownContent::DiffersFrom(id), xattrs: false, sparse: false };
+    assert_eq!(differs(blob).has_content(&blob), Some(false));
+    assert_eq!(differs(blob).has_content(&chunked), None);
+    assert_eq!(differs(blob).id(), None);
 }

@@ -17,7 +17,7 @@ pub mod unpack;
 use std::path::Path;
 
 use crate::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, observe::Observer},
+    base::{id::CommitId, io::PathError, kind::ErrorKind, limits, observe::Observer},
     disk::{Disk, scratch::Scratch},
     ops::{commit::CommitError, reach::ReachError},
     repo::{Config, Repo, RepoError},
@@ -43,6 +43,12 @@ pub enum Error {
     /// The check would read more bytes than allowed.
     #[error("verifying the bundle would read {found} bytes; the limit is {most}")]
     TooMuch { found: u64, most: u64 },
+    /// The chunk lists name more chunks than [`limits::NAMED_CHUNKS`].
+    #[error(
+        "the chunk lists of the bundle name {found} chunks; the limit is {}",
+        limits::NAMED_CHUNKS
+    )]
+    TooManyChunks { found: u64 },
     /// The store lacks an object that the commit refers to.
     #[error(transparent)]
     Reach(ReachError),
@@ -80,7 +86,7 @@ impl Error {
             Self::Bundle(error) => error.kind(),
             Self::Prerequisites { .. } => ErrorKind::NotFound,
             Self::Broken { .. } | Self::Damaged(_) => ErrorKind::Damaged,
-            Self::TooMuch { .. } => ErrorKind::Invalid,
+            Self::TooMuch { .. } | Self::TooManyChunks { .. } => ErrorKind::Invalid,
             Self::Reach(error) => error.kind(),
             Self::Commit(error) => error.kind(),
             Self::Repo(error) => error.kind(),

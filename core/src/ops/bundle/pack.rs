@@ -63,7 +63,7 @@ pub fn run(
         let mut enter = |id: &ObjectId, _: &ObjectLocation| theirs.mark(id);
         reach::visit(store, &options.since, &mut enter, observer)?;
     }
-    let has = |id: &ObjectId, _| theirs.is_marked(id).map(PeerHas::of);
+    let has = |id: &ObjectId| theirs.is_marked(id).map(PeerHas::of);
     let lost = BTreeSet::new();
     let gather =
         Gather { scratch: options.scratch, level: options.level, lost: &lost, collected: None };

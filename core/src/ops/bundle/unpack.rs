@@ -9,6 +9,7 @@ use std::{collections::HashSet, io::Read, path::Path};
 use crate::{
     base::{
         id::{CommitId, ObjectId},
+        limits,
         observe::{Observer, Phase},
     },
     format::{bundle::BundleHead, pack::ObjectKind},
@@ -117,13 +118,11 @@ pub fn prepare_opened<'s>(
     received?;
     let (objects, raw_bytes) = incoming.totals();
     head.check_totals(objects, raw_bytes)?;
-    check_work(incoming.listed_bytes(observer)?, options)?;
+    let found = incoming.named_chunks();
+    if found > limits::NAMED_CHUNKS {
+        return Err(Error::TooManyChunks { found });
+    }
     let commits = check_complete(&incoming, &head, options, observer)?;
-    observer.phase(Phase::Data, None);
-    incoming.check_lists(observer).map_err(|error| match error.is_remote() {
-        true => Error::Store(error),
-        false => Error::Damaged(error),
-    })?;
     observer.check(Error::Interrupted)?;
     Ok(VerifiedBundle { incoming, head, commits, options: options.clone() })
 }

@@ -51,7 +51,8 @@ pub(super) fn known_file(
     place: NameHash,
 ) -> Result<Option<(ReadFile, Option<io::Error>)>, StoreError> {
     let Some(known) = job.cache.file_at(&entry.stat, place) else { return Ok(None) };
-    if !job.writer.contains_content(&known.id)? {
+    let Some(id) = known.id() else { return Ok(None) };
+    if !job.writer.contains_content(&id)? {
         return Ok(None);
     }
     let mut unread = None;
@@ -63,7 +64,7 @@ pub(super) fn known_file(
         false => Vec::new(),
     };
     let file = ReadFile {
-        id: known.id,
+        id,
         size: entry.stat.size,
         xattrs: job.content.keep(xattrs).into_boxed_slice(),
         sparse: known.sparse,

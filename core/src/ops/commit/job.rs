@@ -3,10 +3,7 @@
 use std::{
     io,
     path::Path,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -14,10 +11,10 @@ use rustix::io::Errno;
 
 use crate::{
     base::observe::{Note, Observer},
-    chunk::Params,
-    format::{chunk_list::BlobRef, selection::UnreadPaths, tree::Xattr},
+    format::{selection::UnreadPaths, tree::Xattr},
     local::{
         attributes::{XattrTarget, read_saved_xattrs},
+        cut::CutBuffers,
         fingerprint::TreeOptions,
         ignore::IgnoreRules,
         owners::Owners,
@@ -34,7 +31,6 @@ pub(super) struct CommitJob<'a> {
     pub(super) cache: &'a StatCache,
     pub(super) rules: &'a IgnoreRules,
     pub(super) owners: Owners,
-    pub(super) params: Params,
     pub(super) content: MetadataLevel,
     pub(super) observer: &'a dyn Observer,
     /// The totals so far, except `bytes_read`.
@@ -43,12 +39,8 @@ pub(super) struct CommitJob<'a> {
     bytes_read: AtomicU64,
     /// Paths in the snapshot that are left out because they cannot be read.
     pub(super) unread: Mutex<UnreadPaths>,
-    /// Number of batches of chunks that are being compressed, over all files.
-    pub(super) batches: AtomicUsize,
-    /// The chunk of maximum length that is all zeros, once it is stored.
-    pub(super) zeros: OnceLock<BlobRef>,
-    /// Free buffers for batches.
-    pub(super) buffers: Mutex<Vec<Vec<u8>>>,
+    /// The memory for batches of chunks.
+    pub(super) buffers: CutBuffers,
     stop: AtomicBool,
     failure: Mutex<Option<CommitError>>,
 }
@@ -58,7 +50,6 @@ impl<'a> CommitJob<'a> {
         writer: &'a ObjectWriter<'a>,
         cache: &'a StatCache,
         rules: &'a IgnoreRules,
-        params: Params,
         content: MetadataLevel,
         observer: &'a dyn Observer,
     ) -> Self {
@@ -67,15 +58,12 @@ impl<'a> CommitJob<'a> {
             cache,
             rules,
             owners: Owners::default(),
-            params,
             content,
             observer,
             outcome: Mutex::default(),
             bytes_read: AtomicU64::new(0),
             unread: Mutex::default(),
-            batches: AtomicUsize::new(0),
-            zeros: OnceLock::new(),
-            buffers: Mutex::default(),
+            buffers: CutBuffers::default(),
             stop: AtomicBool::new(false),
             failure: Mutex::default(),
         }

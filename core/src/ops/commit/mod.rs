@@ -353,8 +353,7 @@ fn attempt(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES).build();
     let pool = pool.map_err(CommitError::Threads)?;
 
-    let job =
-        CommitJob::new(&writer, &cache, &rules, repo.config().chunk, options.content, observer);
+    let job = CommitJob::new(&writer, &cache, &rules, options.content, observer);
     let read = total::count_beside(repo, &job, source, options, estimate, |source| {
         pool.install(|| read(repo, &job, source, &commit_base, options))
     });

@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::AddAssign};
 
 use crate::{
     base::{
-        id::{BlobId, TreeId},
+        id::{ContentId, TreeId},
         observe::Observer,
     },
     format::tree::{EntryKind, split::EncodedFolder},
@@ -85,7 +85,7 @@ impl FileChanges {
 /// Files and folders of a folder in the previous commit.
 #[derive(Debug, Default)]
 pub(super) struct Previous {
-    files: HashMap<Box<[u8]>, BlobId>,
+    files: HashMap<Box<[u8]>, ContentId>,
     folders: HashMap<Box<[u8]>, TreeId>,
 }
 
@@ -125,7 +125,7 @@ impl Previous {
     }
 
     /// Compares a file with the previous commit.
-    pub(super) fn compare(&self, name: &[u8], id: &BlobId) -> FileChanges {
+    pub(super) fn compare(&self, name: &[u8], id: &ContentId) -> FileChanges {
         let (added, modified, unmodified) = match self.files.get(name) {
             Some(before) if before == id => (0, 0, 1),
             Some(_) => (0, 1, 0),

@@ -1,16 +1,16 @@
 //! Refuses contents that a rewrite has purged.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::{
-    base::id::TreeId,
+    base::id::{ContentId, ObjectId, TreeId},
     format::{rewrites::RewriteTable, tree::EntryKind},
     ops::commit::{CommitError, CommitOptions},
     repo::{
         Repo,
         path::{PathInTreeError, ResolvedPath, resolve_path},
     },
-    store::{Entries, Store},
+    store::{ChunkVisit, Descend, Entries, Store, StoreError, walk_chunks},
 };
 
 /// Checks that a new tree has no purged content, except those in `previous` and at the paths that the
@@ -66,8 +66,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Lets commands store the removed contents at these paths of a committed tree again, and lets
-/// `gc` no longer report them.
+/// Lets commands store the removed contents at these paths of a committed tree again, with their
+/// chunks, and lets `gc` no longer report them.
 ///
 /// # Errors
 /// [`CommitError`] when the tree or the table cannot be read, or the table cannot be written.
@@ -77,13 +77,14 @@ pub(super) fn allow(
     paths: &BTreeSet<Vec<u8>>,
 ) -> Result<(), CommitError> {
     let store = repo.store();
-    if paths.is_empty() || store.rewrites()?.is_empty() {
+    let rewrites = store.rewrites()?;
+    if paths.is_empty() || rewrites.is_empty() {
         return Ok(());
     }
-    let (mut allowed, mut open) = (Vec::new(), Vec::new());
+    let (mut contents, mut open) = (BTreeSet::new(), Vec::new());
     let mut add = |kind: EntryKind, open: &mut Vec<TreeId>| match kind {
         EntryKind::Folder { id } => open.push(id),
-        EntryKind::File { id, .. } => allowed.push(id.object()),
+        EntryKind::File { id, .. } => drop(contents.insert(id)),
         _ => {}
     };
     for path in paths {
@@ -99,7 +100,24 @@ pub(super) fn allow(
             add(entry?.kind, &mut open);
         }
     }
+    let removed: HashSet<&ObjectId> = rewrites.removed().collect();
+    let mut allowed = BTreeSet::new();
+    let mut allow = |id: ObjectId| allowed.extend(removed.get(&id));
+    for id in contents {
+        allow(id.object());
+        let ContentId::Chunked(list) = id else { continue };
+        let read = |id: &ObjectId, kind| store.object(id, kind);
+        walk_chunks::<StoreError>(&list, &read, &mut |visit| {
+            match visit {
+                ChunkVisit::Part(part, _) => allow(part.id.object()),
+                ChunkVisit::Chunks(chunks) => {
+                    chunks?.iter().for_each(|chunk| allow(chunk.id.object()));
+                }
+            }
+            Ok(Descend::Enter)
+        })?;
+    }
     let _refs = repo.refs().hold()?;
-    store.change_rewrites(|table| allowed.iter().for_each(|id| table.allow(id)))?;
+    store.change_rewrites(|table| allowed.into_iter().for_each(|id| table.allow(id)))?;
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! The differences between two trees, entry by entry.
 
 use crate::{
-    base::id::{BlobId, TreeId},
+    base::id::{ContentId, TreeId},
     format::tree::{Entry, EntryKind, Metadata},
 };
 
 /// The kind and content of an entry. A file on the user's disk has an id only if the comparison
 /// needed it. A folder has an id only if its tree is in the store.
-pub type ComparedKind = EntryKind<Option<BlobId>, Option<TreeId>>;
+pub type ComparedKind = EntryKind<Option<ContentId>, Option<TreeId>>;
 
 impl From<EntryKind> for ComparedKind {
     fn from(kind: EntryKind) -> Self {

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    base::{id::BlobId, limits, observe::Observer},
+    base::{id::ContentId, limits, observe::Observer},
     local::{
         read::{open_file, read_unsized},
         scan::{FileKind, FileStat},
@@ -45,7 +45,7 @@ pub struct SideReader<'a> {
     disk_paths: Option<DiskPaths>,
     limit_bytes: u64,
     /// Contents that were prefetched and not yet requested.
-    ahead: Mutex<HashMap<BlobId, Vec<u8>>>,
+    ahead: Mutex<HashMap<ContentId, Vec<u8>>>,
     /// True if a content was larger than the limit.
     has_left_out: AtomicBool,
 }
@@ -151,7 +151,7 @@ impl<'a> SideReader<'a> {
 
     fn stored(
         &self,
-        id: &BlobId,
+        id: &ContentId,
         size: u64,
         observer: &dyn Observer,
     ) -> Result<SideContent, CatError> {

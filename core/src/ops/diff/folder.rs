@@ -14,27 +14,31 @@ use std::{
 
 use crate::{
     base::{
-        id::{BlobId, TreeId},
+        id::{ContentId, TreeId},
         limits,
         observe::Note,
     },
     format::tree::{Entry, EntryKind, Xattr},
     local::{
+        cut::identify,
         describe,
         fingerprint::{self, TreeOptions},
         ignore::{IgnoreRules, IgnoreScope},
         owners::Owners,
-        read::{Hashed, hash_file, open_folder, open_parent, open_root, unread_xattrs},
+        read::{FileRead, open_folder, open_parent, open_root, read_file, unread_xattrs},
         scan::{FileKind, FileStat, ScannedEntry, ScannedFolder, exists},
-        stat_cache::{KnownFile, NameHash, StatCache},
+        stat_cache::{KnownContent, KnownFile, NameHash, StatCache},
         visible::{Visible, join},
     },
-    ops::diff::{
-        Change, ChangeSide, ComparedKind, DiffError,
-        disk_paths::{self, DiskPaths, Items, VirtualEntry},
-        job::DiffJob,
+    ops::{
+        diff::{
+            Change, ChangeSide, ComparedKind, DiffError,
+            disk_paths::{self, DiskPaths, Items, VirtualEntry},
+            job::DiffJob,
+        },
+        file_content::equals,
     },
-    store::Entries,
+    store::{Entries, FileContent},
 };
 
 /// The folder that a tree is compared with, and the state that all its subfolders share.
@@ -193,13 +197,14 @@ impl<'a> FolderSide<'a> {
 
     /// Hashes an added file, which may be half of a rename. Returns its id, and true if it has
     /// holes, or `None` if the file cannot be read.
-    pub(super) fn identify(&self, path: &[u8]) -> Option<(BlobId, bool)> {
+    pub(super) fn identify(&self, path: &[u8]) -> Option<(ContentId, bool)> {
         let (folder, name) = self.disk_paths.open_above(path).ok()?;
         let stat = FileStat::of_name(folder.as_fd(), &name).ok()?;
         let stop = || self.job.observer.cancelled();
-        let hashed = hash_file(folder.as_fd(), &name, &stat, &stop).ok()?;
-        self.job.count_read(hashed.stat.size);
-        Some((hashed.id, hashed.sparse))
+        let mut identify = |fd: &OwnedFd, stat: &FileStat, _| identify(fd, stat, &stop);
+        let read = read_file(folder.as_fd(), &name, &stat, &mut identify).ok()?;
+        self.job.count_read(read.bytes);
+        Some((read.content, read.sparse))
     }
 }
 
@@ -475,34 +480,53 @@ impl<'a> FolderComparison<'a> {
             OpenPlace::Virtual(_) => FileStat::of_fd(folder.as_fd())?,
         };
         let place = NameHash::new(&folder_stat, disk_name.as_bytes());
-        if let Some(known) = side.cache.file_at(stat, place) {
+        let expected = match old.map(|old| &old.kind) {
+            Some(EntryKind::File { size, id }) => Some(FileContent { id: *id, bytes: *size }),
+            _ => None,
+        };
+        let is_useful = |known: &KnownFile| {
+            let has_content = |content: FileContent| known.has_content(&content.id).is_some();
+            known.id().is_some() || expected.is_some_and(has_content)
+        };
+        if let Some(known) = side.cache.file_at(stat, place).filter(is_useful) {
             let xattrs = if known.xattrs { self.xattrs(name)? } else { Vec::new() };
-            let kind = ComparedKind::File { size, id: Some(known.id) };
+            let kind = ComparedKind::File { size, id: known.id() };
             return Ok(DescribedEntry { kind, stat: *stat, xattrs, sparse: known.sparse });
         }
         // A file of another length is modified in any case, so do not read it. A length of 0 proves
         // nothing: files of the kernel report it but have a content.
-        let may_be_same = size == 0
-            || matches!(old, Some(Entry { kind: EntryKind::File { size: old, .. }, .. }) if *old == size);
+        let may_be_same = size == 0 || expected.is_some_and(|content| content.bytes == size);
         if !may_be_same {
             let (kind, xattrs) = (ComparedKind::File { size, id: None }, self.xattrs(name)?);
             return Ok(DescribedEntry { kind, stat: *stat, xattrs, sparse: false });
         }
         let stop = || side.job.observer.cancelled();
-        let hashed = hash_file(folder.as_fd(), &disk_name, stat, &stop);
-        if !hashed.as_ref().is_ok_and(|hashed| hashed.steady) {
+        let mut compare = |fd: &OwnedFd, stat: &FileStat, _| match expected {
+            // The id of a small file costs no more than a comparison.
+            Some(content) if stat.size > limits::WHOLE_FILE_BYTES => {
+                let known = match equals(side.job.store, fd, stat, &content, &stop)? {
+                    true => KnownContent::Is(content.id),
+                    false => KnownContent::DiffersFrom(content.id),
+                };
+                Ok((known, stat.size))
+            }
+            _ => identify(fd, stat, &stop).map(|(id, size)| (KnownContent::Is(id), size)),
+        };
+        let read = read_file::<_, io::Error>(folder.as_fd(), &disk_name, stat, &mut compare);
+        if !read.as_ref().is_ok_and(|read| read.steady && read.xattrs.is_ok()) {
             side.cache.forget_file(stat);
         }
-        let Hashed { id, stat: after, xattrs, sparse, read_at, steady } = hashed?;
-        side.job.count_read(after.size);
-        if steady && after.size == size {
-            let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
+        let FileRead { content, bytes, stat: after, xattrs, sparse, read_at, steady, .. } = read?;
+        let xattrs = xattrs.map_err(unread_xattrs)?;
+        side.job.count_read(bytes);
+        let known = KnownFile { content, xattrs: !xattrs.is_empty(), sparse };
+        if steady && bytes == size {
             side.cache.add_file(&after, place, &known, read_at);
         } else if !steady {
             side.job.observer.note(Note::Changing { path: &side.shown(path) });
         }
-        let kind = ComparedKind::File { size: after.size, id: Some(id) };
-        Ok(DescribedEntry { kind, stat: after, xattrs, sparse })
+        let kind = ComparedKind::File { size: bytes, id: known.id() };
+        Ok(DescribedEntry { kind, stat: FileStat { size: bytes, ..after }, xattrs, sparse })
     }
 }
 

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::BlobId,
+        id::ContentId,
         limits,
         observe::{Note, Observer},
     },
@@ -32,7 +32,7 @@ pub(super) struct Pairing<'a> {
 
 /// A function that takes the path of a file. Returns the id of the file's content, and true if the
 /// file has holes. Returns `None` if the file cannot be read.
-pub(super) type ContentIdentifier<'a> = &'a (dyn Fn(&[u8]) -> Option<(BlobId, bool)> + Sync);
+pub(super) type ContentIdentifier<'a> = &'a (dyn Fn(&[u8]) -> Option<(ContentId, bool)> + Sync);
 
 impl<'a> Pairing<'a> {
     pub(super) fn new(
@@ -86,7 +86,7 @@ impl<'a> Pairing<'a> {
 /// Returns size and content of a file that exists on one side only. Returns `None` for an
 /// empty file, since all empty files have the same content, and for an ignored file, which
 /// still exists.
-fn lone_file(change: &Change) -> Option<(u64, Option<BlobId>)> {
+fn lone_file(change: &Change) -> Option<(u64, Option<ContentId>)> {
     if change.is_ignored {
         return None;
     }
@@ -103,7 +103,7 @@ fn lone_file(change: &Change) -> Option<(u64, Option<BlobId>)> {
 /// Maps the index of each added file to the index of the removed file that it is paired
 /// with.
 fn pair(held: &mut [Change], identify: ContentIdentifier<'_>) -> HashMap<usize, usize> {
-    let mut gone: HashMap<BlobId, Vec<usize>> = HashMap::new();
+    let mut gone: HashMap<ContentId, Vec<usize>> = HashMap::new();
     let mut sizes = HashSet::new();
     for (at, change) in held.iter().enumerate().rev() {
         if let (None, Some((size, Some(id)))) = (&change.new, lone_file(change)) {

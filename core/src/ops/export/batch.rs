@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    base::id::BlobId,
+    base::id::ContentId,
     format::tree::{EntryKind, Metadata},
     ops::export::deflate::StoredContent,
 };
@@ -51,7 +51,7 @@ pub(super) enum EntryData {
 
 impl ArchiveEntry {
     /// Returns id and length of the content if the entry is a file.
-    pub(super) fn content(&self) -> Option<(BlobId, u64)> {
+    pub(super) fn content(&self) -> Option<(ContentId, u64)> {
         if let EntryKind::File { size, id } = self.kind { Some((id, size)) } else { None }
     }
 

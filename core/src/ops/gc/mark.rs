@@ -7,9 +7,6 @@
 //! have ended between its shadows and its epoch, and deleted nothing. From any other start, a walk
 //! follows only objects that are not shadowed as dead, because another collection may be deleting
 //! them.
-//!
-//! A content may be cut in several ways, in several packs. Every list of a live content that can be
-//! followed keeps its chunks; readers may use any of them.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -18,7 +15,7 @@ use std::{
 
 use crate::{
     base::{
-        id::{CommitId, ObjectId, PackId, TreeId},
+        id::{BlobId, ChunkListId, CommitId, ContentId, ObjectId, TreeId},
         observe::Observer,
         time::Time,
     },
@@ -26,8 +23,8 @@ use crate::{
     ops::gc::GcError,
     repo::history,
     store::{
-        ChunkVisit, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor, TreeWalk,
-        WalkStep, walk_chunks,
+        ChunkVisit, Descend, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor,
+        TreeWalk, WalkStep, walk_chunks,
     },
 };
 
@@ -56,11 +53,9 @@ pub struct Live<'a> {
     /// What an earlier rewrite purged is not purged for this walk.
     reached: Cell<Option<Time>>,
     /// Contents of files that the walk has met and not marked yet.
-    contents: RefCell<Vec<ObjectId>>,
+    contents: RefCell<Vec<ContentId>>,
     /// Number of lookups since the pages of the index were unmapped.
     lookups: Cell<usize>,
-    /// Chunk lists of live contents that cannot be followed, in packs without the content itself.
-    broken_lists: RefCell<HashSet<(PackId, ObjectId)>>,
 }
 
 /// Number of contents that are marked at a time, in the order of the index. So a large index is read
@@ -92,7 +87,6 @@ impl<'a> Live<'a> {
             reached: Cell::new(None),
             contents: RefCell::default(),
             lookups: Cell::new(0),
-            broken_lists: RefCell::default(),
         }
     }
 
@@ -183,15 +177,6 @@ impl<'a> Live<'a> {
     pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
         self.count_lookup();
         Ok(self.marks.is_marked(id)? || self.newer.borrow().contains(id))
-    }
-
-    /// Returns true if this copy of an object is live. A chunk list whose chunks are not all there is
-    /// dead, even if another copy of the content is live.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the index cannot be read.
-    pub fn contains_copy(&self, pack: &PackId, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.contains(id)? && !self.broken_lists.borrow().contains(&(*pack, *id)))
     }
 
     /// Counts a lookup, and unmaps the pages of the index now and then.
@@ -369,12 +354,13 @@ impl<'a> Live<'a> {
                 .add_link(&CommitId::of_link(*id))
                 .and_then(|parents| self.visit_commits(parents)),
             ObjectKind::Tree => self.visit_tree(TreeId::from_object(*id)),
-            ObjectKind::ChunkList => self.mark_content(id),
-            ObjectKind::Blob => {
-                if self.check(id, kind)? {
-                    self.mark(id)?;
-                }
-                Ok(())
+            ObjectKind::ChunkList => {
+                self.mark_content(ContentId::Chunked(ChunkListId::from_object(*id)))
+            }
+            ObjectKind::Blob => self.mark_content(BlobId::from_object(*id).into()),
+            // A marked part has marked chunks, so only its list marks it.
+            ObjectKind::ListPart => {
+                Err(StoreError::Missing { id: *id, wanted: ObjectKind::ChunkList }.into())
             }
         });
         match added {
@@ -454,7 +440,7 @@ impl<'a> Live<'a> {
             for entry in walk.read(self.store, node)? {
                 match entry.kind {
                     EntryKind::Folder { id } => walk.enter(id, ())?,
-                    EntryKind::File { id, .. } => self.contents.borrow_mut().push(id.object()),
+                    EntryKind::File { id, .. } => self.contents.borrow_mut().push(id),
                     _ => {}
                 }
             }
@@ -468,8 +454,8 @@ impl<'a> Live<'a> {
     /// Marks the collected contents.
     fn mark_contents(&self) -> Result<(), GcError> {
         let mut contents = self.contents.take();
-        contents.sort_unstable();
-        for id in &contents {
+        contents.sort_unstable_by_key(|id| id.object());
+        for id in contents {
             self.observer.check(GcError::Interrupted)?;
             self.mark_content(id)?;
         }
@@ -484,69 +470,40 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn mark_content(&self, id: &ObjectId) -> Result<(), GcError> {
-        if self.contains(id)? {
+    fn mark_content(&self, id: ContentId) -> Result<(), GcError> {
+        let object = id.object();
+        if self.contains(&object)? || !self.check(&object, ObjectKind::of_content(id))? {
             return Ok(());
         }
-        self.check_not_purged(id)?;
-        let places = self.places(id)?;
-        let is_whole = places.iter().any(|place| place.kind == ObjectKind::Blob);
-        let mut failure = None;
-        let mut has_list = false;
-        for place in places.iter().filter(|place| place.kind == ObjectKind::ChunkList) {
-            match self.add_list(id, place) {
-                Ok(()) => has_list = true,
-                Err(GcError::Interrupted) => return Err(GcError::Interrupted),
-                // The list may have all of its chunks.
-                Err(GcError::Store(error)) if error.is_transport() => return Err(error.into()),
-                Err(error) => {
-                    let is_beside = |other: &ObjectLocation| {
-                        other.pack == place.pack && other.kind == ObjectKind::Blob
-                    };
-                    if let Some(pack) = self.store.pack_id(place.pack)
-                        && !places.iter().any(is_beside)
-                    {
-                        self.broken_lists.borrow_mut().insert((pack, *id));
-                    }
-                    failure = Some(error);
-                }
-            }
+        if let ContentId::Chunked(list) = id {
+            self.mark_chunks(&list)?;
         }
-        if !is_whole && !has_list {
-            if self.is_given_up(id)? {
-                return Ok(());
-            }
-            let missing = StoreError::Missing { id: *id, wanted: ObjectKind::Blob };
-            return Err(failure.unwrap_or_else(|| missing.into()));
-        }
-        self.mark(id)?;
+        self.mark(&object)?;
         Ok(())
     }
 
-    /// Marks the chunks of one list, if all of them are alive.
-    pub(super) fn add_list(&self, id: &ObjectId, list: &ObjectLocation) -> Result<(), GcError> {
-        let mut pieces = Vec::new();
-        let read = |wanted: &ObjectId, kind| match kind {
-            ObjectKind::ChunkList => self.store.object_at(wanted, list),
-            _ => self.store.object(wanted, kind),
+    /// Marks the chunks that a list names, and its parts.
+    fn mark_chunks(&self, list: &ChunkListId) -> Result<(), GcError> {
+        let mark_piece = |id: &ObjectId, kind| -> Result<bool, GcError> {
+            Ok(!self.contains(id)? && self.check(id, kind)? && self.mark(id)?)
         };
-        walk_chunks::<GcError>(*id, &read, &mut |met| {
+        let read = |id: &ObjectId, kind| self.store.object(id, kind);
+        walk_chunks::<GcError>(list, &read, &mut |visit| {
             self.observer.check(GcError::Interrupted)?;
-            let some = match met {
-                ChunkVisit::Part(part) => std::slice::from_ref(part),
-                ChunkVisit::Chunks(chunks) => chunks,
-            };
-            for piece in some {
-                let id = piece.id.object();
-                if self.check(&id, ObjectKind::Blob)? && !self.contains(&id)? {
-                    pieces.push(id);
+            match visit {
+                // The chunks of a marked part are marked.
+                ChunkVisit::Part(part, _) => {
+                    let is_new = mark_piece(&part.id.object(), ObjectKind::ListPart)?;
+                    Ok(if is_new { Descend::Enter } else { Descend::Skip })
+                }
+                ChunkVisit::Chunks(chunks) => {
+                    for chunk in chunks? {
+                        mark_piece(&chunk.id.object(), ObjectKind::Blob)?;
+                    }
+                    Ok(Descend::Enter)
                 }
             }
-            Ok(())
         })?;
-        for piece in &pieces {
-            self.mark(piece)?;
-        }
         Ok(())
     }
 

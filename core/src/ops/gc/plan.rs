@@ -232,10 +232,7 @@ impl Plan {
             return Ok(());
         }
         observer.phase(Phase::Compact, Some(rewritten().map(|pack| pack.usage.file_bytes).sum()));
-        let mut writer = ObjectWriter::new(store, repo.config().compression_level, 1)?.of_copies();
-        if !rewritten().all(|pack| store.is_proven(&pack.id)) {
-            writer = writer.without_proof();
-        }
+        let writer = ObjectWriter::new(store, repo.config().compression_level, 1)?.of_copies();
         for pack in rewritten() {
             observer.check(GcError::Interrupted)?;
             let file = store.open_pack(&pack.id)?;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{PathRecord, exact, text};
 use crate::{
-    base::time::Time,
+    base::{id::ContentId, time::Time},
     format::tree::{Entry, Metadata},
     ops::diff::ComparedKind,
 };
@@ -34,6 +34,9 @@ pub struct ItemRecord {
     device: Option<[u32; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<u64>,
+    /// True if the id is that of a chunk list, and not the hash of the content.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    chunked: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     sparse: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -46,7 +49,8 @@ impl ItemRecord {
         let item = Self { kind: what.noun(), ..Self::of_metadata(metadata) };
         match what {
             ComparedKind::File { size, id } => {
-                Self { size: Some(*size), id: id.map(|id| id.to_string()), ..item }
+                let chunked = id.is_some_and(ContentId::is_chunked);
+                Self { size: Some(*size), id: id.map(|id| id.to_string()), chunked, ..item }
             }
             ComparedKind::Folder { id } => Self { id: id.map(|id| id.to_string()), ..item },
             ComparedKind::Symlink { target } => {

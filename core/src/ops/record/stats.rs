@@ -50,13 +50,17 @@ pub struct LargeFileRecord {
     path: PathRecord,
     size: u64,
     id: String,
+    /// True if the id is that of a chunk list, and not the hash of the content.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    chunked: bool,
     commit: String,
 }
 
 impl From<&LargeFile> for LargeFileRecord {
     fn from(LargeFile { bytes, id, path, commit }: &LargeFile) -> Self {
+        let chunked = id.is_chunked();
         let (id, commit) = (id.to_string(), commit.to_string());
-        Self { path: PathRecord::new(path), size: *bytes, id, commit }
+        Self { path: PathRecord::new(path), size: *bytes, id, chunked, commit }
     }
 }
 

@@ -28,8 +28,7 @@ use crate::{
 pub(super) struct MissingObjects {
     /// Objects that the store needs and that another source may have, with their kinds.
     pub(super) wanted: BTreeMap<ObjectId, ObjectKind>,
-    /// Objects that neither the store nor any source has, with the kinds that they should have:
-    /// [`ObjectKind::Blob`] for a content that may have been cut into chunks.
+    /// Objects that neither the store nor any source has, with the kinds that they should have.
     pub(super) lost: BTreeMap<ObjectId, ObjectKind>,
 }
 

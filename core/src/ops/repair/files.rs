@@ -5,31 +5,27 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{self, Read},
+    io,
     os::fd::AsFd,
 };
 
+use parking_lot::Mutex;
+
 use crate::{
-    base::{
-        id::{BlobId, ObjectId},
-        limits,
-        observe::Observer,
-    },
-    chunk::{Cutter, Params},
+    base::{id::ObjectId, observe::Observer},
     format::{
-        chunk_list::{self, BlobRef},
+        chunk_list::{BlobRef, ListObject},
         pack::ObjectKind,
     },
     local::{
+        cut::{ChunkSink, CutBuffers, CutError, cut, for_each_chunk},
+        holes::SparseRead,
         read::{content, open_file},
         scan::{FileKind, FileStat},
     },
-    ops::diff::DiskPaths,
+    ops::{diff::DiskPaths, repair::gather::store_object},
     store::{ObjectWriter, StoreError},
 };
-
-/// Number of bytes that are read at a time.
-const READ_BYTES: u64 = 1 << 20;
 
 /// The objects that files are searched for.
 pub(super) struct LostObjects<'a> {
@@ -37,7 +33,7 @@ pub(super) struct LostObjects<'a> {
     pub(super) ids: &'a BTreeSet<ObjectId>,
     /// Returns true if the store has an object. A lost chunk list does not say which chunks it
     /// needs, so each chunk of the file is checked.
-    pub(super) is_sound: &'a dyn Fn(&ObjectId) -> Result<bool, StoreError>,
+    pub(super) is_sound: &'a (dyn Fn(&ObjectId) -> Result<bool, StoreError> + Sync),
 }
 
 /// Stores the wanted objects that the file at a path of the snapshot contains, and returns them. If
@@ -46,26 +42,26 @@ pub(super) fn take(
     writer: &ObjectWriter<'_>,
     disk_paths: &DiskPaths,
     path: &[u8],
-    params: Params,
     wanted: &LostObjects<'_>,
     observer: &dyn Observer,
 ) -> Result<BTreeMap<ObjectId, ObjectKind>, StoreError> {
-    let mut take = FileScan { writer, params, wanted, observer, taken: BTreeMap::new() };
-    match take.file(disk_paths, path) {
+    let (taken, lists) = (Mutex::default(), Mutex::default());
+    let mut scan = FileScan { writer, wanted, observer, taken, lists, takes_all: false };
+    match scan.file(disk_paths, path) {
         Err(FileScanError::Store(error)) => Err(error),
         // Objects found before the failure are verified and can be used.
-        Ok(()) | Err(FileScanError::File) => Ok(take.taken),
+        Ok(()) | Err(FileScanError::File) => Ok(scan.taken.into_inner()),
     }
 }
 
-fn open(disk_paths: &DiskPaths, path: &[u8]) -> io::Result<(Box<dyn Read + Send>, u64)> {
+fn open(disk_paths: &DiskPaths, path: &[u8]) -> io::Result<Box<dyn SparseRead>> {
     let (above, name) = disk_paths.open_above(path)?;
     let stat = FileStat::of_name(above.as_fd(), &name)?;
     if stat.kind != FileKind::File {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let file = open_file(above.as_fd(), &name, &stat)?;
-    Ok((content(&file, &stat)?, stat.size))
+    content(&file, &stat)
 }
 
 /// The reason why a file was not read to its end.
@@ -87,105 +83,69 @@ impl From<io::Error> for FileScanError {
     }
 }
 
+/// Takes the lost objects of a file.
 struct FileScan<'a, 's> {
     writer: &'a ObjectWriter<'s>,
-    params: Params,
     wanted: &'a LostObjects<'a>,
     observer: &'a dyn Observer,
-    taken: BTreeMap<ObjectId, ObjectKind>,
+    taken: Mutex<BTreeMap<ObjectId, ObjectKind>>,
+    /// The lost lists of the file, and their parts.
+    lists: Mutex<Vec<ListObject>>,
+    /// True to store all chunks that the store lacks: a lost list does not say which chunks it needs.
+    takes_all: bool,
 }
 
 impl FileScan<'_, '_> {
     fn file(&mut self, disk_paths: &DiskPaths, path: &[u8]) -> Result<(), FileScanError> {
-        let (source, size) = open(disk_paths, path)?;
-        if size <= limits::WHOLE_FILE_BYTES {
-            let mut bytes = Vec::new();
-            source.take(limits::WHOLE_FILE_BYTES).read_to_end(&mut bytes)?;
-            let id = BlobId::of(&bytes).object();
-            if self.wanted.ids.contains(&id) {
-                self.store(id, &bytes)?;
-            }
+        let (id, _) = cut(&mut *open(disk_paths, path)?, self, &CutBuffers::default())?;
+        let lists = std::mem::take(self.lists.get_mut());
+        if lists.is_empty() {
             return Ok(());
         }
-        // The first pass stores nothing: most changed files contain no lost object and need no
-        // second pass.
-        let mut pieces = Vec::new();
-        let (id, total_bytes) = cut(
-            source,
-            self.params,
-            &mut |chunk| {
-                pieces.push(BlobRef { id: BlobId::of(chunk), bytes: chunk.len() as u32 });
-                Ok(())
-            },
-            self.observer,
-        )?;
-        let is_list = pieces.len() > 1 && self.wanted.ids.contains(&id.object());
-        let encoded = chunk_list::encode_content(total_bytes, &pieces).filter(|_| is_list);
-        let parts = encoded.as_ref().map_or(&[][..], |encoded| &encoded.parts);
-        let mut needed = BTreeSet::new();
-        for id in pieces.iter().map(|piece| piece.id.object()) {
-            if self.wanted.ids.contains(&id) || is_list && !(self.wanted.is_sound)(&id)? {
-                needed.insert(id);
-            }
-        }
-        if needed.is_empty() && !is_list {
-            return Ok(());
-        }
-        let (source, _) = open(disk_paths, path)?;
-        let (params, observer) = (self.params, self.observer);
-        let (again, _) = cut(
-            source,
-            params,
-            &mut |chunk| {
-                let id = BlobId::of(chunk).object();
-                if needed.remove(&id) { self.store(id, chunk) } else { Ok(()) }
-            },
-            observer,
-        )?;
-        if let Some(encoded) = encoded.as_ref().filter(|_| again == id && needed.is_empty()) {
-            for part in parts {
-                self.store(BlobId::of(part).object(), part)?;
-            }
-            self.writer.add_chunk_list(id, &encoded.list)?;
-            self.taken.insert(id.object(), ObjectKind::ChunkList);
-        }
-        Ok(())
-    }
-
-    /// Stores a blob and records it if it was wanted.
-    fn store(&mut self, id: ObjectId, bytes: &[u8]) -> Result<(), StoreError> {
-        super::gather::store_object(self.writer, &id, ObjectKind::Blob, bytes)?;
-        if self.wanted.ids.contains(&id) {
-            self.taken.insert(id, ObjectKind::Blob);
+        self.takes_all = true;
+        let (again, _) = cut(&mut *open(disk_paths, path)?, self, &CutBuffers::default())?;
+        for list in lists.into_iter().filter(|_| again == id) {
+            self.writer.add_list_object(&list)?;
+            self.taken.get_mut().insert(list.id(), list.kind());
         }
         Ok(())
     }
 }
 
-/// Cuts a content, passes each chunk to `each` in order, and returns the content's id and length.
-fn cut(
-    mut source: Box<dyn Read + Send>,
-    params: Params,
-    each: &mut dyn FnMut(&[u8]) -> Result<(), StoreError>,
-    observer: &dyn Observer,
-) -> Result<(BlobId, u64), FileScanError> {
-    let (mut whole, mut cutter) = (blake3::Hasher::new(), Cutter::new(params));
-    let (mut buffer, mut total_bytes, mut is_last) = (Vec::new(), 0, false);
-    while !is_last {
-        if observer.cancelled() {
-            return Err(FileScanError::File);
-        }
-        let before = buffer.len();
-        (&mut source).take(READ_BYTES).read_to_end(&mut buffer)?;
-        is_last = buffer.len() == before;
-        whole.update(&buffer[before..]);
-        total_bytes += (buffer.len() - before) as u64;
-        let mut start = 0;
-        while let Some(length) = cutter.next_cut(&buffer[start..], is_last) {
-            each(&buffer[start..start + length])?;
-            start += length;
-        }
-        buffer.drain(..start);
+impl ChunkSink for FileScan<'_, '_> {
+    type Error = StoreError;
+
+    fn take_chunks(&self, raw: &[u8], cuts: &[usize]) -> Result<Vec<BlobRef>, StoreError> {
+        for_each_chunk(raw, cuts, &mut |chunk, range| {
+            let id = chunk.id.object();
+            let is_wanted = self.wanted.ids.contains(&id);
+            if is_wanted || self.takes_all && !(self.wanted.is_sound)(&id)? {
+                store_object(self.writer, &id, ObjectKind::Blob, &raw[range])?;
+            }
+            if is_wanted {
+                self.taken.lock().insert(id, ObjectKind::Blob);
+            }
+            Ok(())
+        })
     }
-    Ok((BlobId::from_bytes(*whole.finalize().as_bytes()), total_bytes))
+
+    fn take_list(&self, object: ListObject) -> Result<(), StoreError> {
+        if self.wanted.ids.contains(&object.id()) {
+            self.lists.lock().push(object);
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> bool {
+        self.observer.cancelled()
+    }
+}
+
+impl From<CutError<StoreError>> for FileScanError {
+    fn from(error: CutError<StoreError>) -> Self {
+        match error {
+            CutError::Sink(error) => Self::Store(error),
+            CutError::Read(_) | CutError::Stopped => Self::File,
+        }
+    }
 }

@@ -9,20 +9,18 @@ use std::{
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        id::{BlobId, ObjectId, PackId},
         limits,
         observe::Observer,
     },
-    chunk::Params,
     format::pack::ObjectKind,
     ops::{
         diff::{ComparedFiles, DiskPaths},
-        reach::ObjectSource,
         repair::{
             RepairRun, Repaired, RepairedFrom, SourceKind, combined_stores::CombinedStores, files,
         },
     },
-    store::{ContentError, ObjectLocation, ObjectWriter, StoreError, decode_list, read_chunks},
+    store::{ObjectLocation, ObjectWriter, StoreError},
 };
 
 /// Files on disk from which commits were made, and affected paths of these commits.
@@ -39,8 +37,6 @@ pub(super) struct LiveFiles<'a> {
     /// The folder of the project, if the store has one.
     pub(super) project: Option<&'a Path>,
     pub(super) affected: &'a [AffectedFiles],
-    /// The chunking parameters for files.
-    pub(super) params: Params,
 }
 
 /// Stores an object that was verified.
@@ -55,16 +51,8 @@ pub(super) fn store_object(
             writer.add_blob(0, BlobId::from_object(*id), bytes).map(drop)
         }
         ObjectKind::Blob => writer.add_chunks(bytes, &[bytes.len()]).map(drop),
-        ObjectKind::ChunkList => writer.add_chunk_list(BlobId::from_object(*id), bytes),
-        ObjectKind::Tree => writer.add_tree(TreeId::from_object(*id), bytes),
-        ObjectKind::Commit => writer.add_commit(CommitId::from_object(*id), bytes),
-        ObjectKind::Link => writer.add_link(CommitId::of_link(*id), bytes),
+        _ => writer.add_metadata(kind, *id, bytes),
     }
-}
-
-/// Returns the chunk lists, then the other objects.
-fn split_chunk_lists(wanted: ObjectKinds) -> (ObjectKinds, ObjectKinds) {
-    wanted.into_iter().partition(|(_, kind)| *kind == ObjectKind::ChunkList)
 }
 
 /// Objects with their kinds.
@@ -83,52 +71,31 @@ pub(super) struct Recovery<'a> {
 pub(super) type Salvaged = BTreeMap<PackId, u64>;
 
 impl Recovery<'_> {
-    /// Stores the sound objects of damaged packs that could not be made whole, unless the store has
-    /// them elsewhere. This includes objects that no commit refers to.
+    /// Stores the sound objects of damaged packs that could not be made whole, unless a pack without
+    /// damage has them. This includes objects that no commit refers to.
     pub(super) fn salvage(&self) -> Result<Salvaged, StoreError> {
         let scratch = self.stores.scratch.store();
-        let (mut salvaged, mut lists) = (Salvaged::new(), Vec::new());
+        let mut salvaged = Salvaged::new();
         let writer = ObjectWriter::new(scratch, self.level, 1)?;
         for id in scratch.partial_packs() {
             for object in scratch.open_pack(&id)?.objects()? {
                 if self.observer.cancelled() || self.is_there(&object.id)? {
                     continue;
                 }
-                if object.kind == ObjectKind::ChunkList {
-                    lists.push((id, object.id));
-                } else if let Some(bytes) = self.stores.scratch.object(&object.id, object.kind) {
+                if let Some(bytes) = self.stores.scratch.object(&object.id, object.kind) {
                     store_object(&writer, &object.id, object.kind, &bytes)?;
                     *salvaged.entry(id).or_default() += 1;
                 }
             }
         }
         writer.finish()?;
-        let writer = ObjectWriter::new(scratch, self.level, 1)?;
-        for (pack, id) in lists {
-            let kind = ObjectKind::ChunkList;
-            let bytes = self.stores.scratch.object(&id, kind);
-            if let Some(bytes) = bytes.filter(|bytes| self.proves(&id, kind, bytes)) {
-                store_object(&writer, &id, kind, &bytes)?;
-                *salvaged.entry(pack).or_default() += 1;
-            }
-        }
-        writer.finish()?;
         Ok(salvaged)
     }
 
-    /// Returns true if each chunk list in a whole pack of the scratch store matches its content.
-    pub(super) fn proves_lists_of(&self, pack: &PackId) -> Result<bool, StoreError> {
-        let objects = self.stores.scratch.store().open_pack(pack)?.objects()?;
-        let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
-        Ok(lists.all(|list| {
-            let bytes = self.stores.scratch.object(&list.id, list.kind);
-            bytes.is_some_and(|bytes| self.proves_list(list.id, &bytes))
-        }))
-    }
-
-    /// Returns true if an object is in the store or in the scratch store already.
+    /// Returns true if an object is in a pack that stays, or in the scratch store already.
     fn is_there(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.stores.is_sound(id)? || self.stores.scratch.store().is_in_whole_pack(id)?)
+        let (target, scratch) = (self.stores.target, self.stores.scratch.store());
+        Ok(target.is_in_sound_pack(id)? || scratch.is_in_whole_pack(id)?)
     }
 
     /// Stores the wanted objects that can be found and removes them from `wanted`.
@@ -136,19 +103,10 @@ impl Recovery<'_> {
         let mut repaired = Vec::new();
         let stored = self.stores.scratch.store();
         wanted.retain(|id, _| !stored.is_in_whole_pack(id).unwrap_or(false));
-        // Other objects first: a chunk list is verified by reading its chunks.
-        let (mut lists, mut others) = split_chunk_lists(std::mem::take(wanted));
-        self.take_from_damaged_packs(&mut others, &mut repaired)?;
-        self.take_from_damaged_packs(&mut lists, &mut repaired)?;
-        self.take_from_sources(SourceKind::Store, &mut others, &mut repaired)?;
-        self.take_from_sources(SourceKind::Store, &mut lists, &mut repaired)?;
-        others.append(&mut lists);
-        self.take_from_files(&mut others, &mut repaired)?;
-        (lists, others) = split_chunk_lists(others);
-        self.take_from_sources(SourceKind::Bundle, &mut others, &mut repaired)?;
-        self.take_from_sources(SourceKind::Bundle, &mut lists, &mut repaired)?;
-        wanted.append(&mut others);
-        wanted.append(&mut lists);
+        self.take_from_damaged_packs(wanted, &mut repaired)?;
+        self.take_from_sources(SourceKind::Store, wanted, &mut repaired)?;
+        self.take_from_files(wanted, &mut repaired)?;
+        self.take_from_sources(SourceKind::Bundle, wanted, &mut repaired)?;
         Ok(repaired)
     }
 
@@ -165,8 +123,7 @@ impl Recovery<'_> {
         let writer = ObjectWriter::new(scratch, self.level, 1)?;
         let mut found = Vec::new();
         for (&id, &kind) in &*wanted {
-            let bytes = self.stores.read_from_damaged(&id, kind);
-            if let Some(bytes) = bytes.filter(|bytes| self.proves(&id, kind, bytes)) {
+            if let Some(bytes) = self.stores.read_from_damaged(&id, kind) {
                 store_object(&writer, &id, kind, &bytes)?;
                 found.push((id, kind));
             }
@@ -202,11 +159,7 @@ impl Recovery<'_> {
                 }
                 // A dry run does not fetch objects; it only counts them.
                 if self.run == RepairRun::Real {
-                    let bytes = source.object(&id, place.kind);
-                    let Some(bytes) = bytes.filter(|bytes| self.proves(&id, place.kind, bytes))
-                    else {
-                        continue;
-                    };
+                    let Some(bytes) = source.object(&id, place.kind) else { continue };
                     store_object(&writer, &id, place.kind, &bytes)?;
                     self.observer.advance(bytes.len() as u64, 1);
                 }
@@ -224,12 +177,15 @@ impl Recovery<'_> {
         wanted: &mut ObjectKinds,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
-        let Some(LiveFiles { project, affected, params }) = self.files else { return Ok(()) };
+        let Some(LiveFiles { project, affected }) = self.files else { return Ok(()) };
         if wanted.is_empty() {
             return Ok(());
         }
         let writer = ObjectWriter::new(self.stores.scratch.store(), self.level, 1)?;
-        let is_sound = |id: &ObjectId| self.is_there(id);
+        let (target, scratch) = (self.stores.target, self.stores.scratch.store());
+        let is_sound = |id: &ObjectId| {
+            Ok(target.locate_unshadowed(id)?.is_some() || scratch.is_in_whole_pack(id)?)
+        };
         for AffectedFiles { files, paths } in affected {
             let Ok(disk_paths) = DiskPaths::open(files) else { continue };
             let is_project =
@@ -241,7 +197,7 @@ impl Recovery<'_> {
                 }
                 let ids = wanted.keys().copied().collect();
                 let needs = files::LostObjects { ids: &ids, is_sound: &is_sound };
-                let taken = files::take(&writer, &disk_paths, path, params, &needs, self.observer)?;
+                let taken = files::take(&writer, &disk_paths, path, &needs, self.observer)?;
                 let shown = match is_project {
                     true => path.clone(),
                     false => disk_paths.shown(path).as_os_str().as_bytes().to_vec(),
@@ -255,21 +211,5 @@ impl Recovery<'_> {
         }
         writer.finish()?;
         Ok(())
-    }
-
-    /// Returns true if the bytes are the object. Only chunk lists need a check here: other objects
-    /// were verified when they were read.
-    fn proves(&self, id: &ObjectId, kind: ObjectKind, bytes: &[u8]) -> bool {
-        kind != ObjectKind::ChunkList || self.proves_list(*id, bytes)
-    }
-
-    /// Returns true if the chunks of a list hash to the id of the content that it stands for.
-    fn proves_list(&self, id: ObjectId, list: &[u8]) -> bool {
-        let read = |part: &ObjectId, kind| self.stores.object(part, kind);
-        let mut unless_cancelled = |_: &[u8]| self.observer.check(ContentError::Callback(()));
-        decode_list(id, list).is_ok_and(|list| {
-            let id = BlobId::from_object(id);
-            read_chunks(&id, &list, 0..u64::MAX, &read, &mut unless_cancelled).is_ok()
-        })
     }
 }

@@ -186,7 +186,6 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<RepairOutcome, RepairError> {
     let store = repo.store();
-    let params = repo.config().chunk;
     let level = repo.config().compression_level;
     let _pause = store.pause_fetching();
     let (mut outcome, mut data) = (RepairOutcome::default(), options.data);
@@ -214,7 +213,7 @@ pub fn run(
         }
         let affected = affected_files(repo, files, &found.touched.paths);
         found.touched.shorten();
-        let live = LiveFiles { project: repo.project(), affected: &affected, params };
+        let live = LiveFiles { project: repo.project(), affected: &affected };
         let mut repaired = renew_stubs(store, sources(), options.run)?;
         let has_renewed = !repaired.is_empty();
         let collector = Collector {
@@ -350,11 +349,8 @@ fn quarantine(
         // The pack's contents are unknown, so it may contain a lost object.
         let Ok(objects) = objects else { return Ok(lost.is_empty()) };
         for object in &objects {
-            // A chunk list that is not in `lost` does not count as needed. It was not stored again
-            // if its chunks are lost, and is of no use without them.
             let is_needed = lost.contains(&object.id)
-                || object.kind != ObjectKind::ChunkList
-                    && store.locate_unshadowed(&object.id)?.is_none()
+                || !store.is_in_sound_pack(&object.id)?
                     && store.object(&object.id, object.kind).is_ok();
             if is_needed {
                 return Ok(false);
@@ -452,15 +448,7 @@ impl Collector<'_> {
         let recovery = Recovery { stores, level: self.level, files: self.files, run, observer };
         observer.phase(Phase::Receive, None);
         for id in self.lost_packs(&wanted)? {
-            let recovered = self.recover(id, &mut planned)?;
-            // The pack is missing in this store, so its chunk lists are unproven: the pack's hash
-            // does not cover whether a list matches its content.
-            match recovered {
-                Some(_) if run == RepairRun::Real && !recovery.proves_lists_of(&id)? => {
-                    scratch.discard(&id)?;
-                }
-                recovered => repaired.extend(recovered),
-            }
+            repaired.extend(self.recover(id, &mut planned)?);
             observer.check(RepairError::Interrupted)?;
         }
         wanted.retain(|id, _| !planned.contains(id));
@@ -510,12 +498,6 @@ impl Collector<'_> {
 
     /// Trusts a pack again that was marked as damaged but hashes to its name.
     fn trust_again(&self, id: &PackId) -> Result<(), RepairError> {
-        let objects = self.target.open_pack(id)?.objects()?;
-        let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
-        // The hash of a pack says nothing about wrong chunk lists in it.
-        if lists.any(|list| self.target.is_shadowed_alone(id, &list.id)) {
-            return Ok(());
-        }
         self.target.mark_sound(id);
         if self.run == RepairRun::Real {
             self.target.clear_healed()?;

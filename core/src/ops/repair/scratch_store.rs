@@ -18,7 +18,7 @@ use crate::{
         pack::{Frame, ObjectKind},
     },
     ops::repair::RepairSource,
-    store::{ChunkListCheck, PackFile, Store, StoreError},
+    store::{PackFile, Store, StoreError},
 };
 
 /// A temporary store that holds the packs and objects of a repair.
@@ -79,7 +79,7 @@ impl ScratchStore {
         self.store.locate(id)?.map_or(Ok(false), |place| self.store.is_here(&place))
     }
 
-    /// Returns an object that hashes to its id. A chunk list is not verified.
+    /// Returns an object that hashes to its id.
     pub(super) fn object(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
         self.store.object(id, kind).ok()
     }
@@ -166,7 +166,7 @@ impl ScratchStore {
         }
         used.sort_unstable();
         used.dedup();
-        match self.store.complete(&id, ChunkListCheck::Later, observer) {
+        match self.store.complete(&id, observer) {
             Ok(true) => Ok(Assembled::Whole(used)),
             // The user asked to stop.
             Ok(false) => Ok(Assembled::Incomplete),

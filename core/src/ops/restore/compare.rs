@@ -5,7 +5,7 @@ use std::{fs::File, io, os::fd::AsFd};
 use rustix::fs::{FileType, Stat, fstat, makedev};
 
 use crate::{
-    base::{id::BlobId, name::EntryName},
+    base::{id::ContentId, name::EntryName},
     format::tree::{Entry, EntryKind, Metadata, Xattr},
     local::{
         attributes::{
@@ -13,14 +13,19 @@ use crate::{
             is_removable, is_settable, read_entry_xattrs, read_xattrs,
         },
         contain::{FolderPath, OpenFolder},
+        cut::identify,
         holes,
         scan::FileStat,
     },
-    ops::restore::{
-        Existing,
-        job::{OwnerRights, RestoreJob, owner_of},
-        visit::FileProof,
+    ops::{
+        file_content::equals,
+        restore::{
+            Existing,
+            job::{OwnerRights, RestoreJob, owner_of},
+            visit::FileProof,
+        },
     },
+    store::FileContent,
 };
 
 /// The result of comparing an entry of the snapshot with the existing one.
@@ -104,9 +109,10 @@ impl RestoreJob<'_> {
         }
         let same = match &entry.kind {
             EntryKind::File { size, id } => {
+                let content = FileContent { id: *id, bytes: *size };
                 u64::try_from(stat.st_size) == Ok(*size)
                     && (proof == FileProof::Compared
-                        || self.has_content(folder, &entry.name, stat, id).unwrap_or(false))
+                        || self.has_content(folder, &entry.name, stat, &content).unwrap_or(false))
             }
             EntryKind::Symlink { target } => {
                 folder.read_link(&entry.name).is_ok_and(|there| there[..] == target[..])
@@ -188,9 +194,24 @@ impl RestoreJob<'_> {
         folder: &OpenFolder,
         name: &EntryName,
         stat: &Stat,
-        id: &BlobId,
+        wanted: &FileContent,
     ) -> io::Result<bool> {
-        Ok(self.content_of(folder, name, stat)? == *id)
+        if let Some(known) = self.known_content(stat) {
+            return Ok(known == wanted.id);
+        }
+        // Before a different file is replaced, its id shows whether a commit has it.
+        if self.asks_about_edits() {
+            return Ok(self.content_of(folder, name, stat)? == wanted.id);
+        }
+        let Some(stat) = FileStat::from_raw(stat) else { return Ok(false) };
+        let file = folder.open_file(name)?;
+        equals(self.store, &file, &stat, wanted, &|| self.is_halted())
+    }
+
+    /// Returns the content's id of a file, if the stat cache or this run knows it.
+    fn known_content(&self, stat: &Stat) -> Option<ContentId> {
+        let known = self.options.known.and_then(|known| known(stat));
+        known.or_else(|| self.hashed_before(stat))
     }
 
     /// Returns the content's id of a file, from the stat cache or by hashing the file.
@@ -199,17 +220,13 @@ impl RestoreJob<'_> {
         folder: &OpenFolder,
         name: &EntryName,
         stat: &Stat,
-    ) -> io::Result<BlobId> {
-        if let Some(known) = self.options.known.and_then(|known| known(stat)) {
+    ) -> io::Result<ContentId> {
+        if let Some(known) = self.known_content(stat) {
             return Ok(known);
         }
-        if let Some(id) = self.hashed_before(stat) {
-            return Ok(id);
-        }
-        let file = File::from(folder.open_file(name)?);
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_reader(file)?;
-        let id = BlobId::from_bytes(*hasher.finalize().as_bytes());
+        let file_stat = FileStat::from_raw(stat).ok_or(io::ErrorKind::InvalidInput)?;
+        let file = folder.open_file(name)?;
+        let (id, _) = identify(&file, &file_stat, &|| self.is_halted())?;
         self.note_hashed(stat, id);
         Ok(id)
     }

@@ -21,7 +21,7 @@ use rustix::{
 
 use crate::{
     base::{
-        id::{BlobId, ObjectId, TreeId},
+        id::{ContentId, ObjectId, TreeId},
         limits,
         name::EntryName,
     },
@@ -416,7 +416,7 @@ fn texts_in_tree(
 }
 
 /// Returns the beginning of a stored content, up to the size limit of ignore files.
-fn read_stored(store: &Store, id: &BlobId, size: u64) -> Result<IgnoreFileText, StoreError> {
+fn read_stored(store: &Store, id: &ContentId, size: u64) -> Result<IgnoreFileText, StoreError> {
     if size == 0 {
         return Ok(IgnoreFileText::Is(Arc::new([])));
     }

@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::{
     base::{
-        id::BlobId,
+        id::ContentId,
         io::{PathError, is_of_one_path},
         name::EntryName,
         observe::{Note, Observer},
@@ -98,7 +98,7 @@ pub(super) struct RestoreJob<'a> {
     made: Mutex<HashSet<PathBuf>>,
     /// The contents that the plan of an in-place restore has hashed, so that the same run does not
     /// hash them again.
-    hashed: Mutex<HashMap<Identity, (FileFingerprint, BlobId)>>,
+    hashed: Mutex<HashMap<Identity, (FileFingerprint, ContentId)>>,
 }
 
 struct RestoreTarget {
@@ -233,14 +233,14 @@ impl<'a> RestoreJob<'a> {
     }
 
     /// Records the content of a file, if a later step of this run needs it.
-    pub(super) fn note_hashed(&self, stat: &Stat, id: BlobId) {
+    pub(super) fn note_hashed(&self, stat: &Stat, id: ContentId) {
         if self.asks_about_edits() {
             self.hashed.lock().insert(identity(stat), (FileFingerprint::new(stat), id));
         }
     }
 
     /// Returns the content of a file that has not changed since [`RestoreJob::note_hashed`].
-    pub(super) fn hashed_before(&self, stat: &Stat) -> Option<BlobId> {
+    pub(super) fn hashed_before(&self, stat: &Stat) -> Option<ContentId> {
         if !self.asks_about_edits() {
             return None;
         }

@@ -1,11 +1,11 @@
 //! Writes large files, whose content was cut into chunks, and shares blocks between
 //! files.
 //!
-//! A large file is streamed ([`ContentReader::stream`]). The hash over everything written must be
-//! the content's id before the file gets its name.
+//! All threads decompress, verify and write the chunks of a large file
+//! ([`ContentReader::read_in_any_order`]).
 //!
 //! If this run has written the content before, or a local file probably has it, the new file shares
-//! its blocks (`FICLONE`). The new file is then hashed. If the file system does not support
+//! its blocks (`FICLONE`). The new file is then compared with the content. If the file system does not support
 //! sharing, the restore stops trying. A holder's file may lie on another file system. If only
 //! sharing with holders fails, the restore stops using holders and still shares blocks of files in
 //! the target.
@@ -14,10 +14,10 @@ use std::{
     collections::VecDeque,
     fs::File,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -28,15 +28,18 @@ use rustix::{
 };
 
 use crate::{
-    base::{id::BlobId, io::PathError, name::EntryName},
+    base::{id::ContentId, io::PathError, name::EntryName},
     local::{
         contain::{FolderCache, FolderPath},
         holes,
         scan::FileStat,
         write::Draft,
     },
-    ops::restore::{job::RestoreJob, window::FileTask},
-    store::{ContentReader, StoreError},
+    ops::{
+        file_content::equals,
+        restore::{job::RestoreJob, window::FileTask},
+    },
+    store::{ContentReader, FileContent, StoreError},
 };
 
 /// Files of at least this many bytes share blocks if possible.
@@ -83,40 +86,40 @@ impl RestoreJob<'_> {
     ) -> Result<u64, LargeFileStop> {
         let mut reported_bytes = 0;
         self.write_draft::<LargeFileStop>(cursor, task, &mut |draft| {
-            match self.stream_content(task, draft, &mut reported_bytes) {
-                // A copy of a chunk was wrong. The store avoids it now, if there is another copy.
-                Err(LargeFileStop::Damage(StoreError::Content { .. })) => {
-                    let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
-                    draft.clear().map_err(failed)?;
-                    self.stream_content(task, draft, &mut reported_bytes)
-                }
-                streamed => streamed,
-            }
+            self.write_chunks(task, draft, &mut reported_bytes)
         })?;
         if self.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
     }
 
-    /// Writes the content into the draft and verifies its hash. Reports only progress beyond
-    /// `reported_bytes`.
-    fn stream_content(
+    /// Writes the verified chunks of the content into the draft, on all threads.
+    fn write_chunks(
         &self,
         task: &FileTask,
         draft: &mut Draft<'_>,
         reported_bytes: &mut u64,
     ) -> Result<(), LargeFileStop> {
-        let mut written = 0;
-        let mut write = |piece: &[u8]| {
-            if self.is_halted() {
-                return Err(LargeFileStop::Halted);
-            }
-            let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
-            draft.write(piece).map_err(failed)?;
-            written += piece.len() as u64;
-            self.observer.advance(written.saturating_sub(*reported_bytes), 0);
-            *reported_bytes = written.max(*reported_bytes);
-            Ok(())
-        };
-        ContentReader::new(self.store).stream(&task.id, Some(task.size), &mut write)
+        let written = AtomicU64::new(0);
+        let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
+        let skips_zeros = draft.is_sparse();
+        let shared = &*draft;
+        let read = ContentReader::new(self.store).read_in_any_order(
+            &task.id,
+            Some(task.size),
+            skips_zeros,
+            &|at, bytes| {
+                if self.is_halted() {
+                    return Err(LargeFileStop::Halted);
+                }
+                shared.write_at(bytes, at).map_err(failed)?;
+                written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                self.observer.advance(bytes.len() as u64, 0);
+                Ok(())
+            },
+        );
+        *reported_bytes = written.into_inner();
+        read?;
+        draft.adopt(task.size);
+        Ok(())
     }
 
     /// Fills the draft with the blocks of a file that has the content. Returns true on
@@ -143,12 +146,12 @@ impl RestoreJob<'_> {
             }
             Err(_) => return Ok(false),
         }
-        let mut hasher = blake3::Hasher::new();
-        let shared = File::from(draft.as_fd().try_clone_to_owned()?);
+        let shared = draft.as_fd().try_clone_to_owned()?;
+        let content = FileContent { id: task.id, bytes: task.size };
+        let stat = FileStat::of_fd(shared.as_fd())?;
         // If the shared file is unreadable or wrong, the content is read from the store
         // instead.
-        let is_read = hasher.update_reader(shared).is_ok();
-        if !is_read || hasher.finalize().as_bytes() != task.id.as_bytes() {
+        if !equals(self.store, &shared, &stat, &content, &|| self.is_halted()).unwrap_or(false) {
             draft.clear()?;
             return Ok(false);
         }
@@ -186,7 +189,7 @@ impl RestoreJob<'_> {
 pub(super) struct Clones {
     cannot: AtomicBool,
     holders_cannot: AtomicBool,
-    written: Mutex<VecDeque<(BlobId, Arc<FolderPath>, EntryName)>>,
+    written: Mutex<VecDeque<(ContentId, Arc<FolderPath>, EntryName)>>,
 }
 
 impl Clones {
@@ -202,7 +205,7 @@ impl Clones {
         written.push_back((task.id, Arc::clone(&task.folder), task.name.clone()));
     }
 
-    fn find(&self, id: &BlobId) -> Option<(Arc<FolderPath>, EntryName)> {
+    fn find(&self, id: &ContentId) -> Option<(Arc<FolderPath>, EntryName)> {
         let written = self.written.lock();
         let found = written.iter().rev().find(|(have, ..)| have == id)?;
         Some((Arc::clone(&found.1), found.2.clone()))

@@ -48,7 +48,7 @@ use rustix::fs::Stat;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, TreeId},
+        id::{CommitId, ContentId, TreeId},
         observe::{Observer, Phase},
     },
     format::{
@@ -201,11 +201,11 @@ pub struct ExtraProtection {
 }
 
 /// Returns the content's id of an existing file, if it is known without reading the file.
-pub type ContentLookup<'a> = dyn Fn(&Stat) -> Option<BlobId> + Sync + 'a;
+pub type ContentLookup<'a> = dyn Fn(&Stat) -> Option<ContentId> + Sync + 'a;
 
 /// Returns a local file that probably has the content of the file at this path (relative
 /// to the target). The restore can share its blocks.
-pub type ReflinkLookup<'a> = dyn Fn(&Path, &BlobId) -> Option<PathBuf> + Sync + 'a;
+pub type ReflinkLookup<'a> = dyn Fn(&Path, &ContentId) -> Option<PathBuf> + Sync + 'a;
 
 /// Receives each change with its path relative to the target. In a dry run, also receives
 /// what the change loses.

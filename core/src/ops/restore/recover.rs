@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use rustix::fs::FileType;
 
 use crate::{
-    base::{id::BlobId, io::PathError, name::EntryName, observe::Phase},
+    base::{id::ContentId, io::PathError, name::EntryName, observe::Phase},
     local::contain::FolderCache,
     ops::{
         recoverable::{self, Candidates},
@@ -32,7 +32,7 @@ const LOOKED_AT_ONCE: usize = 64;
 /// The content that a commit must contain so that nothing is lost.
 enum NeededContent {
     Nothing,
-    Content(BlobId),
+    Content(ContentId),
     Link(Box<[u8]>),
     /// The entry cannot be read or has changed.
     Unknown,

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use rustix::io::Errno;
 
 use crate::{
-    base::{id::BlobId, io::PathError, name::EntryName},
+    base::{id::ContentId, io::PathError, name::EntryName},
     disk::Renamed,
     format::tree::Metadata,
     local::{
@@ -39,7 +39,7 @@ const LARGE_AT_ONCE: usize = 4;
 pub(super) struct FileTask {
     pub(super) folder: Arc<FolderPath>,
     pub(super) name: EntryName,
-    pub(super) id: BlobId,
+    pub(super) id: ContentId,
     pub(super) size: u64,
     pub(super) metadata: Metadata,
     pub(super) inherited: Option<Inherited>,

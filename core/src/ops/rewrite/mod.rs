@@ -27,6 +27,7 @@ use crate::{
         time::Time,
     },
     format::{
+        chunk_list::ZERO_CHUNK,
         commit::Commit,
         pack::ObjectKind,
         rewrites::{Rewrite, RewriteState},
@@ -520,13 +521,16 @@ fn purged_objects(
     old.add_refs(old_commits.iter().copied())?;
     new.keep_only_links(dead)?;
     new.add_refs(new_commits)?;
-    // Any later commit may have an empty file.
-    let empty = BlobId::of(b"").object();
+    // Any later commit may have an empty file, or a file with a hole.
+    let common = [BlobId::of(b"").object(), ZERO_CHUNK.id.object()];
     let mut purged = Purged { objects: BTreeMap::new(), remaining: BTreeSet::new() };
     for pack in store.packs() {
         observer.check(RewriteError::Interrupted)?;
         for object in store.open_pack(&pack)?.objects()? {
-            if object.id != empty && old.contains(&object.id)? && !new.contains(&object.id)? {
+            if !common.contains(&object.id)
+                && old.contains(&object.id)?
+                && !new.contains(&object.id)?
+            {
                 purged.objects.insert(object.id, u64::from(object.bytes));
             }
         }
@@ -537,7 +541,7 @@ fn purged_objects(
         below.attempt(&folder.object(), ObjectKind::Tree)?;
     }
     for id in removed.contents.into_iter().chain(below.end_journal()) {
-        if id != empty && new.contains(&id)? && is_content(store, &id)? {
+        if !common.contains(&id) && new.contains(&id)? && is_content(store, &id)? {
             purged.remaining.insert(id);
         }
     }

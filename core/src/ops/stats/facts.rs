@@ -89,7 +89,7 @@ impl StoreFacts {
             let kind = match object.kind {
                 _ if !counted.mark(&object.id)? => &mut self.repeated,
                 ObjectKind::Blob => &mut self.blobs,
-                ObjectKind::ChunkList => &mut self.chunk_lists,
+                ObjectKind::ChunkList | ObjectKind::ListPart => &mut self.chunk_lists,
                 ObjectKind::Tree => &mut self.trees,
                 ObjectKind::Commit => &mut self.commits,
                 ObjectKind::Link => &mut self.links,

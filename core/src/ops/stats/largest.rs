@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use crate::base::id::{BlobId, CommitId};
+use crate::base::id::{CommitId, ContentId};
 
 /// A large file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct LargeFile {
     /// Length in bytes.
     pub bytes: u64,
     /// Id of the content.
-    pub id: BlobId,
+    pub id: ContentId,
     /// A path with this content.
     pub path: Vec<u8>,
     /// The first commit with this content.
@@ -18,7 +18,7 @@ pub struct LargeFile {
 }
 
 /// Reversed, so that the smallest file is on top of the heap and is dropped first.
-type LargestEntry = Reverse<(u64, Reverse<Vec<u8>>, BlobId, CommitId)>;
+type LargestEntry = Reverse<(u64, Reverse<Vec<u8>>, ContentId, CommitId)>;
 
 /// Keeps the largest files.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Largest {
     }
 
     /// Adds a content, if there is one.
-    pub(super) fn add(&mut self, content: Option<(u64, BlobId)>, path: &[u8], commit: CommitId) {
+    pub(super) fn add(&mut self, content: Option<(u64, ContentId)>, path: &[u8], commit: CommitId) {
         let Some((bytes, id)) = content else { return };
         let is_full = self.heap.len() >= self.limit;
         if is_full && self.heap.peek().is_none_or(|Reverse((least, ..))| *least >= bytes) {
@@ -61,20 +61,21 @@ impl Largest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::id::BlobId;
 
     #[test]
     fn the_largest_files_are_kept_in_order() {
         let mut largest = Largest::new(2);
         let commit = CommitId::of(b"");
         for (bytes, path) in [(3, "c"), (1, "a"), (9, "z"), (3, "b"), (0, "x")] {
-            largest.add(Some((bytes, BlobId::of(path.as_bytes()))), path.as_bytes(), commit);
+            largest.add(Some((bytes, BlobId::of(path.as_bytes()).into())), path.as_bytes(), commit);
         }
         largest.add(None, b"folder", commit);
         let sorted = largest.into_sorted();
         let sorted: Vec<_> = sorted.iter().map(|file| (file.bytes, &file.path[..])).collect();
         assert_eq!(sorted, [(9, &b"z"[..]), (3, b"c")]);
         let mut none = Largest::new(0);
-        none.add(Some((1, BlobId::of(b""))), b"x", commit);
+        none.add(Some((1, BlobId::of(b"").into())), b"x", commit);
         assert!(none.into_sorted().is_empty());
     }
 }

@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId},
+        id::{CommitId, ContentId, ObjectId},
         limits,
         observe::{Observer, Phase},
         time::Time,
@@ -49,7 +49,7 @@ use crate::{
         history::{History, Parents, nearest_kept},
         past::PastError,
     },
-    store::{DiskUsageSum, Marks, Store, StoreError},
+    store::{ChunkVisit, Descend, DiskUsageSum, Marks, Store, StoreError, walk_chunks},
 };
 
 pub use facts::{FrameFacts, KindFacts, StoreFacts};
@@ -269,22 +269,35 @@ impl StatsWalk<'_> {
     }
 
     /// Counts a content. Returns true if it is new.
-    fn content(&self, id: &BlobId, added: &mut AddedData) -> Result<bool, StoreError> {
+    fn content(&self, id: &ContentId, added: &mut AddedData) -> Result<bool, StoreError> {
+        let store = self.store;
         if !self.met.mark(&id.object())? {
             return Ok(false);
         }
-        let share = self.store.disk_usage(&id.object(), ObjectKind::Blob)?;
-        if share.kind != ObjectKind::ChunkList {
-            added.data.add(&share);
+        let usage = store.disk_usage(&id.object(), ObjectKind::of_content(*id))?;
+        let ContentId::Chunked(list) = id else {
+            added.data.add(&usage);
             return Ok(true);
-        }
-        added.meta.add(&share);
-        self.store.for_each_chunk::<StoreError>(id, &mut |chunk| {
-            let chunk = chunk.id.object();
-            if self.met.mark(&chunk)? {
-                added.data.add(&self.store.disk_usage(&chunk, ObjectKind::Blob)?);
+        };
+        added.meta.add(&usage);
+        let read = |id: &ObjectId, kind| store.object(id, kind);
+        walk_chunks::<StoreError>(list, &read, &mut |visit| match visit {
+            ChunkVisit::Part(part, _) => {
+                let part = part.id.object();
+                if !self.met.mark(&part)? {
+                    return Ok(Descend::Skip);
+                }
+                added.meta.add(&store.disk_usage(&part, ObjectKind::ListPart)?);
+                Ok(Descend::Enter)
             }
-            Ok(())
+            ChunkVisit::Chunks(chunks) => {
+                for chunk in chunks?.iter().map(|chunk| chunk.id.object()) {
+                    if self.met.mark(&chunk)? {
+                        added.data.add(&store.disk_usage(&chunk, ObjectKind::Blob)?);
+                    }
+                }
+                Ok(Descend::Enter)
+            }
         })?;
         Ok(true)
     }
@@ -295,5 +308,5 @@ enum Inside {
     /// A folder whose contents were counted before and can be skipped.
     Known,
     /// A file, or a folder whose contents must be read. `content` is set if the content is new.
-    New { content: Option<(u64, BlobId)> },
+    New { content: Option<(u64, ContentId)> },
 }

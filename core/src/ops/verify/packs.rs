@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::{
     base::{id::PackId, io::PathError, kind::ErrorKind, observe::Phase},
-    format::pack::{ObjectKind, PackedObject},
+    format::pack::PackedObject,
     ops::verify::{
         Data, Verification, VerifyError, VerifyProblem,
         rolling::{Schedule, identity_here},
@@ -145,16 +145,15 @@ impl Verification<'_> {
                 self.observer.advance(stored_bytes, contents.objects.len() as u64);
             }
         });
-        // The hash of a pack says nothing about wrong chunk lists in it.
-        let has_shadowed_list = objects.iter().any(|object| {
-            object.kind == ObjectKind::ChunkList && store.is_shadowed_alone(&id, &object.id)
-        });
-        let is_whole = !is_partial && !has_shadowed_list && !self.shadows(&id);
+        let is_whole = !is_partial && !self.shadows(&id);
         if was_damaged && is_whole && !self.observer.cancelled() {
             self.found_whole(id);
         }
         if data == Data::All && !self.shadows(&id) && !self.observer.cancelled() {
             schedule.add_sound(id, identity);
+            if !is_partial {
+                self.hashed.lock().push(id);
+            }
         }
         Ok(())
     }

@@ -8,10 +8,7 @@ use crate::{
         id::{ObjectId, PackId},
         kind::ErrorKind,
     },
-    format::{
-        pack::ObjectKind,
-        shadow::{Reason, ShadowTable, ShadowedPart},
-    },
+    format::shadow::{Reason, ShadowTable, ShadowedPart},
     ops::verify::{Verification, VerifyProblem},
     store::{StoreError, damage},
 };
@@ -68,11 +65,6 @@ impl Verification<'_> {
                 self.shadow_place(id);
             }
             Some((pack, part)) => self.shadow(pack, part),
-            // The pack's checksums do not prove a chunk list, so the list itself may be
-            // wrong.
-            None if matches!(source, StoreError::Object { kind: ObjectKind::ChunkList, .. }) => {
-                self.shadow_place(id);
-            }
             None => {}
         }
         self.add(VerifyProblem::Object { id, source }, [id]);
@@ -84,14 +76,6 @@ impl Verification<'_> {
             && let Some(pack) = self.store.pack_id(place.pack)
         {
             self.shadow_objects(pack, [id]);
-        }
-    }
-
-    /// Shadows the copy of an object that a lookup finds, if it is a chunk list.
-    pub(super) fn shadow_list(&self, id: ObjectId) {
-        let place = self.store.locate(&id).ok().flatten();
-        if place.is_some_and(|place| place.kind == ObjectKind::ChunkList) {
-            self.shadow_place(id);
         }
     }
 

@@ -3,13 +3,11 @@
 //! Commits are visited one after the other. No object is visited twice: one bit for each
 //! object of the store records the visit.
 
-use std::{cell::Cell, collections::BTreeSet};
-
-use rayon::prelude::*;
+use std::collections::BTreeSet;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        id::{ChunkListId, CommitId, ContentId, ObjectId, TreeId},
         kind::ErrorKind,
         observe::Phase,
         time::Time,
@@ -26,8 +24,8 @@ use crate::{
         roots::{Root, RootChoice, RootOrigin, Roots},
     },
     store::{
-        Ancestor, ContentError, ContentPlace, Marks, Prefetch, StoreError, TreeCursor, TreeWalk,
-        WalkStep, decode_list, read_chunks,
+        Ancestor, ChunkVisit, Descend, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, WalkStep,
+        read_list, walk_chunks,
     },
 };
 
@@ -161,10 +159,9 @@ impl Verification<'_> {
                                 }
                             }
                             EntryKind::File { size, id } => {
-                                if marks.mark(&id.object())? {
-                                    self.count(|outcome| outcome.contents += 1);
-                                }
-                                self.check_content(id, size);
+                                let is_new = marks.mark(&id.object())?;
+                                self.count(|outcome| outcome.contents += u64::from(is_new));
+                                self.check_content(id, size, is_new);
                             }
                             _ => {}
                         }
@@ -178,19 +175,24 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Checks that a content is present with all its chunks and has the right size.
-    fn check_content(&self, id: BlobId, size: u64) {
+    /// Checks that a content is present and has the right size. Also checks the chunks of a new
+    /// content.
+    fn check_content(&self, id: ContentId, size: u64, is_new: bool) {
         let object = id.object();
         if self.is_lost(&object) {
             return;
         }
-        let place = self.store.locate_in_pack(&object);
-        let found = place.and_then(|place| match ContentPlace::of(&object, place)? {
-            ContentPlace::Whole(place) => Ok(place.bytes.into()),
-            ContentPlace::Cut(_) => self.store.for_each_chunk(&id, &mut |chunk| {
-                self.check_chunk(&object, chunk);
-                Ok(())
-            }),
+        let found = self.store.locate_in_pack(&object).and_then(|place| match id {
+            ContentId::Blob(_) => {
+                let wanted = ObjectKind::Blob;
+                let place = place.ok_or(StoreError::Missing { id: object, wanted })?;
+                Ok(place.of_kind(&object, wanted)?.bytes.into())
+            }
+            ContentId::Chunked(list) if is_new => self.check_chunks(&list),
+            ContentId::Chunked(list) => {
+                let read = |id: &ObjectId, kind| self.store.object(id, kind);
+                Ok(read_list(&list, &read)?.total_bytes())
+            }
         });
         let found = match found {
             Ok(found) => found,
@@ -204,94 +206,46 @@ impl Verification<'_> {
             }
         };
         if found != size {
-            // The hash covers the size of a whole object. A chunk list is not covered by its
-            // id, so the list must be wrong.
-            self.shadow_list(object);
             self.add(VerifyProblem::Size { id: object, expected: size, found }, [object]);
         }
+    }
+
+    /// Checks the parts and the chunks that a list names. Returns the length of the content.
+    fn check_chunks(&self, list: &ChunkListId) -> Result<u64, StoreError> {
+        let content = list.object();
+        let read = |id: &ObjectId, kind| self.store.object(id, kind);
+        let mut last = content;
+        walk_chunks(list, &read, &mut |visit| {
+            match visit {
+                ChunkVisit::Part(part, end) => {
+                    last = part.id.object();
+                    return Ok(self.parts.lock().enter(part, end));
+                }
+                ChunkVisit::Chunks(Ok(chunks)) => {
+                    chunks.iter().for_each(|chunk| self.check_chunk(&content, chunk));
+                }
+                ChunkVisit::Chunks(Err(error)) => self.add_unreadable_below(&content, last, error),
+            }
+            Ok(Descend::Enter)
+        })
     }
 
     /// Checks that a chunk of a content is present and has the length that the list states.
     fn check_chunk(&self, content: &ObjectId, chunk: &BlobRef) {
         let id = chunk.id.object();
         let located = self.store.locate_chunk(chunk).and_then(|_| self.store.locate_in_pack(&id));
-        if let Err(source) = located
-            && !self.lies_at_origin(&source)
-            && !self.is_bad(&id)
-        {
+        if let Err(source) = located {
+            self.add_unreadable_below(content, id, source);
+        }
+    }
+
+    /// Reports an object that the list of a content names.
+    fn add_unreadable_below(&self, content: &ObjectId, id: ObjectId, source: StoreError) {
+        let is_elsewhere =
+            matches!(source, StoreError::Absent { .. }) || self.lies_at_origin(&source);
+        if !is_elsewhere && !self.is_bad(&id) {
             self.add_unreadable(id, source);
             self.add_bad(*content);
-        }
-    }
-
-    /// Hashes the chunks of every content that was cut. The id of a chunk list is not the
-    /// hash of its own bytes, so nothing else proves the list.
-    pub(super) fn check_lists(&self) -> Result<(), VerifyError> {
-        let mut lists = Vec::new();
-        for pack in self.store.packs() {
-            let objects = self.store.open_pack(&pack).and_then(|pack| pack.objects());
-            // The check of the packs has reported an unreadable pack.
-            let objects = objects.unwrap_or_default();
-            let cut = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
-            lists.extend(cut.map(|object| BlobId::from_object(object.id)));
-        }
-        self.observer.phase(Phase::Data, None);
-        lists.par_iter().for_each(|id| self.check_list(*id));
-        self.observer.check(VerifyError::Interrupted)
-    }
-
-    /// Records the sound whole packs as proven. For packs that were not proven before, hashes the
-    /// contents behind the lists again: [`Verification::check_lists`] checks one copy of each list.
-    ///
-    /// # Errors
-    /// [`VerifyError`] when a pack cannot be read, or the user asks to stop.
-    pub(super) fn prove_packs(&self) -> Result<(), VerifyError> {
-        let is_sound = |id: &PackId| !self.store.is_partial(id) && !self.shadows(id);
-        let sound: Vec<PackId> = self.store.packs().into_iter().filter(is_sound).collect();
-        let (proven, unproven): (Vec<PackId>, Vec<PackId>) =
-            sound.into_iter().partition(|id| self.store.is_proven(id));
-        self.store.record_proven(&proven);
-        for id in &unproven {
-            let wrong = match self.store.prove_pack(id, self.observer) {
-                // Reported already, or merged into another pack meanwhile.
-                Err(error) if error.kind() == ErrorKind::Damaged => continue,
-                Err(StoreError::Gone { .. }) => continue,
-                proven => proven?,
-            };
-            for (id, source) in wrong {
-                self.add(VerifyProblem::Object { id, source }, [id]);
-            }
-            self.check_stopped()?;
-        }
-        Ok(())
-    }
-
-    fn check_list(&self, id: BlobId) {
-        let object = id.object();
-        // The structure check has reported a list of which a part cannot be read.
-        if self.is_bad(&object) {
-            return;
-        }
-        let unreadable = Cell::new(object);
-        let read =
-            |id: &ObjectId, kind| self.store.object(id, kind).inspect_err(|_| unreadable.set(*id));
-        let list = read(&object, ObjectKind::ChunkList).and_then(|list| decode_list(object, &list));
-        let Ok(list) = list else { return };
-        let checked =
-            read_chunks::<ContentError<()>>(&id, &list, 0..u64::MAX, &read, &mut |chunk| {
-                self.observer.advance(chunk.len() as u64, 0);
-                self.observer.check(ContentError::Callback(()))
-            });
-        match checked {
-            Err(ContentError::Store(StoreError::Content { actual, .. })) => {
-                self.shadow_place(object);
-                self.add(VerifyProblem::Chunks { id: object, actual: actual.object() }, [object]);
-            }
-            Err(ContentError::Store(StoreError::Absent { .. })) => {}
-            Err(ContentError::Store(source)) if !self.is_bad(&unreadable.get()) => {
-                self.add_unreadable(unreadable.get(), source);
-            }
-            _ => {}
         }
     }
 }

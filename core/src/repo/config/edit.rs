@@ -140,7 +140,11 @@ impl Edit<'_> {
 
 /// Returns the error for an unknown setting.
 pub fn unknown(key: &KeyPath) -> ConfigError {
-    ConfigError::UnknownKey { key: key.to_string(), close: key.close() }
+    let name = key.to_string();
+    match key.is_of_chunks() {
+        true => ConfigError::FixedChunks { origin: Box::new(SettingOrigin::Argument), key: name },
+        false => ConfigError::UnknownKey { key: name, close: key.close() },
+    }
 }
 
 /// The section that contains a setting.

@@ -98,6 +98,9 @@ pub enum ConfigError {
     /// The user requested an unknown setting by name; `close` are similar names.
     #[error("`{key}` is not a setting")]
     UnknownKey { key: String, close: Vec<String> },
+    /// A file, a variable or the user sets the size of chunks.
+    #[error("{}`{key}` cannot be set: all stores cut large files in the same way", at(origin))]
+    FixedChunks { origin: Box<SettingOrigin>, key: String },
     /// A value has the wrong type or breaks the rule for values of this setting.
     #[error("{}`{key}` is {found}, but must be {rule}", at(origin))]
     Value { origin: Box<SettingOrigin>, key: String, found: String, rule: String },

@@ -11,7 +11,6 @@ use crate::{
         number::{RATE_RULE, SIZE_RULE, parse_rate, parse_size},
         suggestions::similar_names,
     },
-    chunk::Params,
     codec::DEFAULT_LEVEL,
 };
 
@@ -131,13 +130,9 @@ const KNOWN_HOSTS: ValueType = ValueType::Choice(&["strict", "accept", "add"]);
 const OFF: fn() -> Option<Value> = || Some(Value::Flag(false));
 const EMPTY: fn() -> Option<Value> = || Some(Value::List(Vec::new()));
 
-fn bytes(size: usize) -> Option<Value> {
-    i64::try_from(size).ok().map(Value::Number)
-}
-
 /// All settings, in the order of `snap config list`. A test compares them with
 /// `docs/configuration.md`.
-pub const KEYS: [Setting; 75] = [
+pub const KEYS: [Setting; 72] = [
     store("version", BYTES, "format version of the store"),
     store(
         "shared",
@@ -154,16 +149,6 @@ pub const KEYS: [Setting; 75] = [
         ValueType::Number { min: 1, max: 256 },
         "threads of a commit or a restore, 1 to 256; else the number of cores decides",
     ),
-    store(
-        "chunk.min",
-        BYTES,
-        "smallest chunk in bytes, at least 4096; files of up to 1 MiB are not cut",
-    )
-    .or(|| bytes(Params::DEFAULT.min())),
-    store("chunk.average", BYTES, "average chunk in bytes, a power of two")
-        .or(|| bytes(Params::DEFAULT.average())),
-    store("chunk.max", BYTES, "largest chunk in bytes, at most 8388608")
-        .or(|| bytes(Params::DEFAULT.max())),
     any(
         "compression.level",
         ValueType::Number { min: 1, max: 19 },
@@ -315,6 +300,11 @@ impl KeyPath {
             self.0.iter().all(fits) && parts.next().is_some()
         };
         KEYS.iter().any(begins)
+    }
+
+    /// Returns true if the name is that of the sizes of chunks, which the format fixes.
+    pub fn is_of_chunks(&self) -> bool {
+        self.0.first().is_some_and(|part| part == "chunk")
     }
 
     /// Returns true if the name is `section` or a name in that section.

@@ -145,8 +145,11 @@ impl SettingsFile<'_> {
         };
         let Some(key) = path.key() else {
             if !path.is_section() {
-                let (key, close) = (path.to_string(), path.close());
-                return Err(ConfigError::Unknown { origin: Box::new(origin), key, close });
+                let (origin, key) = (Box::new(origin), path.to_string());
+                return Err(match path.is_of_chunks() {
+                    true => ConfigError::FixedChunks { origin, key },
+                    false => ConfigError::Unknown { origin, key, close: path.close() },
+                });
             }
             let Some(table) = item.as_table_like() else {
                 return wrong(origin, format!("a section, `[{path}]`"));

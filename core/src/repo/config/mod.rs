@@ -24,7 +24,6 @@ use std::path::Path;
 
 pub use self::{error::ConfigError, file::ConfigFile, settings::SettingLayers};
 use crate::{
-    chunk::Params,
     codec::DEFAULT_LEVEL,
     repo::config::{
         key::Value,
@@ -41,7 +40,6 @@ pub const VERSION: u32 = 5;
 /// The settings of one store that core needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    pub chunk: Params,
     /// zstd level, 1 to 19.
     pub compression_level: i32,
     pub commit: CommitDefaults,
@@ -74,7 +72,6 @@ pub struct CommitDefaults {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            chunk: Params::DEFAULT,
             compression_level: DEFAULT_LEVEL,
             commit: CommitDefaults::default(),
             pull_update: false,
@@ -92,7 +89,8 @@ impl Config {
         SettingLayers::default().with_store(Layer::parse(text, path, ConfigOwner::Store)?).config()
     }
 
-    /// Returns the text of a new store's settings file, with a comment for each setting. The text always sets the version and the chunk sizes. It comments out other
+    /// Returns the text of a new store's settings file, with a comment for each setting. The text
+    /// always sets the version. It comments out other
     /// settings with default values, so that the user's file can override them.
     pub fn to_text(&self) -> String {
         let level = self.compression_level;
@@ -110,9 +108,6 @@ impl Config {
         format!(
             include_str!("template.txt"),
             version = VERSION,
-            min = self.chunk.min(),
-            average = self.chunk.average(),
-            max = self.chunk.max(),
             level = line("level", Value::Number(level.into()), level == DEFAULT_LEVEL),
             author = optional("author", &self.commit.author),
             host = optional("host", &self.commit.host),

@@ -9,26 +9,17 @@
 //! | variable | the environment            |
 //! | option   | the command line           |
 //!
-//! Only the file of an existing store sets its format (`version`, `chunk.*`). A new store takes its
-//! chunk sizes from the user's or the system's file. A value of a higher layer replaces the whole
+//! Only the file of a store sets its format (`version`). A value of a higher layer replaces the whole
 //! value of a lower one, even for lists.
 
 use std::collections::BTreeMap;
 
-use crate::{
-    base::limits,
-    chunk::Params,
-    repo::config::{
-        CommitDefaults, Config,
-        error::{ConfigError, SettingOrigin},
-        key::{KEYS, KeyPath, SettingScope, Value},
-        layer::Layer,
-    },
+use crate::repo::config::{
+    CommitDefaults, Config,
+    error::{ConfigError, SettingOrigin},
+    key::{KEYS, KeyPath, SettingScope, Value},
+    layer::Layer,
 };
-
-/// Minimum of `chunk.min`. With smaller chunks, the chunk lists take more space than deduplication
-/// saves.
-const CHUNK_MIN_BYTES: u64 = 4 << 10;
 
 /// Layers of settings.
 #[derive(Clone, Debug, Default)]
@@ -120,21 +111,10 @@ impl SettingLayers {
     /// Returns the settings that core needs.
     ///
     /// # Errors
-    /// [`ConfigError::Value`] if the chunk sizes contradict each other.
+    /// [`ConfigError::Value`] if the version is out of range.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let path = |name: &str| KeyPath::new(name.split('.'));
-        let [min, average, max] =
-            ["chunk.min", "chunk.average", "chunk.max"].map(|name| self.number(name));
-        let largest = limits::CHUNK_BYTES as u64;
-        let is_average = average.is_power_of_two() && average <= largest;
-        self.check("chunk.average", is_average, "a power of two, at most 8 MiB")?;
-        let is_min = (CHUNK_MIN_BYTES..average).contains(&min);
-        self.check("chunk.min", is_min, "at least 4096 and less than `chunk.average`")?;
-        let is_max = max > average && max <= largest;
-        self.check("chunk.max", is_max, "more than `chunk.average` and at most 8388608")?;
-        let chunk = Params::new(min as usize, average as usize, max as usize);
         Ok(Config {
-            chunk: chunk.expect("the checks above are stricter"),
             // The parser of the layer has checked the range.
             compression_level: i32::try_from(self.number("compression.level")).unwrap_or(1),
             commit: CommitDefaults {
@@ -158,15 +138,5 @@ impl SettingLayers {
             Some((Value::Number(number), _)) => u64::try_from(number).unwrap_or(0),
             _ => 0,
         }
-    }
-
-    /// Returns an error about the number `key` unless `holds`.
-    fn check(&self, key: &'static str, holds: bool, rule: &str) -> Result<(), ConfigError> {
-        if holds {
-            return Ok(());
-        }
-        let origin = self.plain(key).map_or(SettingOrigin::BuiltIn, |(_, origin)| origin);
-        let (found, rule) = (self.number(key).to_string(), rule.to_owned());
-        Err(ConfigError::Value { origin: Box::new(origin), key: key.to_owned(), found, rule })
     }
 }

@@ -32,11 +32,11 @@ fn the_default_settings_survive_a_round_trip() {
 }
 
 #[test]
-fn a_new_store_sets_only_version_and_chunk_sizes() {
+fn a_new_store_sets_only_its_version() {
     let text = Config::default().to_text();
     let layer = layer(&text, ConfigOwner::Store);
     let said: Vec<String> = layer.values().map(|(path, _)| path.to_string()).collect();
-    assert_eq!(said, ["chunk.average", "chunk.max", "chunk.min", "version"]);
+    assert_eq!(said, ["version"]);
 }
 
 #[test]
@@ -44,7 +44,6 @@ fn a_setting_replaces_its_commented_out_line() {
     let mut text = Config::default().to_text();
     let lines = text.lines().count();
     for (key, value) in [
-        ("chunk.min", "65536"),
         ("compression.level", "7"),
         ("commit.author", "Ann \"A\" O'Neil"),
         ("commit.exclude", r#"["*.o", "/tmp"]"#),
@@ -55,7 +54,7 @@ fn a_setting_replaces_its_commented_out_line() {
     let config = parse(&text).unwrap();
     assert_eq!(config.commit.exclude, ["*.o", "/tmp"]);
     assert_eq!(config.commit.author.as_deref(), Some("Ann \"A\" O'Neil"));
-    assert_eq!((config.chunk.min(), config.compression_level), (65536, 7));
+    assert_eq!(config.compression_level, 7);
     assert_eq!(text.lines().count(), lines, "{text}");
     assert_eq!(parse(&config.to_text()).unwrap(), config);
 }
@@ -114,9 +113,6 @@ fn text_like_a_commented_out_setting_stays() {
 fn errors_name_the_file_the_line_and_the_setting() {
     for (text, message) in [
         ("version = 5\nchunks = 3", "config.toml:2: `chunks` is not a setting"),
-        ("version = 5\n[chunk]\nmin = 'x'", "config.toml:3: `chunk.min` is 'x', but must be a num"),
-        ("version = 5\n[chunk]\nmin = 1", "config.toml:3: `chunk.min` is 1, but must be at least"),
-        ("version = 5\n[chunk]\naverage = 1000000", "`chunk.average` is 1000000"),
         ("version = 5\n[compression]\nlevel = 20", "config.toml:3: `compression.level` is 20"),
         ("version = 5\n[compression]\nlevel = -1", "is -1, but must be a number from 1 to 19"),
         ("version = 5\ncommit = 3", "`commit` is 3, but must be a section, `[commit]`"),
@@ -147,22 +143,33 @@ fn errors_name_the_file_the_line_and_the_setting() {
     };
     assert_eq!(close("version = 5\n[commit]\nauthr = 'a'"), ["commit.author"]);
     assert_eq!(close("version = 5\n[profile.me]\npath = ['a']")[0], "profile.me.paths");
-    let unknown = store("version = 5").set(&path("chunk.size"), "1").unwrap_err();
-    assert_eq!(unknown.to_string(), "`chunk.size` is not a setting");
+    let unknown = store("version = 5").set(&path("commit.size"), "1").unwrap_err();
+    assert_eq!(unknown.to_string(), "`commit.size` is not a setting");
     let fixed = store("version = 5").set(&path("version"), "2").unwrap_err();
     assert!(matches!(fixed, ConfigError::FixedVersion));
 }
 
 #[test]
-fn chunk_sizes_of_the_user_apply_to_new_stores_only() {
-    let text = "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n[compression]\nlevel = 9\n";
+fn nobody_sets_the_sizes_of_chunks() {
+    let text = "[chunk]\nmin = 8192\n";
+    for (text, owner) in
+        [(text.to_owned(), ConfigOwner::User), (format!("version = 5\n{text}"), ConfigOwner::Store)]
+    {
+        let error = Layer::parse(&text, Path::new(FILE), owner).unwrap_err().to_string();
+        let said = "`chunk` cannot be set: all stores cut large files in the same way";
+        assert!(error.ends_with(said), "{error}");
+    }
+    let error = store("version = 5").set(&path("chunk.min"), "8192").unwrap_err().to_string();
+    assert_eq!(error, "`chunk.min` cannot be set: all stores cut large files in the same way");
+}
+
+#[test]
+fn only_the_file_of_a_store_sets_the_version() {
+    let text = "[compression]\nlevel = 9\n";
     let user =
         SettingLayers::new(layer(text, ConfigOwner::User), Layer::default(), Layer::default());
-    assert_eq!(user.config().unwrap().chunk.min(), 8192);
     let store = user.with_store(layer("version = 5\n", ConfigOwner::Store));
-    let config = store.config().unwrap();
-    assert_eq!(config.chunk, Params::DEFAULT);
-    assert_eq!(config.compression_level, 9);
+    assert_eq!(store.config().unwrap().compression_level, 9);
     let error = Layer::parse("version = 5", Path::new(FILE), ConfigOwner::User).unwrap_err();
     assert!(error.to_string().contains("`version` is not allowed here"), "{error}");
 }

@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::{
-    base::{id::TreeId, name::EntryName, observe::Silent},
+    base::{
+        id::{BlobId, ChunkListId, TreeId},
+        name::EntryName,
+        observe::Silent,
+    },
     disk::Disk,
     format::{
         tree::{Entry, EntryKind, Metadata, Totals, split::FolderEncoder},
@@ -99,7 +103,7 @@ fn entry(name: &str, kind: EntryKind) -> Entry {
 }
 
 fn file(name: &str) -> Entry {
-    entry(name, EntryKind::File { size: 1, id: BlobId::of(b"x") })
+    entry(name, EntryKind::File { size: 1, id: BlobId::of(b"x").into() })
 }
 
 fn main() -> RefName {
@@ -327,31 +331,33 @@ fn a_tree_nested_too_deep_is_refused() {
 
 #[test]
 fn printed_content_is_verified_against_its_id() {
-    use crate::format::chunk_list::{BlobRef, ChunkList, ChunkListEntries};
+    use crate::format::chunk_list::{ListBuilder, ListObject};
     let fixture = Fixture::new();
     let store = fixture.repo.store();
     let writer = ObjectWriter::new(store, 3, 1).unwrap();
-    let (whole, lie) = (BlobId::of(b"onetwo"), BlobId::of(b"twoone"));
-    let piece = |text: &[u8]| BlobRef { id: BlobId::of(text), bytes: 3 };
-    let pieces = ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]);
-    let list = ChunkList { total_bytes: 6, pieces };
-    for text in [b"one", b"two"] {
-        writer.add_blob(0, BlobId::of(text), text).unwrap();
+    let halves: [Vec<u8>; 2] = [1, 2].map(|byte| vec![byte; 1 << 20]);
+    let content = halves.concat();
+    let mut list = ListBuilder::default();
+    for chunk in writer.add_chunks(&content, &[1 << 20, 2 << 20]).unwrap() {
+        list.push(chunk).unwrap();
     }
-    writer.add_chunk_list(whole, &list.encode()).unwrap();
-    writer.add_chunk_list(lie, &list.encode()).unwrap();
+    let (whole, objects) = list.finish().unwrap();
+    objects.iter().for_each(|object| writer.add_list_object(object).unwrap());
+    let [ListObject::List(_, bytes)] = &objects[..] else { panic!("{objects:?}") };
+    let lie = ChunkListId::of(b"another list");
+    writer.add_metadata(ObjectKind::ChunkList, lie.object(), bytes).unwrap();
     writer.finish().unwrap();
     store.refresh().unwrap();
 
     let mut out = Vec::new();
-    assert_eq!(cat::run(store, &whole, &mut out, &Silent).unwrap().bytes, 6);
-    assert_eq!(out, b"onetwo");
-    let error = cat::run(store, &lie, &mut out, &Silent).unwrap_err();
+    assert_eq!(cat::run(store, &whole, &mut out, &Silent).unwrap().bytes, content.len() as u64);
+    assert!(out == content);
+    let error = cat::run(store, &ContentId::Chunked(lie), &mut out, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    let missing = cat::run(store, &BlobId::of(b"?"), &mut out, &Silent).unwrap_err();
+    let missing = cat::run(store, &BlobId::of(b"?").into(), &mut out, &Silent).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
 
-    let resolved = Revisions::new(&fixture.repo, &|_| None).blob(&whole.to_string()[..10]);
+    let resolved = Revisions::new(&fixture.repo, &|_| None).content(&whole.to_string()[..10]);
     assert_eq!(resolved.unwrap(), Some(whole));
 }
 

@@ -40,7 +40,6 @@ use snap_core::{
         limits,
         observe::Observer,
     },
-    format::pack::ObjectKind,
     ops::{
         reach::ReachError,
         select::{Gather, PeerHas, SelectedPacks},
@@ -598,7 +597,7 @@ impl<'a> PushRun<'a> {
         }
         let holdings = remote.mirror().holdings();
         for update in &self.options.refs {
-            if holdings.of(&update.commit.object(), ObjectKind::Commit)? == PeerHas::Nothing {
+            if holdings.of(&update.commit.object())? == PeerHas::Nothing {
                 return Ok(FirstRequests::All);
             }
         }
@@ -661,7 +660,7 @@ impl<'a> PushRun<'a> {
             CompletenessProof::Index => remote.mirror().holdings(),
             CompletenessProof::None => remote.mirror().unproven_holdings(),
         };
-        let has = |id: &ObjectId, kind| match holdings.of(id, kind)? {
+        let has = |id: &ObjectId| match holdings.of(id)? {
             // This push cannot upload an object again that is missing locally.
             PeerHas::Alone | PeerHas::Lost if !store.is_stored(id)? => Ok(PeerHas::All),
             holding => Ok(holding),

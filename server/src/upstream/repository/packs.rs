@@ -15,7 +15,7 @@ use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, io::PathError, limits},
     ops::staging_area::hash_of,
-    store::{ChunkListCheck, StoreError},
+    store::StoreError,
 };
 use snap_remote::{service::UploadProgress, store::OBJECTS};
 
@@ -337,7 +337,7 @@ impl UpstreamRepository {
         let fetched = match is_partial {
             // Do not fetch a pack that does not fit.
             true if !self.has_room(id) => Ok(()),
-            true => self.store().fetch_pack(id, ChunkListCheck::Later),
+            true => self.store().fetch_pack(id),
             // Another thread has completed or removed the file: look again.
             false => self.store().refresh(),
         };

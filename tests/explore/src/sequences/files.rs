@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs::FileTimes,
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::{
         fd::OwnedFd,
         unix::fs::{MetadataExt as _, PermissionsExt as _},
@@ -14,8 +14,12 @@ use std::{
 };
 
 use fs_err as fs;
+use parking_lot::Mutex;
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags};
-use snap_core::base::id::BlobId;
+use snap_core::{
+    base::id::{BlobId, ContentId},
+    local::cut::identify_source,
+};
 use snap_testkit::{bytes::Corpus, rng::mix};
 
 /// Entries by their path below a folder, with `/` as the separator.
@@ -37,12 +41,33 @@ pub(crate) struct Node {
 /// The kind and content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A file with the length and the hash of its content.
+    /// A file with the length and the plain hash of its content.
     File(u64, BlobId),
     /// A folder.
     Folder,
     /// A symlink with this target.
     Symlink(String),
+}
+
+/// The hashes of all large contents so far, by the ids that snap gives them.
+static LARGE: Mutex<BTreeMap<ContentId, BlobId>> = Mutex::new(BTreeMap::new());
+
+/// Hashes a content, and remembers the id that snap gives it.
+pub(crate) fn hash(content: &[u8]) -> BlobId {
+    let hash = BlobId::of(content);
+    let (id, _) = identify_source(&mut content.take(u64::MAX), &|| false).unwrap();
+    if id.is_chunked() {
+        LARGE.lock().insert(id, hash);
+    }
+    hash
+}
+
+/// Returns the hash of the content with an id, also if the content is lost.
+pub(crate) fn hash_of(id: ContentId) -> BlobId {
+    match id {
+        ContentId::Blob(hash) => hash,
+        ContentId::Chunked(_) => LARGE.lock()[&id],
+    }
 }
 
 /// The extended attribute that the test sets.
@@ -112,7 +137,7 @@ fn read(path: &Path) -> io::Result<Node> {
         Kind::Symlink(target.into_os_string().into_string().expect("a plain target"))
     } else {
         let content = fs::read(path)?;
-        Kind::File(content.len() as u64, BlobId::of(&content))
+        Kind::File(content.len() as u64, hash(&content))
     };
     Ok(Node { kind, mode, mtime, attribute: attribute(path) })
 }

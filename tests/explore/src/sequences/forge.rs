@@ -1,10 +1,16 @@
-//! Another user, who gives a store a list of chunks that are not the content of its id.
+//! Another user, who gives a store a chunk list under the id of another list.
+
+use std::io::Read as _;
 
 use fs_err as fs;
 use snap_core::{
-    base::{id::BlobId, observe::Silent},
+    base::observe::Silent,
     disk::Disk,
-    format::chunk_list::{ChunkList, ChunkListEntries},
+    format::{
+        chunk_list::{ListBuilder, ListObject},
+        pack::ObjectKind,
+    },
+    local::cut::identify_source,
     repo::{Config, Repo},
     store::ObjectWriter,
 };
@@ -14,7 +20,7 @@ use crate::{
     sequences::{
         check::{Before, check_store},
         execute::Execution,
-        files::Filling,
+        files::{Filling, hash},
         operation::Place,
     },
 };
@@ -55,12 +61,12 @@ impl Execution {
             }
         }
         before.check_unchanged(&self.world, None)?;
-        self.model.store(place).forged.insert(BlobId::of(&content));
+        self.model.store(place).forged.insert(hash(&content));
         check_store(&self.world, &mut self.model, place, None)
     }
 }
 
-/// Makes a store with a chunk list that has the id of `content`, and other chunks.
+/// Makes a store with the list of other chunks under the id of the list of `content`.
 fn write_wrong_list(store: &std::path::Path, content: &[u8]) {
     Repo::init(store, &Disk::default(), &Config::default()).unwrap();
     let repo = Repo::open(store, Disk::default(), &Silent).unwrap();
@@ -68,9 +74,13 @@ fn write_wrong_list(store: &std::path::Path, content: &[u8]) {
     let mut other = content.to_vec();
     other.reverse();
     let cuts = [other.len() / 2, other.len()];
-    let (chunks, _) = writer.add_chunks(&other, &cuts).unwrap();
-    let pieces = ChunkListEntries::Chunks(chunks);
-    let list = ChunkList { total_bytes: other.len() as u64, pieces }.encode();
-    writer.add_chunk_list(BlobId::of(content), &list).unwrap();
+    let mut list = ListBuilder::default();
+    for chunk in writer.add_chunks(&other, &cuts).unwrap() {
+        list.push(chunk).unwrap();
+    }
+    let (_, objects) = list.finish().unwrap();
+    let [ListObject::List(_, bytes)] = &objects[..] else { panic!("{objects:?}") };
+    let (id, _) = identify_source(&mut content.take(u64::MAX), &|| false).unwrap();
+    writer.add_metadata(ObjectKind::ChunkList, id.object(), bytes).unwrap();
     writer.finish().unwrap();
 }

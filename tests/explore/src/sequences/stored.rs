@@ -13,7 +13,7 @@ use std::{
 use fs_err as fs;
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, TreeId},
+        id::{BlobId, CommitId, ContentId, TreeId},
         observe::Silent,
     },
     disk::Disk,
@@ -23,7 +23,7 @@ use snap_core::{
 };
 
 use crate::sequences::{
-    files::{Kind, Node, Tree, stored_attribute},
+    files::{Kind, Node, Tree, hash_of, stored_attribute},
     model::Id,
 };
 
@@ -41,7 +41,7 @@ pub(crate) enum Index {
 pub(crate) struct Reader {
     repo: Repo,
     folders: HashMap<TreeId, Rc<Part>>,
-    contents: HashMap<BlobId, bool>,
+    contents: HashMap<ContentId, Option<BlobId>>,
     _copy: tempfile::TempDir,
 }
 
@@ -166,8 +166,9 @@ impl Reader {
                 part.unreadable.extend(below.unreadable.iter().map(join));
             }
             StoredKind::File { size, id } => {
-                node.kind = Kind::File(*size, *id);
-                if !self.is_readable(*id) {
+                let hash = self.read(*id);
+                node.kind = Kind::File(*size, hash.unwrap_or_else(|| hash_of(*id)));
+                if hash.is_none() {
                     part.unreadable.insert(name.clone());
                 }
             }
@@ -180,10 +181,13 @@ impl Reader {
         part.tree.insert(name, node);
     }
 
-    /// Returns true if a blob can be read; reading checks its hash.
-    fn is_readable(&mut self, id: BlobId) -> bool {
+    /// Reads a content and returns its hash, or `None` if it cannot be read.
+    fn read(&mut self, id: ContentId) -> Option<BlobId> {
         let store = self.repo.store();
-        let read = || cat::run(store, &id, &mut io::sink(), &Silent).is_ok();
+        let read = || {
+            let mut bytes = Vec::new();
+            cat::run(store, &id, &mut bytes, &Silent).ok().map(|_| BlobId::of(&bytes))
+        };
         *self.contents.entry(id).or_insert_with(read)
     }
 }
