@@ -26,7 +26,7 @@ use snap_core::{
         Config, Repo,
         path::{ResolvedPath, resolve_path},
     },
-    store::{FileContent, ObjectWriter, Store},
+    store::{Descend, FileContent, ObjectWriter, Store},
 };
 use snap_testkit::{bytes::Corpus, wait::until};
 
@@ -297,10 +297,11 @@ fn a_file_with_a_list_of_several_parts_is_committed_compared_and_restored() {
     assert_eq!(stored.bytes, LONG_BYTES);
     let ContentId::Chunked(list) = stored.id else { panic!("it is large") };
     let mut zeros = 0;
-    let walked = repo.store().for_each_chunk::<snap_core::store::StoreError>(&list, &mut |chunk| {
-        zeros += usize::from(*chunk == ZERO_CHUNK);
-        Ok(())
-    });
+    let walked =
+        repo.store().for_each_named::<snap_core::store::StoreError>(&list, &mut |id, _| {
+            zeros += usize::from(id == ZERO_CHUNK.id.object());
+            Ok(Descend::Enter)
+        });
     walked.unwrap();
     assert!(zeros > limits::CHUNK_LIST_ENTRIES - 3, "{zeros}");
     objects_of(repo.store(), &list);

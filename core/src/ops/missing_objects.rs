@@ -15,12 +15,12 @@ use crate::{
         id::{CommitId, ContentId, PackId, TreeId},
         observe::{Observer, Phase},
     },
-    format::{chunk_list::BlobRef, tree::EntryKind},
+    format::tree::EntryKind,
     ops::reach::ReachError,
     repo::path::components,
     store::{
-        Ancestor, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor, TreeWalk,
-        WalkStep,
+        Ancestor, Descend, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor,
+        TreeWalk, WalkStep,
     },
 };
 
@@ -157,8 +157,10 @@ impl AbsentSearch<'_> {
         match id {
             ContentId::Blob(_) => add(store.locate_content(id)?),
             ContentId::Chunked(list) => {
-                let mut add_chunk = |chunk: &BlobRef| store.locate_chunk(chunk).map(&mut add);
-                store.for_each_chunk(list, &mut add_chunk)?;
+                store.for_each_named::<StoreError>(list, &mut |id, kind| {
+                    add(store.locate_kind(id, kind)?);
+                    Ok(Descend::Enter)
+                })?;
             }
         }
         Ok(())

@@ -377,7 +377,18 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the content is missing, or if the object has another kind.
     pub fn locate_content(&self, id: &ContentId) -> Result<ObjectLocation, StoreError> {
-        let (id, wanted) = (id.object(), ObjectKind::of_content(*id));
+        self.locate_kind(id.object(), ObjectKind::of_content(*id))
+    }
+
+    /// Looks up the location of an object of a kind.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the object is missing or has another kind.
+    pub fn locate_kind(
+        &self,
+        id: ObjectId,
+        wanted: ObjectKind,
+    ) -> Result<ObjectLocation, StoreError> {
         let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
         place.of_kind(&id, wanted)
     }
@@ -392,22 +403,28 @@ impl Store {
         if is_empty { Ok(None) } else { self.locate_content(&file.id).map(Some) }
     }
 
-    /// Passes the chunks of a list to `each`, in order, but those of a part that occurs several times
-    /// only once. Holds one part of a long list in memory.
+    /// Passes the ids of the parts and the chunks that a list names to `each`. Visits the chunks of a
+    /// part if `each` returns [`Descend::Enter`], and once if the part occurs several times. Holds
+    /// one part of a long list in memory.
     ///
     /// # Errors
     /// [`StoreError`] when the list is missing or damaged, and the errors of `each`.
-    pub fn for_each_chunk<E: From<StoreError>>(
+    pub fn for_each_named<E: From<StoreError>>(
         &self,
-        id: &ChunkListId,
-        each: &mut dyn FnMut(&BlobRef) -> Result<(), E>,
+        list: &ChunkListId,
+        each: &mut dyn FnMut(ObjectId, ObjectKind) -> Result<Descend, E>,
     ) -> Result<(), E> {
         let read = |id: &ObjectId, kind| self.object(id, kind);
         let mut entered = EnteredParts::default();
-        let walked = walk_chunks::<E>(id, &read, &mut |visit| match visit {
-            ChunkVisit::Part(part, end) => Ok(entered.enter(part, end)),
+        let walked = walk_chunks::<E>(list, &read, &mut |visit| match visit {
+            ChunkVisit::Part(part, end) => match each(part.id.object(), ObjectKind::ListPart)? {
+                Descend::Enter => Ok(entered.enter(part, end)),
+                Descend::Skip => Ok(Descend::Skip),
+            },
             ChunkVisit::Chunks(chunks) => {
-                chunks?.iter().try_for_each(&mut *each)?;
+                for chunk in chunks? {
+                    each(chunk.id.object(), ObjectKind::Blob)?;
+                }
                 Ok(Descend::Enter)
             }
         });
@@ -420,9 +437,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the chunk is missing or does not match the list.
     pub fn locate_chunk(&self, chunk: &BlobRef) -> Result<ObjectLocation, StoreError> {
-        let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
-        let place = self.locate_or_refresh(&id)?.ok_or(StoreError::Missing { id, wanted })?;
-        let place = place.of_kind(&id, wanted)?;
+        let id = chunk.id.object();
+        let place = self.locate_kind(id, ObjectKind::Blob)?;
         check_bytes(id, Some(chunk.bytes.into()), place.bytes.into())?;
         Ok(place)
     }

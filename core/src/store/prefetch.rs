@@ -12,7 +12,7 @@ use crate::{
     },
     format::pack::{Frame, ObjectClass},
     store::{
-        ObjectLocation, Store, StoreError,
+        Descend, ObjectLocation, Store, StoreError,
         fetch::{Fetcher, Pause},
     },
 };
@@ -120,12 +120,12 @@ impl Store {
             let ContentId::Chunked(list) = id else { continue };
             let mut chunks = Vec::new();
             // Ignore an unreadable list: the reader of the content reports it.
-            let _ = self.for_each_chunk::<StoreError>(&list, &mut |chunk| {
-                chunks.push(chunk.id.object());
+            let _ = self.for_each_named::<StoreError>(&list, &mut |id, _| {
+                chunks.push(id);
                 if chunks.len() == limits::CHUNK_LIST_ENTRIES {
                     self.prefetch_objects(&mut chunks.drain(..));
                 }
-                Ok(())
+                Ok(Descend::Enter)
             });
             self.prefetch_objects(&mut chunks.into_iter());
         }

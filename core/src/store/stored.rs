@@ -3,7 +3,7 @@
 use crate::{
     base::id::{ContentId, ObjectId, PackId},
     format::shadow::{Reason, ShadowTable, ShadowedPart},
-    store::{ChunkVisit, Descend, EnteredParts, ObjectWriter, StoreError, damage, walk_chunks},
+    store::{Descend, ObjectWriter, StoreError, damage},
 };
 
 impl ObjectWriter<'_> {
@@ -22,22 +22,12 @@ impl ObjectWriter<'_> {
             return Ok(false);
         }
         let mut all = true;
-        let read = |id: &ObjectId, kind| self.store.object(id, kind);
-        let mut entered = EnteredParts::default();
-        let walked = walk_chunks::<StoreError>(list, &read, &mut |visit| match visit {
-            ChunkVisit::Part(part, end) => {
-                all = all && self.contains(&part.id.object())?;
-                Ok(if all { entered.enter(part, end) } else { Descend::Skip })
-            }
-            ChunkVisit::Chunks(chunks) => {
-                for chunk in chunks? {
-                    all = all && self.contains(&chunk.id.object())?;
-                }
-                Ok(Descend::Enter)
-            }
+        let walked = self.store.for_each_named::<StoreError>(list, &mut |id, _| {
+            all = all && self.contains(&id)?;
+            Ok(if all { Descend::Enter } else { Descend::Skip })
         });
         match walked {
-            Ok(_) => Ok(all),
+            Ok(()) => Ok(all),
             Err(error) => {
                 self.shadow_damage(&error)?;
                 Ok(false)

@@ -10,7 +10,7 @@ use crate::{
         Repo,
         path::{PathInTreeError, ResolvedPath, resolve_path},
     },
-    store::{ChunkVisit, Descend, Entries, Store, StoreError, walk_chunks},
+    store::{Descend, Entries, Store, StoreError},
 };
 
 /// Checks that a new tree has no purged content, except those in `previous` and at the paths that the
@@ -106,14 +106,8 @@ pub(super) fn allow(
     for id in contents {
         allow(id.object());
         let ContentId::Chunked(list) = id else { continue };
-        let read = |id: &ObjectId, kind| store.object(id, kind);
-        walk_chunks::<StoreError>(&list, &read, &mut |visit| {
-            match visit {
-                ChunkVisit::Part(part, _) => allow(part.id.object()),
-                ChunkVisit::Chunks(chunks) => {
-                    chunks?.iter().for_each(|chunk| allow(chunk.id.object()));
-                }
-            }
+        store.for_each_named::<StoreError>(&list, &mut |id, _| {
+            allow(id);
             Ok(Descend::Enter)
         })?;
     }

@@ -23,8 +23,7 @@ use crate::{
     ops::gc::GcError,
     repo::history,
     store::{
-        ChunkVisit, Descend, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor,
-        TreeWalk, WalkStep, walk_chunks,
+        Descend, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep,
     },
 };
 
@@ -484,27 +483,12 @@ impl<'a> Live<'a> {
 
     /// Marks the chunks that a list names, and its parts.
     fn mark_chunks(&self, list: &ChunkListId) -> Result<(), GcError> {
-        let mark_piece = |id: &ObjectId, kind| -> Result<bool, GcError> {
-            Ok(!self.contains(id)? && self.check(id, kind)? && self.mark(id)?)
-        };
-        let read = |id: &ObjectId, kind| self.store.object(id, kind);
-        walk_chunks::<GcError>(list, &read, &mut |visit| {
+        self.store.for_each_named(list, &mut |id, kind| {
             self.observer.check(GcError::Interrupted)?;
-            match visit {
-                // The chunks of a marked part are marked.
-                ChunkVisit::Part(part, _) => {
-                    let is_new = mark_piece(&part.id.object(), ObjectKind::ListPart)?;
-                    Ok(if is_new { Descend::Enter } else { Descend::Skip })
-                }
-                ChunkVisit::Chunks(chunks) => {
-                    for chunk in chunks? {
-                        mark_piece(&chunk.id.object(), ObjectKind::Blob)?;
-                    }
-                    Ok(Descend::Enter)
-                }
-            }
-        })?;
-        Ok(())
+            let is_new = !self.contains(&id)? && self.check(&id, kind)? && self.mark(&id)?;
+            // The chunks of a marked part are marked.
+            Ok(if is_new { Descend::Enter } else { Descend::Skip })
+        })
     }
 
     /// Checks that the store has an object of this kind, and that the walk may mark it. Returns false

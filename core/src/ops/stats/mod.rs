@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 
 use crate::{
     base::{
-        id::{CommitId, ContentId, ObjectId},
+        id::{CommitId, ContentId},
         limits,
         observe::{Observer, Phase},
         time::Time,
@@ -49,7 +49,7 @@ use crate::{
         history::{History, Parents, nearest_kept},
         past::PastError,
     },
-    store::{ChunkVisit, Descend, DiskUsageSum, Marks, Store, StoreError, walk_chunks},
+    store::{Descend, DiskUsageSum, Marks, Store, StoreError},
 };
 
 pub use facts::{FrameFacts, KindFacts, StoreFacts};
@@ -280,24 +280,13 @@ impl StatsWalk<'_> {
             return Ok(true);
         };
         added.meta.add(&usage);
-        let read = |id: &ObjectId, kind| store.object(id, kind);
-        walk_chunks::<StoreError>(list, &read, &mut |visit| match visit {
-            ChunkVisit::Part(part, _) => {
-                let part = part.id.object();
-                if !self.met.mark(&part)? {
-                    return Ok(Descend::Skip);
-                }
-                added.meta.add(&store.disk_usage(&part, ObjectKind::ListPart)?);
-                Ok(Descend::Enter)
+        store.for_each_named::<StoreError>(list, &mut |id, kind| {
+            if !self.met.mark(&id)? {
+                return Ok(Descend::Skip);
             }
-            ChunkVisit::Chunks(chunks) => {
-                for chunk in chunks?.iter().map(|chunk| chunk.id.object()) {
-                    if self.met.mark(&chunk)? {
-                        added.data.add(&store.disk_usage(&chunk, ObjectKind::Blob)?);
-                    }
-                }
-                Ok(Descend::Enter)
-            }
+            let sum = if kind == ObjectKind::Blob { &mut added.data } else { &mut added.meta };
+            sum.add(&store.disk_usage(&id, kind)?);
+            Ok(Descend::Enter)
         })?;
         Ok(true)
     }
