@@ -15,7 +15,7 @@ use crate::{
         id::{CommitId, ContentId, PackId, TreeId},
         observe::{Observer, Phase},
     },
-    format::tree::EntryKind,
+    format::{pack::ObjectKind, tree::EntryKind},
     ops::reach::ReachError,
     repo::path::components,
     store::{
@@ -73,11 +73,11 @@ pub fn find(
 struct AbsentSearch<'a> {
     store: &'a Store,
     observer: &'a dyn Observer,
-    /// Trees that were walked completely, and contents.
+    /// Trees that were walked completely, contents, and parts of their lists.
     visited: Marks,
-    /// Data frames of the current commit, by pack and frame number.
+    /// Frames of the contents of the current commit, by pack and frame number.
     frames: BTreeSet<(u32, u32)>,
-    /// Data frames of all commits so far.
+    /// Frames of all commits so far.
     listed: HashSet<(u32, u32)>,
     absent: Vec<(PackId, Range<u64>)>,
 }
@@ -149,15 +149,19 @@ impl AbsentSearch<'_> {
         Ok(())
     }
 
-    fn content(&mut self, id: &ContentId) -> Result<(), StoreError> {
-        let store = self.store;
+    fn content(&mut self, id: &ContentId) -> Result<(), ReachError> {
+        let (store, observer, visited) = (self.store, self.observer, &self.visited);
         let mut add = |place: ObjectLocation| {
             self.frames.insert((place.pack, place.frame));
         };
         match id {
             ContentId::Blob(_) => add(store.locate_content(id)?),
             ContentId::Chunked(list) => {
-                store.for_each_named::<StoreError>(list, &mut |id, kind| {
+                store.for_each_named::<ReachError>(list, &mut |id, kind| {
+                    observer.check(ReachError::Interrupted)?;
+                    if kind == ObjectKind::ListPart && !visited.mark(&id)? {
+                        return Ok(Descend::Skip);
+                    }
                     add(store.locate_kind(id, kind)?);
                     Ok(Descend::Enter)
                 })?;
