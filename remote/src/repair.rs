@@ -27,7 +27,7 @@ use snap_core::{
 
 use crate::{
     remote_packs::{BlockingContext, ContentRetention, RemotePacks},
-    store::{GC_STATE, INDEX, RemoteError, RemoteStore},
+    store::{INDEX, RemoteError, RemoteStore},
     transfer::push,
     unlisted_packs::UnlistedPacks,
     verify::{self, SeenRefs},
@@ -90,8 +90,8 @@ pub fn run(
         waiting.runtime.block_on(open()?.client().begin_push())?;
     }
     let (mut outcome, mut data) = (RemoteRepairOutcome::default(), options.data);
-    if options.run == RepairRun::Real && waiting.runtime.block_on(mend_gc_state(open()?))? {
-        outcome.repaired_keys.push(GC_STATE.to_owned());
+    if options.run == RepairRun::Real {
+        outcome.repaired_keys.extend(waiting.runtime.block_on(mend_gc(open()?))?);
     }
     let epoch = present_epoch(open()?, waiting)?;
     let (mut round_before, mut has_mended, mut has_relisted) = (None, false, false);
@@ -169,13 +169,13 @@ pub fn run(
     }
 }
 
-/// Writes a lost state of garbage collection again. Returns true if it has.
-async fn mend_gc_state(mut remote: RemoteStore) -> Result<bool, RemoteError> {
+/// Writes a lost state of garbage collection or its table again. Returns the key.
+async fn mend_gc(mut remote: RemoteStore) -> Result<Option<String>, RemoteError> {
     if remote.gc_problem().await?.is_none() {
-        return Ok(false);
+        return Ok(None);
     }
     remote.refresh_around_damage(false).await?;
-    remote.repair_gc_state().await
+    remote.repair_gc().await
 }
 
 /// Returns the garbage collection epoch of the store; `None` if a server maintains it.

@@ -191,7 +191,7 @@ fn contents_are_prefetched_before_the_first_is_read() {
     let repo = reaching(&scratch, &elsewhere);
     let data = set(of_class(repo.store(), ObjectClass::Data));
     let large = blob(repo.store(), id, "large");
-    let outcome = cat::run(repo.store(), &large, &mut std::io::sink(), &Silent).unwrap();
+    let outcome = cat::run(repo.store(), &large, None, &mut std::io::sink(), &Silent).unwrap();
     assert_eq!(outcome.bytes, 9 << 20);
     let (read, ahead) = assert_announced(&elsewhere);
     assert!(read.len() >= 3 && read.is_subset(&data));
@@ -240,7 +240,7 @@ fn fetching_the_listed_absent_frames_completes_a_commit() {
     assert_eq!(part.len(), 1);
     put(store, &elsewhere, &part[0].0, &part[0].1);
     elsewhere.set(Mood::Offline);
-    cat::run(store, &blob(store, id, "b/deep/text"), &mut std::io::sink(), &Silent).unwrap();
+    cat::run(store, &blob(store, id, "b/deep/text"), None, &mut std::io::sink(), &Silent).unwrap();
     let rest = missing_objects::find(store, &[everything(id)], HistoryDepth::All, &Silent).unwrap();
     assert_eq!(rest.len(), all.len() - 1);
 

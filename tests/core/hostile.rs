@@ -463,7 +463,7 @@ fn an_index_with_wrong_records_is_not_trusted() {
                     Err(_) => {}
                 }
                 let mut out = Vec::new();
-                if cat::run(repo.store(), &BlobId::from_object(*id).into(), &mut out, &Silent)
+                if cat::run(repo.store(), &BlobId::from_object(*id).into(), None, &mut out, &Silent)
                     .is_ok()
                 {
                     assert_eq!(out, *content);
@@ -485,7 +485,7 @@ fn inconsistent_chunk_lists_are_refused() {
         crafted.commit(root);
         let repo = crafted.repo();
         let (mut sink, content) = (std::io::sink(), ContentId::Chunked(id));
-        let read = in_time(told, || cat::run(repo.store(), &content, &mut sink, &Silent));
+        let read = in_time(told, || cat::run(repo.store(), &content, None, &mut sink, &Silent));
         assert!(read.is_err(), "{told}: {read:?}");
         let restored = restore(&crafted, root).unwrap_err();
         assert!(matches!(restored, RestoreError::Damaged { .. }), "{told}: {restored}");
@@ -511,6 +511,11 @@ fn a_size_that_differs_from_the_list_is_refused() {
         assert!(matches!(restored, RestoreError::Damaged { .. }), "{size}: {restored}");
         assert!(!crafted.target().join("file").exists(), "{size}");
         assert!(!problems(&crafted.repo()).is_empty(), "{size}");
+        let (repo, mut out) = (crafted.repo(), Vec::new());
+        let printed =
+            cat::run(repo.store(), &ContentId::Chunked(id), Some(size), &mut out, &Silent);
+        assert_eq!(printed.unwrap_err().kind(), ErrorKind::Damaged, "{size}");
+        assert!(out.is_empty(), "{size}");
     }
 }
 
@@ -618,7 +623,7 @@ fn a_chunk_list_of_millions_of_chunks_takes_bounded_memory() {
         walked.unwrap();
         assert_eq!(chunks, limits::CHUNK_LIST_ENTRIES as u64, "the part is walked once");
         let content = ContentId::Chunked(id);
-        assert!(cat::run(repo.store(), &content, &mut std::io::sink(), &Silent).is_err());
+        assert!(cat::run(repo.store(), &content, None, &mut std::io::sink(), &Silent).is_err());
         assert!(restore(&crafted, root).is_err());
         assert!(!problems(&repo).is_empty());
         let grown = peak_bytes() - before;

@@ -353,7 +353,7 @@ fn lost_chunks_are_repaired_from_project_files() {
         let ResolvedPath::Entry(entry) = found else { panic!("{name}") };
         let EntryKind::File { id, .. } = entry.kind else { panic!("{name}") };
         let mut content = Vec::new();
-        cat::run(repo.store(), &id, &mut content, &Silent).unwrap();
+        cat::run(repo.store(), &id, None, &mut content, &Silent).unwrap();
         assert_eq!(content, fs_err::read(repo.project().unwrap().join(name)).unwrap(), "{name}");
     }
 }

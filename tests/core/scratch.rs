@@ -222,7 +222,7 @@ fn check_tree(repo: &Repo, tree: TreeId, seen: &mut HashSet<ObjectId>) -> Result
 }
 
 fn check_content(repo: &Repo, id: ContentId, size: u64) -> Result<(), String> {
-    let read = cat::run(repo.store(), &id, &mut std::io::sink(), &Silent);
+    let read = cat::run(repo.store(), &id, None, &mut std::io::sink(), &Silent);
     match read.map_err(|error| error.to_string())?.bytes {
         bytes if bytes == size => Ok(()),
         bytes => Err(format!("{bytes} bytes instead of {size}")),

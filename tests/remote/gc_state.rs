@@ -14,7 +14,7 @@ use snap_remote::{
     remote_packs::BlockingContext,
     repair::{self, RemoteRepairOptions, RemoteRepairOutcome},
     service::{Service, WriteCondition},
-    store::{GC_STATE, RemoteError},
+    store::{GC, GC_STATE, RemoteError},
     verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
 
@@ -124,6 +124,36 @@ fn a_damaged_state_is_repaired_before_the_first_collection_only() {
     assert_eq!(outcome.repaired_keys, Vec::<String>::new());
     assert_lost(&outcome.left.problems[0]);
     assert_lost(&collect(service.clone()).unwrap_err());
+}
+
+#[test]
+fn a_lost_table_is_written_again_by_a_client_that_knows_it() {
+    let (place, service) = with_garbage("lost_table");
+    assert_eq!(collect(service.clone()).unwrap().deleted_packs, 1);
+    assert_eq!(repaired(&place, &service).problems, 0);
+    let key = format!("{GC}{}", state(&place, &*service).unwrap().table_name().unwrap());
+    let before = crate::gc::dump(&*service);
+    for table in [None, Some("x")] {
+        match table {
+            None => place.runtime.block_on(service.remove(&key)).unwrap(),
+            Some(text) => {
+                let write = service.write(&key, text.into(), WriteCondition::Always);
+                place.runtime.block_on(write).map(drop).unwrap();
+            }
+        }
+        // Another client knows neither the table nor what it says.
+        let other = Place::new();
+        let mut remote = other.remote(service.clone(), "new");
+        match other.runtime.block_on(remote.refresh()).unwrap_err() {
+            RemoteError::Damaged { key: damaged, .. } => assert_eq!(damaged, key),
+            error => panic!("{error}"),
+        }
+        let outcome = repaired(&place, &service);
+        assert_eq!((outcome.problems, &outcome.repaired_keys[..]), (1, &[key.clone()][..]));
+        assert!(outcome.left.is_intact());
+        assert_eq!(crate::gc::dump(&*service), before);
+    }
+    assert!(verified(service).is_intact());
 }
 
 #[test]

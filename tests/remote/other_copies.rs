@@ -172,7 +172,7 @@ fn content(repo: &Repo, commit: CommitId, path: &str) -> Vec<u8> {
         panic!("{path} is a file");
     };
     let mut bytes = Vec::new();
-    cat::run(repo.store(), &id, &mut bytes, &Silent).unwrap();
+    cat::run(repo.store(), &id, None, &mut bytes, &Silent).unwrap();
     bytes
 }
 

@@ -56,7 +56,7 @@ fn content_id(reading: &RemoteReader, spec: &str) -> ContentId {
 fn content(reading: &RemoteReader, spec: &str) -> Vec<u8> {
     let id = content_id(reading, spec);
     let mut bytes = Vec::new();
-    cat::run(reading.repo().store(), &id, &mut bytes, &Silent).unwrap();
+    cat::run(reading.repo().store(), &id, None, &mut bytes, &Silent).unwrap();
     bytes
 }
 

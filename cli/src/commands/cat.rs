@@ -10,7 +10,7 @@ use snap_core::{
     format::tree::{Entry, EntryKind},
     ops::cat,
     repo::{Repo, path::ResolvedPath, spec::Revisions},
-    store::Store,
+    store::{FileContent, Store},
 };
 
 use crate::{
@@ -43,27 +43,34 @@ pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<CommandOutcome, CliErr
     }
     let repo = cx.open_repo()?;
     let id = content_with_id(&args.what, &repo)?;
-    write(repo.store(), &id, cx)
+    write(repo.store(), &id, None, cx)
 }
 
 /// Prints a file in a snapshot.
 pub(super) fn print(what: &OsStr, cx: &Context) -> Result<CommandOutcome, CliError> {
     let snapshot = cx.open_snapshot(what)?;
-    let id = content_of(what, &snapshot)?;
-    write(snapshot.store(), &id, cx)
+    let file = content_of(what, &snapshot)?;
+    write(snapshot.store(), &file.id, Some(file.bytes), cx)
 }
 
-fn write(store: &Store, id: &ContentId, cx: &Context) -> Result<CommandOutcome, CliError> {
+fn write(
+    store: &Store,
+    id: &ContentId,
+    stated: Option<u64>,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
     let mut out = cx.ui().plain_out();
-    cat::run(store, id, &mut out, &cx.progress())?;
+    cat::run(store, id, stated, &mut out, &cx.progress())?;
     out.finish()?;
     Ok(CommandOutcome::Success)
 }
 
-fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<ContentId, CliError> {
+fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<FileContent, CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
     let noun = match snapshot.find()? {
-        ResolvedPath::Entry(Entry { kind: EntryKind::File { id, .. }, .. }) => return Ok(id),
+        ResolvedPath::Entry(Entry { kind: EntryKind::File { id, size }, .. }) => {
+            return Ok(FileContent { id, bytes: size });
+        }
         ResolvedPath::Entry(entry) => entry.kind.noun(),
         ResolvedPath::Root(_) => "folder",
     };

@@ -19,7 +19,7 @@ use snap_core::{
 };
 use snap_remote::{
     service::PartialClone,
-    store::{REFS, RemoteError},
+    store::{GC, GC_STATE, REFS, RemoteError},
     verify::{CollectedRef, RemoteVerifyOutcome, SeenRefs},
 };
 
@@ -520,17 +520,27 @@ fn hints(checked: &Checked, cx: &Context) {
             true => " --force",
             false => "",
         };
-        let is_blocked = |problem: &&RemoteError| matches!(problem, RemoteError::RefBlocked { .. });
+        let mut has_lost_data = false;
         for problem in &checked.remote_problems {
-            if let RemoteError::RefBlocked { name: blocked, other, .. } = problem {
-                let word = |name: &RefName| text::word(name.to_string().as_bytes()).to_string();
-                let (blocked, other) = (word(blocked), word(other));
-                cx.ui().hint(&format!(
-                    "`snap push {name} --delete {blocked}`, or {other}, leaves one of the two"
-                ));
+            match problem {
+                RemoteError::RefBlocked { name: blocked, other, .. } => {
+                    let word = |name: &RefName| text::word(name.to_string().as_bytes()).to_string();
+                    let (blocked, other) = (word(blocked), word(other));
+                    cx.ui().hint(&format!(
+                        "`snap push {name} --delete {blocked}`, or {other}, leaves one of the two"
+                    ));
+                }
+                RemoteError::Damaged { key, .. } if key == GC_STATE => cx.ui().hint(&format!(
+                    "`snap repair {name}` writes it again if no garbage was collected there"
+                )),
+                RemoteError::Damaged { key, .. } if key.starts_with(GC) => cx.ui().hint(&format!(
+                    "`snap repair {name}` writes it again in a store that used it since the \
+                     last `snap gc` there"
+                )),
+                _ => has_lost_data = true,
             }
         }
-        if !checked.remote_problems.iter().all(|problem| is_blocked(&problem)) {
+        if has_lost_data {
             cx.ui().hint(&format!(
                 "`snap push {name} --all --tags{force}` sends lost data again, from a store that \
                  has it"

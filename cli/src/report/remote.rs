@@ -9,7 +9,7 @@ use snap_core::{
 use snap_remote::{
     location::{LocationError, Scheme},
     service::{FailureDetail, FailureReason, ServiceError, open::OpenError},
-    store::{GC_STATE, INDEX, REFS, RemoteError},
+    store::{GC, GC_STATE, INDEX, REFS, RemoteError},
 };
 
 use crate::{
@@ -125,6 +125,9 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         }
         RemoteError::Damaged { key, .. } if key == GC_STATE => {
             "`snap repair REMOTE` writes it again if no garbage was collected there"
+        }
+        RemoteError::Damaged { key, .. } if key.starts_with(GC) => {
+            "`snap repair REMOTE` writes it again in a store that used it since the last `snap gc` there"
         }
         RemoteError::Damaged { key, .. } if key.starts_with(INDEX) => {
             "`snap repair REMOTE` repairs it from the local store\n\

@@ -42,7 +42,8 @@ impl CatError {
     }
 }
 
-/// Writes the content `id` to `out`. Holds one chunk in memory at a time.
+/// Writes the content `id` to `out`. Fails if its length differs from `stated`, the length in the entry
+/// of a file. Holds one chunk in memory at a time.
 ///
 /// # Errors
 /// [`CatError`]. The bytes written before the error are verified chunks, but not the
@@ -50,12 +51,13 @@ impl CatError {
 pub fn run(
     store: &Store,
     id: &ContentId,
+    stated: Option<u64>,
     out: &mut dyn Write,
     observer: &dyn Observer,
 ) -> Result<CatOutcome, CatError> {
     store.prefetch_contents(&mut std::iter::once(*id));
     let bytes =
-        ContentReader::new(store).read::<CatError>(id, None, 0..u64::MAX, &mut |chunk| {
+        ContentReader::new(store).read::<CatError>(id, stated, 0..u64::MAX, &mut |chunk| {
             observer.check(CatError::Interrupted)?;
             out.write_all(chunk)?;
             observer.advance(chunk.len() as u64, 0);

@@ -45,7 +45,7 @@ use crate::service::{
 };
 
 /// Prefix of the keys of the garbage collection.
-pub(crate) const GC: &str = "gc/";
+pub const GC: &str = "gc/";
 
 /// Key of the state.
 pub const GC_STATE: &str = "gc/state";
@@ -71,7 +71,7 @@ pub(crate) struct ReadGc {
 impl ReadGc {
     /// Checks that the store has a state. Without it, nobody knows what others rely on.
     pub(crate) fn check_found(&self, remote: &RemoteStore) -> Result<(), RemoteError> {
-        self.found.as_ref().map(drop).ok_or_else(|| remote.lost_gc_state())
+        self.found.as_ref().map(drop).ok_or_else(|| remote.lost_gc_file(GC_STATE))
     }
 }
 
@@ -110,7 +110,7 @@ impl RemoteStore {
         if self.client.maintains_index() {
             return Ok(ReadGc { view: None, found: None });
         }
-        let mut read = None;
+        let (mut read, mut missing) = (None, GC_STATE.to_owned());
         for _ in 0..READINGS {
             let found = self.find_gc_state().await?;
             let Some((state, version)) =
@@ -129,11 +129,9 @@ impl RemoteStore {
                 read = Some((state, table, version));
                 break;
             }
+            missing = key;
         }
-        let Some((state, table, version)) = read else {
-            let key = GC_STATE.to_owned();
-            return Err(RemoteError::Vanished { key, location: self.location.clone() });
-        };
+        let Some((state, table, version)) = read else { return Err(self.lost_gc_file(&missing)) };
         let view = Some(Arc::new(GcView { state, table }));
         self.mirror.know_gc(view.clone())?;
         Ok(ReadGc { view, found: Some((state, version)) })
@@ -201,16 +199,55 @@ impl RemoteStore {
         }
     }
 
-    /// Returns the problem of a store whose state is missing or damaged. A server has its own.
+    /// Returns the problem of a store whose state or table is missing or damaged. A server has its own.
     pub(crate) async fn gc_problem(&self) -> Result<Option<RemoteError>, RemoteError> {
         if self.client.maintains_index() {
             return Ok(None);
         }
         match self.find_gc_state().await {
-            Ok(None) => Ok(Some(self.lost_gc_state())),
+            Ok(None) => Ok(Some(self.lost_gc_file(GC_STATE))),
+            Ok(Some((state, _))) => self.gc_table_problem(&state).await,
             Err(error) if error.kind() == ErrorKind::Damaged => Ok(Some(error)),
-            found => found.map(|_| None),
+            Err(error) => Err(error),
         }
+    }
+
+    async fn gc_table_problem(&self, state: &GcState) -> Result<Option<RemoteError>, RemoteError> {
+        let Some(name) = state.table_name() else { return Ok(None) };
+        let key = format!("{GC}{name}");
+        let problem = match self.client.find(&key, limits::GC_TABLE_BYTES).await? {
+            Some(table) => self.decode_table(&key, state, &table.bytes).err(),
+            None => Some(self.lost_gc_file(&key)),
+        };
+        // A collector deletes the table once it has replaced the state.
+        let is_present = match problem {
+            Some(_) => self.find_gc_state().await?.is_some_and(|(now, _)| now == *state),
+            None => false,
+        };
+        Ok(problem.filter(|_| is_present))
+    }
+
+    /// Writes what is lost of the state and the table again, as far as this client knows it. The
+    /// caller has read the index. Returns the key that was written.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub(crate) async fn repair_gc(&self) -> Result<Option<String>, RemoteError> {
+        let known = self.mirror.gc();
+        let state = self.find_gc_state().await.ok().flatten().map(|(state, _)| state);
+        let Some((view, name)) = known
+            .filter(|view| Some(&view.state) == state.as_ref())
+            .and_then(|view| Some((view.clone(), view.state.table_name()?)))
+        else {
+            return Ok(self.repair_gc_state().await?.then(|| GC_STATE.to_owned()));
+        };
+        let key = format!("{GC}{name}");
+        let table = view.table.encode().map_err(|error| self.format_error(&key, error))?;
+        if Some(hash_of(&table)) != view.state.table {
+            return Ok(None);
+        }
+        self.client.write(&key, table.into(), WriteCondition::Always).await?;
+        Ok(Some(key))
     }
 
     /// Writes a missing or damaged state of the epoch 0 again. The caller has read the index. A
@@ -239,8 +276,8 @@ impl RemoteStore {
         }
     }
 
-    fn lost_gc_state(&self) -> RemoteError {
-        let (key, location) = (GC_STATE.to_owned(), self.location.clone());
+    fn lost_gc_file(&self, key: &str) -> RemoteError {
+        let (key, location) = (key.to_owned(), self.location.clone());
         RemoteError::Damaged { key, location, why: "it is missing".to_owned() }
     }
 
@@ -331,7 +368,7 @@ impl RemoteStore {
         next: impl Future<Output = T>,
     ) -> Result<Option<(ReadGc, T)>, RemoteError> {
         let bytes = table.encode().map_err(|error| self.format_error(GC, error))?;
-        let (before, version) = read.found.as_ref().ok_or_else(|| self.lost_gc_state())?;
+        let (before, version) = read.found.as_ref().ok_or_else(|| self.lost_gc_file(GC_STATE))?;
         let state = before.next(epoch, phase, hash_of(&bytes));
         let key = format!("{GC}{}", state.table_name().unwrap_or_default());
         self.client.write(&key, bytes.into(), WriteCondition::Always).await?;

@@ -47,7 +47,7 @@ use tokio::sync::OnceCell;
 
 pub use crate::service::keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS};
 pub use error::RemoteError;
-pub use gc::GC_STATE;
+pub use gc::{GC, GC_STATE};
 pub use mirror::Mirror;
 
 use crate::service::{

@@ -163,7 +163,7 @@ impl<'a> SideReader<'a> {
             return Ok(SideContent::Bytes(bytes));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        cat::run(self.store, id, &mut bytes, observer)?;
+        cat::run(self.store, id, Some(size), &mut bytes, observer)?;
         Ok(SideContent::Bytes(bytes))
     }
 

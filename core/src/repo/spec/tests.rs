@@ -350,11 +350,14 @@ fn printed_content_is_verified_against_its_id() {
     store.refresh().unwrap();
 
     let mut out = Vec::new();
-    assert_eq!(cat::run(store, &whole, &mut out, &Silent).unwrap().bytes, content.len() as u64);
+    assert_eq!(
+        cat::run(store, &whole, None, &mut out, &Silent).unwrap().bytes,
+        content.len() as u64
+    );
     assert!(out == content);
-    let error = cat::run(store, &ContentId::Chunked(lie), &mut out, &Silent).unwrap_err();
+    let error = cat::run(store, &ContentId::Chunked(lie), None, &mut out, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    let missing = cat::run(store, &BlobId::of(b"?").into(), &mut out, &Silent).unwrap_err();
+    let missing = cat::run(store, &BlobId::of(b"?").into(), None, &mut out, &Silent).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
 
     let resolved = Revisions::new(&fixture.repo, &|_| None).content(&whole.to_string()[..10]);

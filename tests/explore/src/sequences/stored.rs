@@ -186,7 +186,7 @@ impl Reader {
         let store = self.repo.store();
         let read = || {
             let mut bytes = Vec::new();
-            cat::run(store, &id, &mut bytes, &Silent).ok().map(|_| BlobId::of(&bytes))
+            cat::run(store, &id, None, &mut bytes, &Silent).ok().map(|_| BlobId::of(&bytes))
         };
         *self.contents.entry(id).or_insert_with(read)
     }
