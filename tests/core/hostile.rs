@@ -525,9 +525,11 @@ fn an_entry_with_the_id_of_another_kind_is_refused() {
     let content = vec![7; 2 << 20];
     let (list, listed) = chunked(&[&mib(1), &mib(2)]);
     let blob_id = BlobId::of(&content);
-    for (body, claims) in [
-        (Body::File(BlobId::from_object(list.object()), 2 << 20), listed),
-        (Body::Chunked(ChunkListId::from_object(blob_id.object()), 2 << 20), vec![blob(&content)]),
+    let as_blob = BlobId::from_object(list.object());
+    let as_list = ChunkListId::from_object(blob_id.object());
+    for (id, body, claims) in [
+        (as_blob.into(), Body::File(as_blob, 2 << 20), listed),
+        (ContentId::Chunked(as_list), Body::Chunked(as_list, 2 << 20), vec![blob(&content)]),
     ] {
         let (root, claim) = tree(leaf(&[(b"file", body)]));
         let crafted = Crafted::of(&[claims, vec![claim]].concat());
@@ -535,6 +537,8 @@ fn an_entry_with_the_id_of_another_kind_is_refused() {
         let repo = crafted.repo();
         let restored = restore(&crafted, root).unwrap_err();
         assert!(matches!(restored, RestoreError::Damaged { .. }), "{restored}");
+        let printed = cat::run(repo.store(), &id, None, &mut Vec::new(), &Silent).unwrap_err();
+        assert_eq!(printed.kind(), ErrorKind::Damaged, "{printed}");
         assert!(!problems(&repo).is_empty());
         let error = accept::check_commit(repo.store(), &commit, &[], &Silent).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");

@@ -162,8 +162,12 @@ impl StoreError {
             // If the id came from the store itself, the store is damaged. Only the caller knows the
             // source of the id.
             Self::Missing { .. } | Self::Forgotten { .. } => ErrorKind::NotFound,
-            Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
+            // A user may name a commit. Ids of other kinds come from stored objects.
+            Self::WrongKind { wanted: ObjectKind::Commit, .. } | Self::Unstorable(_) => {
+                ErrorKind::Invalid
+            }
             Self::Damaged { .. }
+            | Self::WrongKind { .. }
             | Self::Length { .. }
             | Self::Shadowed { .. }
             | Self::TooDeep { .. }
