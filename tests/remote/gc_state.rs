@@ -124,6 +124,9 @@ fn a_damaged_state_is_repaired_before_the_first_collection_only() {
     assert_eq!(outcome.repaired_keys, Vec::<String>::new());
     assert_lost(&outcome.left.problems[0]);
     assert_lost(&collect(service.clone()).unwrap_err());
+    let other = Place::new();
+    let mut remote = other.remote(service, "new");
+    assert_lost(&other.runtime.block_on(remote.refresh()).unwrap_err());
 }
 
 #[test]

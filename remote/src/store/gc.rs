@@ -64,12 +64,18 @@ const READINGS: usize = 8;
 pub(crate) struct ReadGc {
     /// `None` before the first collection.
     pub(crate) view: Option<Arc<GcView>>,
-    /// The state and the version of the object, for a swap; `None` if there is no state.
+    /// The state and the version of the object, for a swap; `None` if the state is missing.
     found: Option<(GcState, Option<ObjectVersion>)>,
 }
 
 impl ReadGc {
-    /// Checks that the store has a state. Without it, nobody knows what others rely on.
+    /// Returns true if the store has a state.
+    pub(crate) fn is_found(&self) -> bool {
+        self.found.is_some()
+    }
+
+    /// Checks that the store has a state. Without it, a client does not know what other clients rely
+    /// on.
     pub(crate) fn check_found(&self, remote: &RemoteStore) -> Result<(), RemoteError> {
         self.found.as_ref().map(drop).ok_or_else(|| remote.lost_gc_file(GC_STATE))
     }
@@ -276,7 +282,7 @@ impl RemoteStore {
         }
     }
 
-    fn lost_gc_file(&self, key: &str) -> RemoteError {
+    pub(super) fn lost_gc_file(&self, key: &str) -> RemoteError {
         let (key, location) = (key.to_owned(), self.location.clone());
         RemoteError::Damaged { key, location, why: "it is missing".to_owned() }
     }

@@ -27,7 +27,7 @@ use super::{GROUP, PART, file_bytes, name_of};
 use crate::{
     service::{FailureReason, ListedObject, ServiceError},
     store::{
-        INDEX, RemoteError, RemoteStore,
+        GC_STATE, INDEX, RemoteError, RemoteStore,
         gc_view::{IndexedFile, index_name},
     },
 };
@@ -236,7 +236,10 @@ impl RemoteStore {
         if !is_going_on && !self.lists_newer_epoch() && !is_set_back {
             return Ok(());
         }
-        self.read_gc().await?;
+        let is_lost = !self.read_gc().await?.is_found();
+        if is_lost && self.damaged_index.is_none() && self.lists_newer_epoch() {
+            return Err(self.lost_gc_file(GC_STATE));
+        }
         let is_new = self.mirror.gc() != known;
         if is_new && is_set_back {
             self.mirror.reset()?;
