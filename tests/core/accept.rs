@@ -16,7 +16,7 @@ use snap_core::{
         observe::{Observer, Phase, Silent},
     },
     format::{
-        chunk_list::{ChunkList, ZERO_CHUNK},
+        chunk_list::{BlobRef, ChunkList, ZERO_CHUNK},
         pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject},
     },
     ops::{
@@ -101,11 +101,12 @@ fn chunk_lists_above_the_limit_are_refused_unread() {
         let leaves = Leaves::after(1);
         let prepared = accept::prepare(repo.store(), &[(id, path)], &[], &leaves);
         match prepared {
-            Ok(_) => assert!(is_right),
+            // The walk begins, and finds that these are no parts.
+            Err(AcceptError::Incomplete(_)) => assert!(is_right),
             Err(AcceptError::TooMuch { found }) if !is_right => {
                 assert!(found > limits::NAMED_CHUNKS, "{found}");
             }
-            Err(error) => panic!("{error}"),
+            other => panic!("{other:?}"),
         }
         assert_eq!(leaves.bytes.load(Ordering::Relaxed), 0);
         assert!(repo.store().packs().is_empty());
@@ -213,6 +214,33 @@ fn a_chunk_list_that_no_writer_makes_is_refused() {
             assert!(target.repo().store().packs().is_empty(), "{told}");
         }
     }
+}
+
+/// A later pack may have a list that names the part.
+#[test]
+fn a_part_without_a_list_is_complete_or_refused() {
+    let chunks = vec![ZERO_CHUNK; 3];
+    let (_, part) = list_part(&chunks);
+    let (_, empty) = list_part(&[]);
+    let (_, long) = list_part(&vec![ZERO_CHUNK; limits::CHUNK_LIST_ENTRIES + 1]);
+    let (_, short) = list_part(&[BlobRef { bytes: 1, ..ZERO_CHUNK }, ZERO_CHUNK]);
+    let odd = (ListPartId::of(b"x").object(), ObjectKind::ListPart, b"x".to_vec());
+    let zeros = blob(&vec![0; 4 * MIB]);
+    for (told, objects) in [
+        ("its chunk is missing", vec![part.clone()]),
+        ("it is empty", vec![empty, zeros.clone()]),
+        ("it has too many chunks", vec![long, zeros.clone()]),
+        ("a chunk is too short", vec![short, zeros.clone()]),
+        ("it is one byte", vec![odd, zeros.clone()]),
+    ] {
+        let (_crafted, packs) = sent(&objects);
+        let target = Crafted::empty();
+        let error = accept(target.repo().store(), &packs, &Silent).unwrap_err();
+        assert!(matches!(error, AcceptError::Incomplete(_)), "{told}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{told}");
+    }
+    let (_crafted, packs) = sent(&[part, zeros]);
+    accept(Crafted::empty().repo().store(), &packs, &Silent).unwrap();
 }
 
 /// A list that states a wrong length of a part does not make other lists wrong.

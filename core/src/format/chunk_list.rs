@@ -2,7 +2,7 @@
 //!
 //! The id of a list is the BLAKE3 hash of its bytes in derive-key mode, so a list proves itself. A
 //! list of more than [`limits::CHUNK_LIST_ENTRIES`] chunks is split into parts. A part is an object
-//! of its own kind, with a derive-key context of its own.
+//! of another kind, with another derive-key context.
 //!
 //! | object | field   | form         | meaning                                      |
 //! |--------|---------|--------------|----------------------------------------------|
@@ -206,18 +206,27 @@ pub fn decode_part(
     end: ListEnd,
     bytes: &[u8],
 ) -> Result<Vec<BlobRef>, FormatError> {
-    decode_part_by(&ListRules::FORMAT, part, end, bytes)
+    decode_part_by(&ListRules::FORMAT, Some(part.bytes), end, bytes)
+}
+
+/// Decodes the chunks of a part whose list is not known: any part can be the last part of a list.
+///
+/// # Errors
+/// As [`decode_part`].
+pub fn decode_lone_part(bytes: &[u8]) -> Result<Vec<BlobRef>, FormatError> {
+    decode_part_by(&ListRules::FORMAT, None, ListEnd::Content, bytes)
 }
 
 fn decode_part_by(
     rules: &ListRules,
-    part: &PartRef,
+    stated: Option<u64>,
     end: ListEnd,
     bytes: &[u8],
 ) -> Result<Vec<BlobRef>, FormatError> {
     let chunks = decode_chunks(rules, &mut WireReader::new(bytes))?;
     let is_full = end == ListEnd::Content || chunks.len() == rules.entries;
-    match is_full && total(&chunks) == part.bytes && rules.allow(&chunks, end) {
+    let has_length = stated.is_none_or(|stated| stated == total(&chunks));
+    match is_full && has_length && rules.allow(&chunks, end) {
         true => Ok(chunks),
         false => Err(FormatError::Invalid { what: "part of a chunk list", at: 0 }),
     }
@@ -395,7 +404,7 @@ mod tests {
                     let ListObject::Part(id, bytes) = object else { panic!("{object:?}") };
                     assert_eq!(*id, part.id);
                     let end = if at + 1 == parts.len() { ListEnd::Content } else { ListEnd::Part };
-                    chunks.extend(decode_part_by(&RULES, part, end, bytes)?);
+                    chunks.extend(decode_part_by(&RULES, Some(part.bytes), end, bytes)?);
                 }
                 chunks
             }
@@ -452,7 +461,7 @@ mod tests {
             let mut w = WireWriter::new();
             encode_chunks(&mut w, &chunks);
             let part = PartRef { id: ListPartId::of(b"part"), bytes };
-            decode_part_by(&RULES, &part, end, &w.finish()).is_ok()
+            decode_part_by(&RULES, Some(part.bytes), end, &w.finish()).is_ok()
         };
         assert!(decode(&[6, 7, 8], 21, ListEnd::Part));
         assert!(!decode(&[6, 7, 8], 22, ListEnd::Part));

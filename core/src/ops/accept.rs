@@ -219,7 +219,8 @@ fn check_complete(
         walk.visit(&commits).map_err(reach_error)?;
         // Objects that no commit reaches must be complete, too: later packs may refer to
         // them.
-        for kind in [ObjectKind::Link, ObjectKind::Tree, ObjectKind::ChunkList] {
+        let (list, part) = (ObjectKind::ChunkList, ObjectKind::ListPart);
+        for kind in [ObjectKind::Link, ObjectKind::Tree, list, part] {
             let starts: Vec<_> = of_kind(kind).map(|object| (object.id, kind)).collect();
             walk.visit_below(&starts).map_err(reach_error)?;
         }

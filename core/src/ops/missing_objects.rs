@@ -77,7 +77,7 @@ struct AbsentSearch<'a> {
     visited: Marks,
     /// Frames of the contents of the current commit, by pack and frame number.
     frames: BTreeSet<(u32, u32)>,
-    /// Frames of all commits so far.
+    /// Frames of all commits that were walked.
     listed: HashSet<(u32, u32)>,
     absent: Vec<(PackId, Range<u64>)>,
 }

@@ -15,7 +15,7 @@ use crate::{
         observe::Observer,
     },
     format::{
-        chunk_list::BlobRef,
+        chunk_list::{BlobRef, decode_lone_part},
         commit::Commit,
         pack::ObjectKind,
         tree::{EntryKind, Node},
@@ -240,7 +240,7 @@ pub fn visit(
     ReachWalk::new(objects, enter, observer).visit(starts)
 }
 
-/// Visits all objects that are reachable from trees, chunk lists and links, whether or not a
+/// Visits all objects that are reachable from trees, chunk lists, their parts and links, whether or not a
 /// commit refers to them. `enter` is called for the starts as well.
 ///
 /// # Errors
@@ -298,6 +298,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
                 ObjectKind::ChunkList if self.enters(id, *kind)? => {
                     self.chunks(&ChunkListId::from_object(*id))?;
                 }
+                ObjectKind::ListPart if self.enters(id, *kind)? => self.lone_part(*id)?,
                 ObjectKind::Link => {
                     let parents = self.link(&CommitId::of_link(*id))?;
                     self.ancestors(parents)?;
@@ -461,10 +462,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
                     });
                 }
                 ChunkVisit::Chunks(Ok(chunks)) => {
-                    for chunk in chunks {
-                        let read = self.chunk(chunk).map(Some);
-                        self.unless_wrong(&chunk.id.object(), ObjectKind::Blob, read)?;
-                    }
+                    self.all_chunks(chunks)?;
                 }
                 ChunkVisit::Chunks(Err(error)) => {
                     self.unless_wrong::<()>(&last, part_kind, Err(error.into()))?;
@@ -474,6 +472,23 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
         })?;
         self.sizes.insert(*id, total);
         Ok(total)
+    }
+
+    /// Visits the chunks of a part whose list is not known.
+    fn lone_part(&mut self, id: ObjectId) -> Result<(), ReachError> {
+        self.check()?;
+        let kind = ObjectKind::ListPart;
+        let chunks = decode_lone_part(&self.objects.object(&id, kind)?)
+            .map_err(|source| StoreError::Object { id, kind, source })?;
+        self.all_chunks(&chunks)
+    }
+
+    fn all_chunks(&mut self, chunks: &[BlobRef]) -> Result<(), ReachError> {
+        for chunk in chunks {
+            let read = self.chunk(chunk).map(Some);
+            self.unless_wrong(&chunk.id.object(), ObjectKind::Blob, read)?;
+        }
+        Ok(())
     }
 
     fn chunk(&mut self, chunk: &BlobRef) -> Result<(), ReachError> {

@@ -10,7 +10,7 @@ use crate::{
         id::{ContentId, ObjectId, PackId},
         limits,
     },
-    format::pack::{Frame, ObjectClass},
+    format::pack::{Frame, ObjectClass, ObjectKind},
     store::{
         Descend, ObjectLocation, Store, StoreError,
         fetch::{Fetcher, Pause},
@@ -116,11 +116,15 @@ impl Store {
         for part in [&whole, &chunked] {
             self.prefetch(&part.iter().map(|(place, _)| *place).collect::<Vec<_>>());
         }
+        let mut parts = HashSet::new();
         for (_, id) in chunked {
             let ContentId::Chunked(list) = id else { continue };
             let mut chunks = Vec::new();
             // Ignore an unreadable list: the reader of the content reports it.
-            let _ = self.for_each_named::<StoreError>(&list, &mut |id, _| {
+            let _ = self.for_each_named::<StoreError>(&list, &mut |id, kind| {
+                if kind == ObjectKind::ListPart {
+                    return Ok(if parts.insert(id) { Descend::Enter } else { Descend::Skip });
+                }
                 chunks.push(id);
                 if chunks.len() == limits::CHUNK_LIST_ENTRIES {
                     self.prefetch_objects(&mut chunks.drain(..));

@@ -141,8 +141,8 @@ impl ProvenPacks {
     }
 }
 
-/// Whether a pack is proven, shared by threads. 0 means unknown: the file of proven packs was not
-/// read yet.
+/// The state of a pack, shared by threads: proven or not. 0 means unknown: the file of proven packs was
+/// not read yet.
 #[derive(Debug, Default)]
 pub(super) struct KnownProof(AtomicU8);
 

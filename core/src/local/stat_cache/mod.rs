@@ -12,7 +12,7 @@
 //! programs (`docs/decisions/0004`). The earlier content of such a file is only a guess that
 //! hashing confirms: [`StatCache::likely_content`].
 //!
-//! Of a file that was compared and is different, the cache knows only from which content it differs.
+//! If a file was compared and is different, the cache knows only the content from which it differs.
 //!
 //! The cache trusts a file with one name only under that name in that folder. Some file systems
 //! (FUSE, network) assign new inode numbers after each mount and keep no ctime; there, another file
@@ -71,7 +71,7 @@ const SLACK_NANOS: i64 = 20_000_000;
 /// Minimum age on file systems that keep whole seconds (FAT: every other second).
 const COARSE_SLACK_NANOS: i64 = 2_000_000_000;
 
-/// What is known about the content of a file.
+/// The knowledge about the content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownContent {
     /// The file has this content.

@@ -42,9 +42,9 @@ pub struct StoreFacts {
     pub data: FrameFacts,
     /// Frames of trees, chunk lists, commits and links.
     pub meta: FrameFacts,
-    /// Contents, chunks and parts of long chunk lists.
+    /// Contents and chunks.
     pub blobs: KindFacts,
-    /// Chunk lists.
+    /// Chunk lists and parts of long ones.
     pub chunk_lists: KindFacts,
     /// Tree nodes.
     pub trees: KindFacts,
