@@ -1,10 +1,10 @@
 //! Walks the entries of one snapshot that differ from those of all given other snapshots.
 //!
-//! The walk does not read a folder or leaf that another snapshot has at the same path. It holds one
-//! leaf of each snapshot for each level of folders. It keeps its own stack, so a deep tree cannot
-//! overflow the thread's stack.
+//! The walk does not read a folder that another snapshot has at the same path. It holds one
+//! [`TreePair`] for each other snapshot and each level of folders. It keeps its own stack, so a deep
+//! tree cannot overflow the thread's stack.
 
-use std::collections::HashSet;
+use std::cmp::Ordering;
 
 use crate::{
     base::{
@@ -13,13 +13,14 @@ use crate::{
     },
     format::tree::{Entry, EntryKind},
     repo::{past::PastError, path::push_name},
-    store::{Leaf, Store, StoreError, TreeListing, check_depth},
+    store::{PairedEntries, Store, StoreError, TreePair, check_depth},
 };
 
 /// One step of the walk.
 #[derive(Debug)]
 pub enum ChangedItem {
-    /// Nodes of a folder that no other snapshot has in the same folder.
+    /// The nodes of a folder that the walk has read, after the last entry of the folder. Some of them
+    /// may be in other snapshots, too.
     Nodes(Vec<TreeId>),
     /// An entry whose kind or content no other snapshot has at this path. The entries of a folder
     /// follow it.
@@ -48,9 +49,15 @@ pub struct Changed<'a> {
 
 /// A folder on the stack of the walk.
 struct ChangedFolder {
-    own: EntryReader,
-    others: Vec<EntryReader>,
+    /// The folder beside the folder of each other snapshot, or beside an empty folder.
+    pairs: Vec<FolderPair>,
     path_bytes: usize,
+}
+
+struct FolderPair {
+    pair: TreePair,
+    /// The entries that were read last, if they come after the present name.
+    ahead: Option<PairedEntries>,
 }
 
 impl<'a> Changed<'a> {
@@ -96,117 +103,87 @@ impl<'a> Changed<'a> {
             return Err(PastError::Interrupted);
         }
         if let Some((tree, others)) = self.next.take() {
-            let nodes = self.enter(tree, &others);
-            return nodes.map(Some).map_err(PastError::at(&self.path, self.commit));
-        }
-        while let Some(frame) = self.stack.last_mut() {
-            self.path.truncate(frame.path_bytes);
-            let entry = frame.own.next(self.store);
-            let Some(entry) = entry.map_err(PastError::at(&self.path, self.commit))? else {
-                self.stack.pop();
-                continue;
-            };
-            let found = frame.compare(self.store, &entry);
-            let Some(others) = found.map_err(PastError::at(&self.path, self.commit))? else {
-                continue;
-            };
-            push_name(&mut self.path, entry.name.as_bytes());
-            if let EntryKind::Folder { id } = entry.kind {
-                check_depth(self.stack.len(), id)
-                    .map_err(PastError::at(&self.path, self.commit))?;
-                self.next = Some((id, others.folders));
-            }
-            return Ok(Some(ChangedItem::Entry(entry, others.others)));
-        }
-        Ok(None)
-    }
-
-    fn enter(&mut self, tree: TreeId, others: &[TreeId]) -> Result<ChangedItem, StoreError> {
-        let own = TreeListing::of(self.store, tree)?;
-        let mut listings = Vec::with_capacity(others.len());
-        for other in others {
-            listings.push(TreeListing::of(self.store, *other)?);
-        }
-        let in_others: HashSet<TreeId> = listings.iter().flat_map(ids).collect();
-        let in_own: HashSet<TreeId> = ids(&own).collect();
-        let nodes = ids(&own).filter(|id| !in_others.contains(id)).collect();
-        self.stack.push(ChangedFolder {
-            own: EntryReader::new(own, &in_others),
-            others: listings
+            let sides =
+                if others.is_empty() { vec![None] } else { others.into_iter().map(Some).collect() };
+            let pairs = sides
                 .into_iter()
-                .map(|listing| EntryReader::new(listing, &in_own))
-                .collect(),
-            path_bytes: self.path.len(),
-        });
-        Ok(ChangedItem::Nodes(nodes))
+                .map(|other| FolderPair { pair: TreePair::new(other, Some(tree)), ahead: None });
+            let path_bytes = self.path.len();
+            self.stack.push(ChangedFolder { pairs: pairs.collect(), path_bytes });
+        }
+        let Some(folder) = self.stack.last_mut() else { return Ok(None) };
+        self.path.truncate(folder.path_bytes);
+        let found = folder.next(self.store).map_err(PastError::at(&self.path, self.commit))?;
+        let Some(Difference { entry, others, folders }) = found else {
+            let nodes = folder.pairs[0].pair.new_nodes().to_vec();
+            self.stack.pop();
+            return Ok(Some(ChangedItem::Nodes(nodes)));
+        };
+        push_name(&mut self.path, entry.name.as_bytes());
+        if let EntryKind::Folder { id } = entry.kind {
+            check_depth(self.stack.len(), id).map_err(PastError::at(&self.path, self.commit))?;
+            self.next = Some((id, folders));
+        }
+        Ok(Some(ChangedItem::Entry(entry, others)))
     }
 }
 
-fn ids(listing: &TreeListing) -> impl Iterator<Item = TreeId> {
-    listing.nodes().iter().copied().chain(listing.leaves().iter().map(Leaf::id))
-}
-
-/// How the other snapshots differ from an entry that none of them has, and their folders of its
-/// name.
-struct Comparison {
+/// An entry that no other snapshot has, and the folders of its name in the others.
+struct Difference {
+    entry: Entry,
     others: OthersHave,
     folders: Vec<TreeId>,
 }
 
 impl ChangedFolder {
-    /// Compares `entry` with the entries of its name in the other snapshots. Returns `None` if one
-    /// is equal.
-    fn compare(&mut self, store: &Store, entry: &Entry) -> Result<Option<Comparison>, StoreError> {
-        let mut comparison = Comparison { others: OthersHave::Nothing, folders: Vec::new() };
-        let mut is_same = false;
-        for other in &mut self.others {
-            let Some(other) = other.named(store, entry)? else { continue };
-            comparison.others = OthersHave::Different;
-            is_same |= other.kind == entry.kind;
-            if let EntryKind::Folder { id } = other.kind {
-                comparison.folders.push(id);
+    /// Returns the next entry that differs from the entries of its name in all other snapshots.
+    fn next(&mut self, store: &Store) -> Result<Option<Difference>, StoreError> {
+        let Some((first, rest)) = self.pairs.split_first_mut() else { return Ok(None) };
+        'entries: while let Some(PairedEntries { old, new }) = first.next(store)? {
+            let Some(entry) = new else { continue };
+            let mut others: Vec<EntryKind> = old.into_iter().map(|old| old.kind).collect();
+            for pair in &mut *rest {
+                match pair.named(store, entry.name.as_bytes())? {
+                    Some(entries) => others.extend(entries.old.map(|old| old.kind)),
+                    None => continue 'entries,
+                }
             }
+            if others.contains(&entry.kind) {
+                continue;
+            }
+            let folder = |kind: &EntryKind| match kind {
+                EntryKind::Folder { id } => Some(*id),
+                _ => None,
+            };
+            let folders = others.iter().filter_map(folder).collect();
+            let others = match others.is_empty() {
+                true => OthersHave::Nothing,
+                false => OthersHave::Different,
+            };
+            return Ok(Some(Difference { entry, others, folders }));
         }
-        Ok((!is_same).then_some(comparison))
+        Ok(None)
     }
 }
 
-/// Reads the entries of a folder, except leaves that the other side also has.
-struct EntryReader {
-    leaves: std::vec::IntoIter<Leaf>,
-    entries: std::vec::IntoIter<Entry>,
-    ahead: Option<Entry>,
-}
-
-impl EntryReader {
-    fn new(listing: TreeListing, without: &HashSet<TreeId>) -> Self {
-        let mut leaves = listing.into_leaves();
-        leaves.retain(|leaf| !without.contains(&leaf.id()));
-        Self { leaves: leaves.into_iter(), entries: Vec::new().into_iter(), ahead: None }
-    }
-
-    fn next(&mut self, store: &Store) -> Result<Option<Entry>, StoreError> {
-        if let Some(entry) = self.ahead.take() {
-            return Ok(Some(entry));
-        }
-        loop {
-            if let Some(entry) = self.entries.next() {
-                return Ok(Some(entry));
-            }
-            let Some(leaf) = self.leaves.next() else { return Ok(None) };
-            self.entries = leaf.into_entries(store)?.into_iter();
+impl FolderPair {
+    fn next(&mut self, store: &Store) -> Result<Option<PairedEntries>, StoreError> {
+        match self.ahead.take() {
+            Some(entries) => Ok(Some(entries)),
+            None => self.pair.next(store, &mut |_| true),
         }
     }
 
-    /// Returns the entry with the name of `wanted`, and skips all entries before it.
-    fn named(&mut self, store: &Store, wanted: &Entry) -> Result<Option<Entry>, StoreError> {
-        while let Some(entry) = self.next(store)? {
-            if entry.name > wanted.name {
-                self.ahead = Some(entry);
-                break;
-            }
-            if entry.name == wanted.name {
-                return Ok(Some(entry));
+    /// Returns the entries of a name if they differ. The names must increase from call to call.
+    fn named(&mut self, store: &Store, name: &[u8]) -> Result<Option<PairedEntries>, StoreError> {
+        while let Some(entries) = self.next(store)? {
+            match entries.name().cmp(name) {
+                Ordering::Less => {}
+                Ordering::Equal => return Ok(Some(entries)),
+                Ordering::Greater => {
+                    self.ahead = Some(entries);
+                    break;
+                }
             }
         }
         Ok(None)

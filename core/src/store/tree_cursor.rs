@@ -89,11 +89,6 @@ impl UnreadNode {
         self.id
     }
 
-    /// Returns true if the parent node states that this node is a leaf.
-    pub fn is_leaf(&self) -> bool {
-        self.place.as_ref().is_some_and(|(level, _)| *level == 0)
-    }
-
     /// Returns the first name of the node and the first name of the next node, if the inner nodes
     /// state them.
     pub fn bounds(&self) -> (Option<&EntryName>, Option<&EntryName>) {
@@ -235,7 +230,7 @@ impl TreeCursor {
     }
 
     /// Moves to the first item of the last returned node, which the caller has read.
-    pub(super) fn push(&mut self, node: Node) {
+    fn push(&mut self, node: Node) {
         self.open.push(match node {
             Node::Leaf { entries, .. } => OpenNode::Leaf(entries.into_iter()),
             Node::Inner { level, children, .. } => OpenNode::Inner(children.into_iter(), level - 1),
@@ -534,7 +529,7 @@ pub(super) mod tests {
         cursor.open(&trees, top).unwrap();
         let (a, e) = (entry_name(b"a"), entry_name(b"e"));
         let Some(TreeItem::Node(low)) = cursor.next() else { panic!() };
-        assert_eq!((low.bounds(), low.is_leaf()), ((Some(&a), Some(&e)), false));
+        assert_eq!(low.bounds(), (Some(&a), Some(&e)));
         assert!(matches!(
             cursor.peek(),
             Some(NextItem::Node { level: Some(1), first: Some(first), .. }) if *first == e

@@ -3,9 +3,13 @@
 //! Commits are numbered in the order of the search. While a version stays, it needs no work. When
 //! it disappears, the range of commit numbers that contain it is recorded.
 
+use std::{collections::BTreeMap, ops::Bound};
+
 use crate::{
     format::tree::{Entry, EntryKind},
-    ops::find::{CommitStamp, FoundPath, LinePosition, PathVersion, Range, is_same},
+    ops::find::{
+        CommitStamp, FoundPath, LinePosition, PathVersion, Range, is_same, present::path_of,
+    },
 };
 
 /// A commit with its position in the search.
@@ -38,8 +42,6 @@ struct PathFound {
     versions: Vec<FoundVersion>,
     /// The version in the present commit, and the commit in which it appeared first.
     live: Option<(usize, NumberedCommit)>,
-    /// Number of the last commit that contains the path.
-    seen: u64,
 }
 
 /// Approximate size in bytes of a path, a version and a run, without names and link targets.
@@ -58,17 +60,28 @@ impl FoundVersion {
 }
 
 impl PathFound {
-    fn bytes(&self) -> usize {
-        PATH_BYTES + self.versions.iter().map(FoundVersion::bytes).sum::<usize>()
+    fn bytes(&self, key: &[u8]) -> usize {
+        PATH_BYTES + key.len() + self.versions.iter().map(FoundVersion::bytes).sum::<usize>()
+    }
+
+    /// Ends the current version: `last` is the last commit that contains it. Returns by how many bytes
+    /// the path has grown.
+    fn close(&mut self, last: Option<NumberedCommit>) -> usize {
+        match (self.live.take(), last) {
+            (Some((at, start)), Some(end)) if start.number <= end.number => {
+                self.versions[at].runs.push(CommitSpan { start, end });
+                RUN_BYTES
+            }
+            _ => 0,
+        }
     }
 }
 
 /// All paths that were found.
 #[derive(Debug, Default)]
 pub(super) struct Matches {
-    paths: Vec<PathFound>,
-    /// Indices of removed paths, which can be reused.
-    free: Vec<usize>,
+    /// The paths, by key.
+    paths: BTreeMap<Vec<u8>, PathFound>,
     /// Approximate size of all entries in bytes.
     bytes: usize,
     /// Lines of history, each along first parents.
@@ -80,15 +93,11 @@ pub(super) struct Matches {
 }
 
 impl Matches {
-    /// Returns the number of the present commit, counted from 1.
-    pub(super) fn now(&self) -> u64 {
-        self.now.map_or(0, |commit| commit.number)
-    }
-
     /// Moves to the next commit.
     pub(super) fn go_to(&mut self, stamp: CommitStamp, place: LinePosition) {
         self.before = self.now;
-        let now = NumberedCommit { number: self.now() + 1, stamp };
+        let number = self.now.map_or(0, |commit| commit.number) + 1;
+        let now = NumberedCommit { number, stamp };
         self.now = Some(now);
         match self.lines.last_mut() {
             Some(line) if place == LinePosition::Further => line.end = now,
@@ -96,53 +105,20 @@ impl Matches {
         }
     }
 
-    /// Adds a new path and returns its index.
-    pub(super) fn add(&mut self) -> usize {
-        self.bytes += PATH_BYTES;
-        self.free.pop().unwrap_or_else(|| {
-            self.paths.push(PathFound::default());
-            self.paths.len() - 1
-        })
-    }
-
-    /// Removes a path. Its index can be reused.
-    pub(super) fn remove(&mut self, found: usize) {
-        self.bytes -= self.bytes_of(found);
-        self.paths[found] = PathFound::default();
-        self.free.push(found);
-    }
-
-    /// Returns the approximate size of all paths in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Returns the approximate size of one path in bytes.
-    pub(super) fn bytes_of(&self, found: usize) -> usize {
-        self.paths[found].bytes()
-    }
-
-    /// Records that the path is in the present commit, unchanged.
-    pub(super) fn see(&mut self, found: usize) {
-        self.paths[found].seen = self.now();
-    }
-
-    /// Records that the path is in the present commit with this entry. Returns true if
-    /// this is the first call for the path in this commit.
-    pub(super) fn meet(&mut self, found: usize, entry: &Entry) -> bool {
-        let Some(now) = self.now else { return false };
-        if std::mem::replace(&mut self.paths[found].seen, now.number) == now.number {
-            return false;
-        }
-        let live = self.paths[found].live.map(|(at, _)| at);
+    /// Records that the present commit has this entry at a path.
+    pub(super) fn meet(&mut self, key: &[u8], entry: &Entry) {
+        let Some(now) = self.now else { return };
         let same = |one: &FoundVersion| is_same(&one.version.kind, &entry.kind);
-        if live.is_some_and(|at| same(&self.paths[found].versions[at])) {
-            return true;
+        if !self.paths.contains_key(key) {
+            self.paths.insert(key.to_vec(), PathFound::default());
+            self.bytes += PATH_BYTES + key.len();
         }
-        self.close(found);
-        let path = &mut self.paths[found];
-        let known = path.versions.iter().position(same);
-        let at = known.unwrap_or_else(|| {
+        let Some(path) = self.paths.get_mut(key) else { return };
+        if path.live.is_some_and(|(at, _)| same(&path.versions[at])) {
+            return;
+        }
+        self.bytes += path.close(self.before);
+        let at = path.versions.iter().position(same).unwrap_or_else(|| {
             let (kind, metadata) = (entry.kind.clone(), &entry.metadata);
             let (mode, mtime) = (metadata.mode, metadata.mtime);
             let version = PathVersion { kind, mode, mtime, ranges: Vec::new() };
@@ -152,44 +128,65 @@ impl Matches {
             path.versions.len() - 1
         });
         path.live = Some((at, now));
-        true
     }
 
-    /// Ends the current version if the path is not in the present commit.
-    pub(super) fn close_unless_seen(&mut self, found: usize) {
-        if self.paths[found].seen != self.now() {
-            self.close(found);
+    /// Records that the present commit has no match at a path.
+    pub(super) fn close(&mut self, key: &[u8]) {
+        if let Some(path) = self.paths.get_mut(key) {
+            self.bytes += path.close(self.before);
         }
     }
 
-    /// Ends the current version: the commit before is the last one that contains it.
-    pub(super) fn close(&mut self, found: usize) {
-        let path = &mut self.paths[found];
-        if let (Some((at, start)), Some(end)) = (path.live.take(), self.before)
-            && start.number <= end.number
+    /// Records that the present commit has no match whose key begins with `prefix`.
+    pub(super) fn close_below(&mut self, prefix: &[u8]) {
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        for (_, path) in
+            self.paths.range_mut::<[u8], _>(from).take_while(|(key, _)| key.starts_with(prefix))
         {
-            path.versions[at].runs.push(CommitSpan { start, end });
-            self.bytes += RUN_BYTES;
+            self.bytes += path.close(self.before);
         }
     }
 
-    /// Ends all current versions after the last commit.
-    pub(super) fn finish(&mut self) {
-        self.before = self.now;
-        (0..self.paths.len()).for_each(|found| self.close(found));
+    /// Drops the last paths if the paths take more than `most_bytes`. Returns the key of the first one
+    /// that was dropped.
+    pub(super) fn trim(&mut self, most_bytes: usize) -> Option<Vec<u8>> {
+        if self.bytes <= most_bytes {
+            return None;
+        }
+        // Keep only half of the limit, so that trimming is rare.
+        let mut kept_bytes = 0;
+        let end = self.paths.iter().enumerate().find_map(|(at, (key, path))| {
+            kept_bytes += path.bytes(key);
+            (at > 0 && kept_bytes > most_bytes / 2).then(|| key.clone())
+        })?;
+        let dropped = self.paths.split_off(&end);
+        self.bytes -= dropped.iter().map(|(key, path)| path.bytes(key)).sum::<usize>();
+        Some(end)
+    }
+
+    /// Ends all current versions after the last commit. Passes the paths to `each`, sorted by key.
+    pub(super) fn finish<E>(
+        &mut self,
+        each: &mut dyn FnMut(&FoundPath) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (key, mut path) in std::mem::take(&mut self.paths) {
+            path.close(self.now);
+            each(&self.found(path, path_of(&key)))?;
+        }
+        Ok(())
     }
 
     /// Returns the versions of a path, newest first.
-    pub(super) fn found(&self, found: usize, path: &[u8]) -> FoundPath {
-        let versions = self.paths[found].versions.iter().map(|one| {
+    fn found(&self, found: PathFound, path: Vec<u8>) -> FoundPath {
+        let versions = found.versions.into_iter().map(|one| {
             let mut ranges: Vec<Range> = one.runs.iter().flat_map(|run| self.ranges(run)).collect();
             ranges.sort_by_key(|range| std::cmp::Reverse((range.last.time, range.first.time)));
-            PathVersion { ranges, ..one.version.clone() }
+            PathVersion { ranges, ..one.version }
         });
         let mut versions: Vec<PathVersion> = versions.collect();
         let newest = |version: &PathVersion| version.ranges.first().map(|range| range.last.time);
         versions.sort_by_key(|version| std::cmp::Reverse(newest(version)));
-        FoundPath { path: path.to_vec(), versions }
+        FoundPath { path, versions }
     }
 
     /// Splits a run at the ends of lines: returns one range for each line.

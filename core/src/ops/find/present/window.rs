@@ -55,11 +55,11 @@ impl KeyWindow {
 
     /// Returns two flags: true if the window contains the path of a name in a folder, and true if
     /// it may contain anything below that path.
-    pub(super) fn has(&self, folder: &[u8], name: &EntryName) -> (bool, bool) {
+    pub(super) fn has(&self, folder: &[u8], name: &[u8]) -> (bool, bool) {
         if self.is_all() {
             return (true, true);
         }
-        let mut key = [folder, name.as_bytes()].concat();
+        let mut key = [folder, name].concat();
         let has_path = !self.is_before(&key) && !self.is_behind(&key);
         key.push(0);
         (has_path, self.has_inside(&key))
@@ -90,16 +90,16 @@ mod tests {
         let mut window = KeyWindow::default();
         assert!(window.has_inside(b"") && window.has_all_inside(b"a\0"));
         window.end_before(b"b\0m".to_vec());
-        assert_eq!(window.has(b"", &name("a")), (true, true));
-        assert_eq!(window.has(b"", &name("b")), (true, true));
-        assert_eq!(window.has(b"", &name("b.c")), (false, false));
-        assert_eq!(window.has(b"b\0", &name("l")), (true, true));
-        assert_eq!(window.has(b"b\0", &name("m")), (false, false));
+        assert_eq!(window.has(b"", b"a"), (true, true));
+        assert_eq!(window.has(b"", b"b"), (true, true));
+        assert_eq!(window.has(b"", b"b.c"), (false, false));
+        assert_eq!(window.has(b"b\0", b"l"), (true, true));
+        assert_eq!(window.has(b"b\0", b"m"), (false, false));
         assert!(window.has_all_inside(b"a\0") && !window.has_all_inside(b"b\0"));
         assert!(window.next());
-        assert_eq!(window.has(b"", &name("a")), (false, false));
-        assert_eq!(window.has(b"", &name("b")), (false, true));
-        assert_eq!(window.has(b"b\0", &name("m")), (true, true));
+        assert_eq!(window.has(b"", b"a"), (false, false));
+        assert_eq!(window.has(b"", b"b"), (false, true));
+        assert_eq!(window.has(b"b\0", b"m"), (true, true));
         assert!(window.has_inside(b"b\0") && !window.has_all_inside(b"b\0"));
         assert!(window.has_all_inside(b"c\0"));
         assert!(!window.has_leaf(b"b\0", None, Some(&name("m"))));
