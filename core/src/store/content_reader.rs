@@ -38,7 +38,7 @@ use crate::{
 const RUNS_AHEAD: usize = 4;
 
 /// Number of runs of chunks for each thread that are read before the next ones are located.
-const RUNS_PER_THREAD: usize = 4;
+const RUNS_PER_THREAD: usize = 32;
 
 /// Number of contents in a run: one thread visits all contents of a run, which are in one frame.
 const CONTENTS_AT_ONCE: usize = 64;
@@ -218,12 +218,15 @@ impl<'s> ContentReader<'s> {
         let ContentId::Chunked(id) = id else {
             return self.read(id, stated, 0..u64::MAX, each).map(drop);
         };
+        let buffers = FrameBuffers::default();
         self.for_each_window(id, stated, RUNS_AHEAD, &|_| true, &mut |runs| {
-            let read = |run: &PlacedRun<'_>| self.read_run(run.chunks, run.place);
+            let read = |run: &PlacedRun<'_>| self.read_run(run.chunks, run.place, &buffers);
             let read: Vec<_> = runs.par_iter().with_max_len(1).map(read).collect();
             read.into_iter().try_for_each(|run| {
                 let ChunkRun { frame, pieces } = run?;
-                pieces.into_iter().try_for_each(|piece| each(&frame[piece]))
+                pieces.into_iter().try_for_each(|piece| each(&frame[piece]))?;
+                buffers.give_back(frame);
+                Ok(())
             })
         })
     }
@@ -244,18 +247,23 @@ impl<'s> ContentReader<'s> {
         let ContentId::Chunked(id) = id else {
             return self.read(id, stated, 0..u64::MAX, &mut |bytes| each(0, bytes)).map(drop);
         };
-        let runs = RUNS_PER_THREAD * rayon::current_num_threads();
+        let (runs, buffers) =
+            (RUNS_PER_THREAD * rayon::current_num_threads(), FrameBuffers::default());
         let is_read = |chunk: &BlobRef| !skips_zeros || *chunk != ZERO_CHUNK;
         self.for_each_window(id, stated, runs, &is_read, &mut |runs| {
-            runs.par_iter().with_max_len(1).try_for_each(|run| {
+            // Threads take runs in order: disks read ahead.
+            runs.iter().par_bridge().try_for_each(|run| {
+                let ChunkRun { frame, pieces } = self.read_run(run.chunks, run.place, &buffers)?;
                 let mut at = run.at;
-                let ChunkRun { frame, pieces } = self.read_run(run.chunks, run.place)?;
-                pieces.into_iter().try_for_each(|piece| {
-                    let bytes = &frame[piece];
+                // Consecutive chunks of a frame are usually adjacent in it.
+                pieces.chunk_by(|a, b| a.end == b.start).try_for_each(|adjacent| {
+                    let bytes = &frame[adjacent[0].start..adjacent[adjacent.len() - 1].end];
                     let start = at;
                     at += bytes.len() as u64;
                     each(start, bytes)
-                })
+                })?;
+                buffers.give_back(frame);
+                Ok(())
             })
         })
     }
@@ -311,12 +319,19 @@ impl<'s> ContentReader<'s> {
     }
 
     /// Reads and verifies chunks that are in the same frame as the first one.
-    fn read_run(&self, chunks: &[BlobRef], first: ObjectLocation) -> Result<ChunkRun, StoreError> {
-        let frame = match self.store.frame(&first) {
+    fn read_run(
+        &self,
+        chunks: &[BlobRef],
+        first: ObjectLocation,
+        buffers: &FrameBuffers,
+    ) -> Result<ChunkRun, StoreError> {
+        let mut raw = buffers.take();
+        let frame = match self.store.read_frame_start(&first, usize::MAX, &mut raw) {
+            Ok(()) => Some(Arc::new(raw)),
             Err(error) if error.is_remote() && !self.store.route_around_damage(&error) => {
                 return Err(error);
             }
-            frame => frame.ok(),
+            Err(_) => None,
         };
         if let Some(frame) = frame {
             let mut pieces = Vec::with_capacity(chunks.len());
@@ -394,13 +409,19 @@ impl Store {
     }
 
     /// Looks up the location of a file's content. Returns `None` for the empty content, which may
-    /// be absent from the store.
+    /// be absent from the store. Checks the length of a blob.
     ///
     /// # Errors
-    /// As [`Store::locate_content`].
+    /// As [`Store::locate_content`], and [`StoreError::Length`].
     pub fn locate_file(&self, file: &FileContent) -> Result<Option<ObjectLocation>, StoreError> {
-        let is_empty = file.bytes == 0 && file.id == BlobId::of(b"").into();
-        if is_empty { Ok(None) } else { self.locate_content(&file.id).map(Some) }
+        if file.bytes == 0 && file.id == BlobId::of(b"").into() {
+            return Ok(None);
+        }
+        let place = self.locate_content(&file.id)?;
+        if !file.id.is_chunked() {
+            check_bytes(file.id.object(), Some(file.bytes), place.bytes.into())?;
+        }
+        Ok(Some(place))
     }
 
     /// Passes the ids of the parts and the chunks that a list names to `each`. Visits the chunks of a
@@ -599,18 +620,20 @@ impl ContentReader<'_> {
                     continue;
                 }
             };
-            let checked =
-                |content: &[u8]| check_bytes(id.object(), Some(bytes), content.len() as u64);
             let is_right = |content: &&[u8]| {
                 verified == Some((*place, id)) || ContentId::from(BlobId::of(content)) == id
             };
             if let Some(content) = frame.and_then(|raw| place.slice(raw)).filter(is_right) {
                 verified = Some((*place, id));
-                visit(*index, checked(content).map(|()| content).map_err(Arc::new));
+                visit(*index, Ok(content));
                 continue;
             }
             let alone = self.store.object(&id.object(), ObjectKind::Blob);
-            match alone.and_then(|content| checked(&content).map(|()| content)) {
+            let checked = alone.and_then(|content| {
+                check_bytes(id.object(), Some(bytes), content.len() as u64)?;
+                Ok(content)
+            });
+            match checked {
                 Ok(content) => visit(*index, Ok(&content)),
                 Err(error) => visit(*index, Err(Arc::new(error))),
             }

@@ -372,21 +372,12 @@ impl Store {
         }
     }
 
-    /// Reads the raw bytes of a whole frame. Verifies the checksum, but does **not** check the
-    /// objects of the frame against their ids.
+    /// Reads a frame and decompresses at least its first `bytes` bytes, or the whole of a shorter
+    /// frame, into `raw`. Does **not** check the objects of the frame against their ids.
     ///
     /// # Errors
     /// [`StoreError::Gone`] when the pack was merged into another pack. The caller should
     /// [refresh](Store::refresh) and look up the object again.
-    pub fn frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
-        self.read_frame(place, &mut |pack, frame| pack.raw(frame)).map(Arc::new)
-    }
-
-    /// Reads a frame and decompresses at least its first `bytes` bytes, or the whole of a shorter
-    /// frame, into `raw`.
-    ///
-    /// # Errors
-    /// As [`Store::frame`].
     pub(super) fn read_frame_start(
         &self,
         place: &ObjectLocation,
@@ -427,7 +418,7 @@ impl Store {
         if let Some(frame) = self.frame_in_cache(place) {
             return Ok(frame);
         }
-        let frame = self.frame(place)?;
+        let frame = self.read_frame(place, &mut |pack, frame| pack.raw(frame)).map(Arc::new)?;
         self.cache.insert((place.pack, place.frame), Arc::clone(&frame), frame.len());
         Ok(frame)
     }

@@ -29,12 +29,7 @@ use rustix::{
 
 use crate::{
     base::{id::ContentId, io::PathError, name::EntryName},
-    local::{
-        contain::{FolderCache, FolderPath},
-        holes,
-        scan::FileStat,
-        write::Draft,
-    },
+    local::{contain::FolderPath, holes, scan::FileStat, write::Draft},
     ops::{
         file_content::equals,
         restore::{job::RestoreJob, window::FileTask},
@@ -66,10 +61,15 @@ impl RestoreJob<'_> {
         if self.is_halted() {
             return;
         }
-        match self.write_verified(&mut cursor, task) {
-            Ok(reported_bytes) => {
+        let written = AtomicU64::new(0);
+        let draft = self.write_draft::<LargeFileStop>(&mut cursor, task, &mut |draft| {
+            self.write_chunks(task, draft, &written)
+        });
+        match draft {
+            Ok(()) if self.is_halted() => {}
+            Ok(()) => {
                 self.clones.remember(task);
-                self.count_written(task, reported_bytes);
+                self.count_written(task, written.into_inner());
             }
             Err(LargeFileStop::Damage(error)) => task.damaged(self, Arc::new(error)),
             Err(LargeFileStop::Path(error)) => task.refuse(self, error),
@@ -77,32 +77,18 @@ impl RestoreJob<'_> {
         }
     }
 
-    /// Writes a large file and verifies it. Returns the number of bytes that were reported as
-    /// progress.
-    fn write_verified(
-        &self,
-        cursor: &mut FolderCache<'_>,
-        task: &FileTask,
-    ) -> Result<u64, LargeFileStop> {
-        let mut reported_bytes = 0;
-        self.write_draft::<LargeFileStop>(cursor, task, &mut |draft| {
-            self.write_chunks(task, draft, &mut reported_bytes)
-        })?;
-        if self.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
-    }
-
-    /// Writes the verified chunks of the content into the draft, on all threads.
+    /// Writes the verified chunks of the content into the draft, on all threads. Adds to `written` the
+    /// number of bytes that were reported as progress.
     fn write_chunks(
         &self,
         task: &FileTask,
         draft: &mut Draft<'_>,
-        reported_bytes: &mut u64,
+        written: &AtomicU64,
     ) -> Result<(), LargeFileStop> {
-        let written = AtomicU64::new(0);
         let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
         let skips_zeros = draft.is_sparse();
         let shared = &*draft;
-        let read = ContentReader::new(self.store).read_in_any_order(
+        ContentReader::new(self.store).read_in_any_order(
             &task.id,
             Some(task.size),
             skips_zeros,
@@ -115,9 +101,7 @@ impl RestoreJob<'_> {
                 self.observer.advance(bytes.len() as u64, 0);
                 Ok(())
             },
-        );
-        *reported_bytes = written.into_inner();
-        read?;
+        )?;
         draft.adopt(task.size);
         Ok(())
     }
