@@ -104,7 +104,7 @@ pub fn chunk_list(data: &[u8]) {
         .map(|chunk| u64::from(u32::from_le_bytes([chunk[32], chunk[33], chunk[34], chunk[35]])));
     let part = PartRef { id: ListPartId::of(data), bytes: lengths.sum() };
     for end in [ListEnd::Part, ListEnd::Content] {
-        if let Ok(chunks) = chunk_list::decode_part(&part, end, data) {
+        if let Ok(chunks) = chunk_list::decode_part(Some(part.bytes), end, data) {
             assert!(seeds::part(&chunks) == data, "{chunks:?} has two forms");
         }
     }

@@ -606,7 +606,9 @@ fn a_store_from_before_the_first_release_is_refused() {
     error: [ROOT]/.snap/config.toml has store version 4, from before the first release; this snap reads version 5
     hint: make a new store and commit again; the snap that made this store can restore from it
     ");
-    for command in [&["commit"][..], &["verify"], &["repair"], &["gc"], &["config", "list"]] {
+    for command in
+        [&["commit"][..], &["init"], &["verify"], &["repair"], &["gc"], &["config", "list"]]
+    {
         let refused = env.snap(command);
         assert!(refused.stderr.contains("from before the first release"), "{}", refused.stderr);
     }

@@ -121,6 +121,7 @@ fn a_commit_of_a_removed_file_is_refused_until_it_is_allowed() {
     --- stderr ---
     error: `conf/secret.env` has a content that `snap rewrite` removed from history
     hint: add it to .snapignore or remove it; --allow conf/secret.env commits it all the same
+    hint: `snap gc` deletes the copy that is in this store now
     ");
     env.snap(["commit", "-m", "again", "--allow", "./conf/secret.env"]).succeeds();
     env.write("copy", format!("PASSWORD={SECRET}\n").repeat(20));
@@ -292,8 +293,13 @@ fn a_large_removed_file_can_be_committed_again() {
     env.snap(["commit"]).succeeds();
     env.snap(["rewrite", "-q", "--exclude", "disk.img"]).succeeds();
     env.snap(["gc", "-q"]).succeeds();
+    let stored = || env.snap(["stats", "--json"]).succeeds().stdout;
+    let before = stored();
     let refused = env.snap(["commit"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("--allow"), "{refused}");
+    assert_ne!(stored(), before);
+    env.snap(["gc", "-q"]).succeeds();
+    assert_eq!(stored(), before, "the refused content stays");
     // Its first chunks were removed, but it is another content.
     env.write("disk.img", [&large[..], b"more"].concat());
     env.snap(["commit"]).succeeds();

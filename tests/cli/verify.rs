@@ -239,6 +239,27 @@ fn a_damaged_tag_is_in_the_way_of_nothing_else() {
 }
 
 #[test]
+fn a_lost_record_of_collections_is_reported_and_recreated() {
+    let env = TestEnv::new();
+    env.write("f", "1");
+    env.snap(["commit", "-q"]).succeeds();
+    fs_err::remove_file(env.path(".snap/gc")).unwrap();
+    insta::assert_snapshot!(env.snap(["verify"]), @"
+    exit: 4
+    --- stdout ---
+    damaged: the file `gc`, which records garbage collections, is missing or damaged
+    --- stderr ---
+    Checked 1 pack with 3 objects, and 1 commit reachable from branches and tags
+    warning: 1 problem found
+    hint: `snap repair` writes it again
+    hint: --data reads all contents and may find more damage
+    ");
+    env.snap(["repair", "-q"]).succeeds();
+    assert!(env.path(".snap/gc").exists());
+    env.snap(["verify"]).succeeds();
+}
+
+#[test]
 fn a_lost_branch_is_made_again_by_a_commit_and_moved_elsewhere_by_nothing() {
     let env = TestEnv::new();
     // A backup store without a project.

@@ -150,6 +150,8 @@ fn a_length_that_differs_from_the_stated_one_is_refused() {
         assert_eq!(read.len() as u64, found);
     }
     let batch = [FileContent { id: small, bytes: 4 }];
+    let located = repo.store().locate_file(&batch[0]);
+    assert!(matches!(located, Err(StoreError::Length { stated: 4, found: 5, .. })), "{located:?}");
     let outcome =
         ContentReader::new(repo.store())
             .read_batch(&batch, 0, &|| Some(()), &|(), _, content| content.map(<[u8]>::to_vec));

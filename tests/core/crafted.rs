@@ -192,10 +192,7 @@ pub(crate) fn listed(chunks: impl IntoIterator<Item = BlobRef>) -> (ChunkListId,
     }
     let (id, rest) = list.finish().unwrap();
     objects.extend(rest);
-    let claims = objects.into_iter().map(|object| match object {
-        ListObject::Part(id, bytes) => (id.object(), ObjectKind::ListPart, bytes),
-        ListObject::List(id, bytes) => (id.object(), ObjectKind::ChunkList, bytes),
-    });
+    let claims = objects.into_iter().map(|ListObject { id, kind, bytes }| (id, kind, bytes));
     let ContentId::Chunked(id) = id else { panic!("{id} has one chunk") };
     (id, claims.collect())
 }

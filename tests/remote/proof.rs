@@ -48,7 +48,7 @@ fn push_forged_list(service: &MakeService<'_>) -> bool {
     }
     let (_, lists) = list.finish().unwrap();
     let (id, _) = identify_source(&mut (&file()[..]).take(u64::MAX), &|| false).unwrap();
-    writer.add_metadata(ObjectKind::ChunkList, id.object(), lists[0].bytes()).unwrap();
+    writer.add_metadata(ObjectKind::ChunkList, id.object(), &lists[0].bytes).unwrap();
     writer.finish().unwrap();
     attacker.write_bytes("iso", &file());
     let commit = attacker.commit();

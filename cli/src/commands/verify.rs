@@ -562,6 +562,7 @@ fn hints(checked: &Checked, cx: &Context) {
     }
     let hints = outcome.problems.iter().filter_map(|problem| match problem {
         VerifyProblem::Ref { source, .. } | VerifyProblem::Scope { source } => ref_hint(source),
+        VerifyProblem::Epoch => Some("`snap repair` writes it again".to_owned()),
         problem => {
             LostRef::of(problem).map(|LostRef { command, .. }| format!("`{command}` recreates it"))
         }
@@ -575,12 +576,15 @@ fn hints(checked: &Checked, cx: &Context) {
                 | VerifyProblem::Frame { .. }
         )
     };
+    let recovers_data = |problem: &VerifyProblem| {
+        repair::is_repairable(problem) && !matches!(problem, VerifyProblem::Epoch)
+    };
     let touched = &outcome.touched;
     let needs_none = touched.commits.is_empty() && touched.paths.is_empty();
     if *data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
         cx.ui().status(format_args!("No commit needs the damaged data"));
         cx.ui().hint("`snap repair` moves the damaged packs to quarantine/");
-    } else if outcome.problems.iter().any(repair::is_repairable) {
+    } else if outcome.problems.iter().any(recovers_data) {
         cx.ui().hint(
             "`snap repair` recovers lost data from remotes and local files\n\
              `snap repair --from PLACE` recovers it from another copy",

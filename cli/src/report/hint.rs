@@ -854,7 +854,8 @@ fn of_commit(error: &CommitError) -> Option<String> {
         CommitError::Contended { .. } => "run the command again",
         CommitError::Purged { path } => {
             return Some(format!(
-                "add it to .snapignore or remove it; --allow {} commits it all the same",
+                "add it to .snapignore or remove it; --allow {} commits it all the same\n\
+                 `snap gc` deletes the copy that is in this store now",
                 text::word(path.as_bytes())
             ));
         }

@@ -98,6 +98,78 @@ impl ListRules {
         others.iter().all(|chunk| (self.min_chunk..=self.max_chunk).contains(&chunk.bytes))
             && (least..=self.max_chunk).contains(&last.bytes)
     }
+
+    fn decode(&self, bytes: &[u8]) -> Result<ChunkList, FormatError> {
+        let mut r = WireReader::new(bytes);
+        FormatError::check_version("chunk list", r.u8("chunk list version")?, VERSION)?;
+        let (list, is_canonical) = match r.u8("chunk list form")? {
+            0 => {
+                let chunks = self.chunks(&mut r)?;
+                let is_list = chunks.len() > 1 && total(&chunks) > self.whole_bytes;
+                let is_canonical = is_list && self.allow(&chunks, ListEnd::Content);
+                (ChunkList::Chunks(chunks), is_canonical)
+            }
+            1 => {
+                let parts =
+                    records("parts of a chunk list", PART_ENTRY_BYTES, self.parts, &mut r, |r| {
+                        let id = ListPartId::from_bytes(r.digest("part of a chunk list")?);
+                        Ok(PartRef { id, bytes: r.u64("part of a chunk list")? })
+                    })?;
+                let full = |bytes: u32| self.entries as u64 * u64::from(bytes);
+                let (least, most) = (full(self.min_chunk), full(self.max_chunk));
+                let is_canonical = parts.len() > 1
+                    && parts.iter().enumerate().all(|(at, part)| {
+                        let least = if at + 1 == parts.len() { 1 } else { least };
+                        (least..=most).contains(&part.bytes)
+                    });
+                (ChunkList::Parts(parts), is_canonical)
+            }
+            _ => return Err(FormatError::Invalid { what: "chunk list form", at: 1 }),
+        };
+        match is_canonical {
+            true => Ok(list),
+            false => Err(FormatError::Invalid { what: "chunk list", at: 2 }),
+        }
+    }
+
+    fn decode_part(
+        &self,
+        stated: Option<u64>,
+        end: ListEnd,
+        bytes: &[u8],
+    ) -> Result<Vec<BlobRef>, FormatError> {
+        let chunks = self.chunks(&mut WireReader::new(bytes))?;
+        let is_full = end == ListEnd::Content || chunks.len() == self.entries;
+        let has_length = stated.is_none_or(|stated| stated == total(&chunks));
+        match is_full && has_length && self.allow(&chunks, end) {
+            true => Ok(chunks),
+            false => Err(FormatError::Invalid { what: "part of a chunk list", at: 0 }),
+        }
+    }
+
+    fn chunks(&self, r: &mut WireReader<'_>) -> Result<Vec<BlobRef>, FormatError> {
+        records("chunks of a list", CHUNK_ENTRY_BYTES, self.entries, r, |r| {
+            let id = BlobId::from_bytes(r.digest("chunk id")?);
+            Ok(BlobRef { id, bytes: r.u32("chunk length")? })
+        })
+    }
+}
+
+/// Reads records of `bytes` bytes up to the end, at most `most` of them.
+fn records<T>(
+    what: &'static str,
+    bytes: usize,
+    most: usize,
+    r: &mut WireReader<'_>,
+    read: impl Fn(&mut WireReader<'_>) -> Result<T, FormatError>,
+) -> Result<Vec<T>, FormatError> {
+    let count = r.remaining() / bytes;
+    FormatError::check_limit(what, count as u64, most as u64)?;
+    let mut records = Vec::with_capacity(count);
+    while r.remaining() > 0 {
+        records.push(read(r)?);
+    }
+    Ok(records)
 }
 
 /// What ends with the last of some chunks.
@@ -154,41 +226,7 @@ impl ChunkList {
     /// # Errors
     /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        Self::decode_by(&ListRules::FORMAT, bytes)
-    }
-
-    fn decode_by(rules: &ListRules, bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut r = WireReader::new(bytes);
-        FormatError::check_version("chunk list", r.u8("chunk list version")?, VERSION)?;
-        let form = r.u8("chunk list form")?;
-        let wrong = |what| FormatError::Invalid { what, at: 2 };
-        match form {
-            0 => {
-                let chunks = decode_chunks(rules, &mut r)?;
-                let is_canonical = chunks.len() > 1
-                    && total(&chunks) > rules.whole_bytes
-                    && rules.allow(&chunks, ListEnd::Content);
-                if is_canonical { Ok(Self::Chunks(chunks)) } else { Err(wrong("chunk list")) }
-            }
-            1 => {
-                let count = r.remaining() / PART_ENTRY_BYTES;
-                check_count("parts of a chunk list", count, rules.parts)?;
-                let mut parts = Vec::with_capacity(count);
-                while r.remaining() > 0 {
-                    let id = ListPartId::from_bytes(r.digest("part of a chunk list")?);
-                    parts.push(PartRef { id, bytes: r.u64("part of a chunk list")? });
-                }
-                let full = |bytes: u32| rules.entries as u64 * u64::from(bytes);
-                let (least, most) = (full(rules.min_chunk), full(rules.max_chunk));
-                let is_canonical = parts.len() > 1
-                    && parts.iter().enumerate().all(|(at, part)| {
-                        let least = if at + 1 == parts.len() { 1 } else { least };
-                        (least..=most).contains(&part.bytes)
-                    });
-                if is_canonical { Ok(Self::Parts(parts)) } else { Err(wrong("chunk list")) }
-            }
-            _ => Err(FormatError::Invalid { what: "chunk list form", at: 1 }),
-        }
+        ListRules::FORMAT.decode(bytes)
     }
 }
 
@@ -197,39 +235,17 @@ fn total(chunks: &[BlobRef]) -> u64 {
 }
 
 /// Decodes the chunks of a part of a list, and checks them against the list. `end` tells whether the
-/// part is the last one.
+/// part is the last one. `stated` is the length of the part according to the list, or `None` if the
+/// list is not known.
 ///
 /// # Errors
 /// [`FormatError`] names the rule and the offset.
 pub fn decode_part(
-    part: &PartRef,
-    end: ListEnd,
-    bytes: &[u8],
-) -> Result<Vec<BlobRef>, FormatError> {
-    decode_part_by(&ListRules::FORMAT, Some(part.bytes), end, bytes)
-}
-
-/// Decodes the chunks of a part whose list is not known: any part can be the last part of a list.
-///
-/// # Errors
-/// As [`decode_part`].
-pub fn decode_lone_part(bytes: &[u8]) -> Result<Vec<BlobRef>, FormatError> {
-    decode_part_by(&ListRules::FORMAT, None, ListEnd::Content, bytes)
-}
-
-fn decode_part_by(
-    rules: &ListRules,
     stated: Option<u64>,
     end: ListEnd,
     bytes: &[u8],
 ) -> Result<Vec<BlobRef>, FormatError> {
-    let chunks = decode_chunks(rules, &mut WireReader::new(bytes))?;
-    let is_full = end == ListEnd::Content || chunks.len() == rules.entries;
-    let has_length = stated.is_none_or(|stated| stated == total(&chunks));
-    match is_full && has_length && rules.allow(&chunks, end) {
-        true => Ok(chunks),
-        false => Err(FormatError::Invalid { what: "part of a chunk list", at: 0 }),
-    }
+    ListRules::FORMAT.decode_part(stated, end, bytes)
 }
 
 /// Returns the number of chunks that an object of a pack names, from its length: 0 unless it is a
@@ -250,49 +266,12 @@ fn encode_chunks(w: &mut WireWriter, chunks: &[BlobRef]) {
     }
 }
 
-/// Reads chunks up to the end.
-fn decode_chunks(rules: &ListRules, r: &mut WireReader<'_>) -> Result<Vec<BlobRef>, FormatError> {
-    let count = r.remaining() / CHUNK_ENTRY_BYTES;
-    check_count("chunks of a list", count, rules.entries)?;
-    let mut chunks = Vec::with_capacity(count);
-    while r.remaining() > 0 {
-        let id = BlobId::from_bytes(r.digest("chunk id")?);
-        chunks.push(BlobRef { id, bytes: r.u32("chunk length")? });
-    }
-    Ok(chunks)
-}
-
-fn check_count(what: &'static str, count: usize, most: usize) -> Result<(), FormatError> {
-    FormatError::check_limit(what, count as u64, most as u64)
-}
-
-/// An object of a chunk list that was made.
+/// A chunk list, or a part of one, that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListObject {
-    Part(ListPartId, Vec<u8>),
-    List(ChunkListId, Vec<u8>),
-}
-
-impl ListObject {
-    pub fn id(&self) -> ObjectId {
-        match self {
-            Self::Part(id, _) => id.object(),
-            Self::List(id, _) => id.object(),
-        }
-    }
-
-    pub fn kind(&self) -> ObjectKind {
-        match self {
-            Self::Part(..) => ObjectKind::ListPart,
-            Self::List(..) => ObjectKind::ChunkList,
-        }
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Part(_, bytes) | Self::List(_, bytes) => bytes,
-        }
-    }
+pub struct ListObject {
+    pub id: ObjectId,
+    pub kind: ObjectKind,
+    pub bytes: Vec<u8>,
 }
 
 /// The content has more chunks than a list can name.
@@ -345,7 +324,7 @@ impl ListBuilder {
         let id = ListPartId::of(&bytes);
         self.parts.push(PartRef { id, bytes: total(&self.chunks) });
         self.chunks.clear();
-        Ok(ListObject::Part(id, bytes))
+        Ok(ListObject { id: id.object(), kind: ObjectKind::ListPart, bytes })
     }
 
     /// Returns the id of the content, and the rest of its list. A content of one chunk needs no list,
@@ -366,7 +345,7 @@ impl ListBuilder {
         };
         let bytes = list.encode();
         let id = ChunkListId::of(&bytes);
-        objects.push(ListObject::List(id, bytes));
+        objects.push(ListObject { id: id.object(), kind: ObjectKind::ChunkList, bytes });
         Ok((ContentId::Chunked(id), objects))
     }
 }
@@ -391,20 +370,23 @@ mod tests {
         }
         let (id, rest) = builder.finish().unwrap();
         objects.extend(rest);
-        let Some(ListObject::List(list, bytes)) = objects.pop() else {
+        let Some(ListObject { id: list, kind, bytes }) = objects.pop() else {
             return Ok((id, Vec::new()));
         };
-        assert_eq!((id, list), (ContentId::Chunked(list), ChunkListId::of(&bytes)));
-        let chunks = match ChunkList::decode_by(&RULES, &bytes)? {
+        assert_eq!(
+            (id, kind),
+            (ContentId::Chunked(ChunkListId::of(&bytes)), ObjectKind::ChunkList)
+        );
+        assert_eq!(id.object(), list);
+        let chunks = match RULES.decode(&bytes)? {
             ChunkList::Chunks(chunks) => chunks,
             ChunkList::Parts(parts) => {
                 assert_eq!(parts.len(), objects.len());
                 let mut chunks = Vec::new();
                 for (at, (part, object)) in parts.iter().zip(&objects).enumerate() {
-                    let ListObject::Part(id, bytes) = object else { panic!("{object:?}") };
-                    assert_eq!(*id, part.id);
+                    assert_eq!((object.id, object.kind), (part.id.object(), ObjectKind::ListPart));
                     let end = if at + 1 == parts.len() { ListEnd::Content } else { ListEnd::Part };
-                    chunks.extend(decode_part_by(&RULES, Some(part.bytes), end, bytes)?);
+                    chunks.extend(RULES.decode_part(Some(part.bytes), end, &object.bytes)?);
                 }
                 chunks
             }
@@ -440,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_list_that_no_writer_makes_is_refused() {
-        let refused = |list: ChunkList| ChunkList::decode_by(&RULES, &list.encode()).is_err();
+        let refused = |list: ChunkList| RULES.decode(&list.encode()).is_err();
         for lengths in [&[][..], &[15], &[6, 4], &[5, 20], &[21, 6], &[6, 0], &[6, 21], &[6; 4]] {
             let chunks = lengths.iter().map(|bytes| chunk(*bytes)).collect();
             assert!(refused(ChunkList::Chunks(chunks)), "{lengths:?}");
@@ -461,7 +443,7 @@ mod tests {
             let mut w = WireWriter::new();
             encode_chunks(&mut w, &chunks);
             let part = PartRef { id: ListPartId::of(b"part"), bytes };
-            decode_part_by(&RULES, Some(part.bytes), end, &w.finish()).is_ok()
+            RULES.decode_part(Some(part.bytes), end, &w.finish()).is_ok()
         };
         assert!(decode(&[6, 7, 8], 21, ListEnd::Part));
         assert!(!decode(&[6, 7, 8], 22, ListEnd::Part));
@@ -483,13 +465,10 @@ mod tests {
             assert_ne!(ChunkListId::of(&other), ChunkListId::of(&list));
         }
         for cut in 0..list.len() {
-            assert!(ChunkList::decode_by(&RULES, &list[..cut]).is_err(), "{cut}");
+            assert!(RULES.decode(&list[..cut]).is_err(), "{cut}");
         }
-        assert!(ChunkList::decode_by(&RULES, &[&list[..], b"x"].concat()).is_err());
+        assert!(RULES.decode(&[&list[..], b"x"].concat()).is_err());
         let newer = [&[VERSION + 1][..], &list[1..]].concat();
-        assert!(matches!(
-            ChunkList::decode_by(&RULES, &newer),
-            Err(FormatError::Newer { found: 3, .. })
-        ));
+        assert!(matches!(RULES.decode(&newer), Err(FormatError::Newer { found: 3, .. })));
     }
 }

@@ -12,7 +12,7 @@ use std::{
     convert::Infallible,
     io,
     os::fd::OwnedFd,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -175,7 +175,6 @@ struct Cut<'c, S: ChunkSink> {
     sink: &'c S,
     buffers: &'c CutBuffers,
     ordered: Mutex<OrderedChunks>,
-    has_failed: AtomicBool,
     failure: Mutex<Option<CutError<S::Error>>>,
 }
 
@@ -203,7 +202,6 @@ fn cut_by<S: ChunkSink>(
         sink,
         buffers,
         ordered: Mutex::new(OrderedChunks { list, waiting: VecDeque::new(), first: 0 }),
-        has_failed: AtomicBool::new(false),
         failure: Mutex::default(),
     };
     let read = rayon::scope(|scope| cut.read(source, scope));
@@ -235,7 +233,7 @@ impl<S: ChunkSink> Cut<'_, S> {
         let mut zeros_from = 0;
         let mut has_zero_chunk = false;
         loop {
-            if self.has_failed.load(Ordering::Relaxed) || self.sink.stopped() {
+            if self.failure.lock().is_some() || self.sink.stopped() {
                 return Err(CutError::Stopped);
             }
             let (end, last) = fill(source, &mut buffer, filled)?;
@@ -301,7 +299,6 @@ impl<S: ChunkSink> Cut<'_, S> {
                 Err(error) => Err(CutError::Sink(error)),
             };
             if let Err(error) = taken {
-                self.has_failed.store(true, Ordering::Relaxed);
                 self.failure.lock().get_or_insert(error);
             }
             self.buffers.give_back(buffer);
@@ -556,14 +553,11 @@ mod tests {
                 .unwrap();
         assert_eq!(size, content.len() as u64);
         let (blobs, lists) = (keep.blobs.into_inner(), keep.lists.into_inner());
-        let Some(ListObject::List(list, _)) = lists.last() else { panic!("{lists:?}") };
-        assert_eq!(id, ContentId::Chunked(*list));
-        let parts = lists.iter().filter_map(|object| match object {
-            ListObject::Part(_, bytes) => Some(bytes),
-            ListObject::List(..) => None,
-        });
+        let (list, parts) = lists.split_last().unwrap();
+        assert!(id.is_chunked() && id.object() == list.id);
         let named: Vec<u8> = parts
-            .flat_map(|part| part.chunks(36))
+            .iter()
+            .flat_map(|part| part.bytes.chunks(36))
             .flat_map(|entry| {
                 let id = BlobId::from_bytes(entry[..32].try_into().unwrap());
                 blobs[&id].clone()
@@ -581,10 +575,10 @@ mod tests {
         let mut source = crate::local::holes::SparseReader::new(file, size);
         let (id, read) = cut(&mut source, &keep, &CutBuffers::default()).unwrap();
         let lists = keep.lists.into_inner();
-        let [ListObject::List(list, bytes)] = &lists[..] else { panic!("{}", lists.len()) };
-        assert_eq!((id, read), (ContentId::Chunked(*list), size));
+        let [list] = &lists[..] else { panic!("{}", lists.len()) };
+        assert_eq!((id.object(), read), (list.id, size));
         let expected = vec![ZERO_CHUNK; (size >> 22) as usize];
-        assert!(ChunkList::decode(bytes) == Ok(ChunkList::Chunks(expected)));
+        assert!(ChunkList::decode(&list.bytes) == Ok(ChunkList::Chunks(expected)));
         let stored: BTreeSet<BlobId> = keep.blobs.into_inner().into_keys().collect();
         assert_eq!(stored, [ZERO_CHUNK.id].into());
     }

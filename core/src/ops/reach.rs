@@ -15,7 +15,7 @@ use crate::{
         observe::Observer,
     },
     format::{
-        chunk_list::{BlobRef, decode_lone_part},
+        chunk_list::{BlobRef, ListEnd, decode_part},
         commit::Commit,
         pack::ObjectKind,
         tree::{EntryKind, Node},
@@ -478,7 +478,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
     fn lone_part(&mut self, id: ObjectId) -> Result<(), ReachError> {
         self.check()?;
         let kind = ObjectKind::ListPart;
-        let chunks = decode_lone_part(&self.objects.object(&id, kind)?)
+        let chunks = decode_part(None, ListEnd::Content, &self.objects.object(&id, kind)?)
             .map_err(|source| StoreError::Object { id, kind, source })?;
         self.all_chunks(&chunks)
     }

@@ -261,22 +261,13 @@ impl SendSet {
     /// Hashes the packs with wanted objects that this machine has not hashed yet, because the
     /// receiver may rely on them. Objects that are not wanted may be wrong.
     fn prove(&self, store: &Store, observer: &dyn Observer) -> Result<(), ReachError> {
-        let packs = self.by_pack.keys().filter_map(|number| store.pack_id(*number));
-        let is_unproven = |id: &PackId| !store.is_partial(id) && !store.is_proven(id);
-        let unproven: Vec<PackId> = packs.filter(is_unproven).collect();
-        let bytes =
-            |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
-        if !unproven.is_empty() {
-            observer.phase(Phase::Data, Some(unproven.iter().map(bytes).sum()));
-        }
-        for id in &unproven {
-            match store.prove_pack(id, observer) {
-                Err(StoreError::Damaged { .. }) => self.check_wanted(store, id)?,
-                proven => proven?,
-            }
-            observer.check(ReachError::Interrupted)?;
-        }
-        Ok(())
+        let packs = self.by_pack.keys().filter_map(|number| store.pack_id(*number)).collect();
+        let mut check = |id: &PackId, error| match error {
+            StoreError::Damaged { .. } => self.check_wanted(store, id),
+            error => Err(error),
+        };
+        store.prove_packs(packs, &mut check, observer)?;
+        observer.check(ReachError::Interrupted)
     }
 
     /// Checks the objects that are wanted from a pack against their ids.

@@ -17,7 +17,7 @@ use crate::{
     repo::{
         Repo, RepoError, base, base_state,
         config::{self, Config, edit::Edit, key::KeyPath, layer::ConfigOwner},
-        open::{FIRST_BRANCH, STORE_FOLDER, check_links, write_config},
+        open::{FIRST_BRANCH, STORE_FOLDER, check_links, read_config_file, write_config},
         ref_name::{RefKind, RefName},
         refs::{Head, RefError, Refs},
     },
@@ -135,10 +135,12 @@ impl Repo {
 /// Returns the error for a folder that holds a store or other files.
 fn exists_error(dir: &Path) -> RepoError {
     let dir = dir.to_owned();
-    if dir.join(config::FILE).exists() {
-        RepoError::Exists { dir }
-    } else {
-        RepoError::NotEmpty { dir }
+    if !dir.join(config::FILE).exists() {
+        return RepoError::NotEmpty { dir };
+    }
+    match read_config_file(&dir) {
+        Err(RepoError::Config(error)) if error.is_of_version() => error.into(),
+        _ => RepoError::Exists { dir },
     }
 }
 

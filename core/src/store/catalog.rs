@@ -49,7 +49,7 @@ use crate::{
         forgotten,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
-        proof::{KnownProof, ProvenPacks},
+        proof::ProvenPacks,
         segment::{self, Segment},
         shadow::{self, Shadows},
     },
@@ -124,7 +124,7 @@ pub(super) struct PackSlot {
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
     /// Time of the last read, in seconds since 1970; 0 means never.
     used_secs: AtomicU64,
-    pub(super) proof: KnownProof,
+    pub(super) proof: Mutex<Option<bool>>,
 }
 
 impl PackSlot {
@@ -141,7 +141,7 @@ impl PackSlot {
             completeness,
             open: Mutex::new(None),
             used_secs: AtomicU64::new(0),
-            proof: KnownProof::default(),
+            proof: Mutex::default(),
         })
     }
 
@@ -164,7 +164,7 @@ impl PackSlot {
         let is_replaced = open.as_ref().is_some_and(|pack| pack.is_replaced());
         if is_replaced {
             *open = None;
-            self.proof.forget();
+            *self.proof.lock() = None;
         }
         is_replaced
     }

@@ -85,11 +85,8 @@ fn read_part(
     read: &ReadObject<'_>,
 ) -> Result<Vec<BlobRef>, StoreError> {
     let (id, kind) = (part.id.object(), ObjectKind::ListPart);
-    chunk_list::decode_part(part, end, &read(&id, kind)?).map_err(|source| StoreError::Object {
-        id,
-        kind,
-        source,
-    })
+    chunk_list::decode_part(Some(part.bytes), end, &read(&id, kind)?)
+        .map_err(|source| StoreError::Object { id, kind, source })
 }
 
 /// The parts of chunk lists that a walk has entered, each with the length that a list states. A walk
@@ -116,7 +113,7 @@ mod tests {
     use super::*;
     use crate::{
         base::limits,
-        format::chunk_list::{ListBuilder, ListObject, ZERO_CHUNK},
+        format::chunk_list::{ListBuilder, ZERO_CHUNK},
     };
 
     #[test]
@@ -132,12 +129,8 @@ mod tests {
         let reads = Cell::new(0);
         let read = |wanted: &ObjectId, _| {
             reads.set(reads.get() + 1);
-            let found = objects.iter().find_map(|object| match object {
-                ListObject::Part(id, bytes) if id.object() == *wanted => Some(bytes.clone()),
-                ListObject::List(id, bytes) if id.object() == *wanted => Some(bytes.clone()),
-                _ => None,
-            });
-            Ok(found.unwrap())
+            let found = objects.iter().find(|object| object.id == *wanted);
+            Ok(found.unwrap().bytes.clone())
         };
         let (mut most, mut chunks) = (0, 0);
         let total = walk_chunks(&id, &read, &mut |visit| {

@@ -19,7 +19,6 @@ use std::{
     fs::Metadata,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU8, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -141,41 +140,12 @@ impl ProvenPacks {
     }
 }
 
-/// The state of a pack, shared by threads: proven or not. 0 means unknown: the file of proven packs was
-/// not read yet.
-#[derive(Debug, Default)]
-pub(super) struct KnownProof(AtomicU8);
-
-impl KnownProof {
-    const NOT_PROVEN: u8 = 1;
-    const PROVEN: u8 = 2;
-
-    fn get(&self) -> Option<bool> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => None,
-            value => Some(value == Self::PROVEN),
-        }
-    }
-
-    fn set(&self, is_proven: bool) {
-        let value = if is_proven { Self::PROVEN } else { Self::NOT_PROVEN };
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    /// Resets the proof to unknown, because the pack file was replaced.
-    pub(super) fn forget(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-}
-
 impl Catalog {
     /// Returns true if the pack in a slot is proven.
     pub(super) fn is_proven(&self, slot: &PackSlot) -> bool {
-        slot.proof.get().unwrap_or_else(|| {
+        *slot.proof.lock().get_or_insert_with(|| {
             let is_file = slot.completeness == Completeness::Whole && slot.span.is_none();
-            let is_proven = is_file && self.proven.has(&slot.id, &slot.path);
-            slot.proof.set(is_proven);
-            is_proven
+            is_file && self.proven.has(&slot.id, &slot.path)
         })
     }
 }
@@ -200,7 +170,7 @@ impl Store {
             else {
                 continue;
             };
-            slot.proof.set(true);
+            *slot.proof.lock() = Some(true);
             if let Ok(file) = fs_err::metadata(&slot.path) {
                 lines.push_str(&PackCheck { secs, identity: identity_of(&file) }.line(id));
             }
@@ -286,35 +256,37 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the shadow table cannot be written.
     pub fn hash_unproven_packs(&self, observer: &dyn Observer) -> Result<(), StoreError> {
-        let catalog = self.catalog();
-        let is_unhashed = |id: &PackId| {
-            catalog.slot(id).is_some_and(|slot| {
-                slot.completeness == Completeness::Whole && !catalog.is_proven(slot)
-            })
-        };
-        let packs: Vec<PackId> = self.packs().into_iter().filter(is_unhashed).collect();
-        if packs.is_empty() {
-            return Ok(());
-        }
+        // Lookups hash the other objects of a damaged pack one by one.
+        let mut shadow = |_: &PackId, error| self.shadow_damage(&error).map(drop);
+        self.prove_packs(self.packs(), &mut shadow, observer)
+    }
+
+    /// Hashes the objects of those of `packs` that are whole and that this machine has not hashed, and
+    /// records the proofs. Passes the error of a pack to `refused`. Ends early when the user asks to
+    /// stop.
+    ///
+    /// # Errors
+    /// Those of `refused`.
+    pub fn prove_packs(
+        &self,
+        mut packs: Vec<PackId>,
+        refused: &mut dyn FnMut(&PackId, StoreError) -> Result<(), StoreError>,
+        observer: &dyn Observer,
+    ) -> Result<(), StoreError> {
+        packs.retain(|id| !self.is_partial(id) && !self.is_proven(id));
         let bytes = |id: &PackId| fs_err::metadata(self.pack_path(id)).map_or(0, |meta| meta.len());
-        observer.phase(Phase::Data, Some(packs.iter().map(bytes).sum()));
-        for id in packs {
-            if observer.cancelled() {
-                return Ok(());
-            }
-            let checked = self.open_pack(&id).and_then(|pack| {
-                pack.check(&pack.objects()?, observer)?;
-                Ok(pack.file_bytes())
-            });
+        if !packs.is_empty() {
+            observer.phase(Phase::Data, Some(packs.iter().map(bytes).sum()));
+        }
+        for id in &packs {
+            let pack = self.open_pack(id);
+            let checked = pack.and_then(|pack| pack.check(&pack.objects()?, observer));
             match checked {
-                Ok(_) if observer.cancelled() => return Ok(()),
-                Ok(bytes) => {
-                    observer.advance(bytes, 0);
-                    self.record_proven(&[id]);
-                }
-                // Lookups hash the other objects of the pack one by one.
-                Err(error) => drop(self.shadow_damage(&error)?),
+                _ if observer.cancelled() => return Ok(()),
+                Ok(_) => self.record_proven(&[*id]),
+                Err(error) => refused(id, error)?,
             }
+            observer.advance(bytes(id), 0);
         }
         Ok(())
     }
@@ -331,23 +303,6 @@ impl Store {
         let place = self.locate_unshadowed(&object.id)?.filter(|_| self.has_partial());
         let pack = place.and_then(|place| self.pack_id(place.pack));
         Ok(pack.is_some_and(|pack| self.is_partial(&pack)))
-    }
-
-    /// Hashes all objects of a whole pack and records the pack as proven. Does nothing for a proven
-    /// or a partial pack. Returns early without a proof when the user asks to stop.
-    ///
-    /// # Errors
-    /// [`StoreError`] if an object is wrong, or if the pack cannot be read.
-    pub fn prove_pack(&self, id: &PackId, observer: &dyn Observer) -> Result<(), StoreError> {
-        if self.is_proven(id) || self.is_partial(id) {
-            return Ok(());
-        }
-        let pack = self.open_pack(id)?;
-        pack.check(&pack.objects()?, observer)?;
-        if !observer.cancelled() {
-            self.record_proven(&[*id]);
-        }
-        Ok(())
     }
 }
 

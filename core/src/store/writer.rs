@@ -368,7 +368,7 @@ impl<'s> ObjectWriter<'s> {
     /// # Errors
     /// [`StoreError`]. After an error, the caller must drop the writer.
     pub fn add_list_object(&self, object: &ListObject) -> Result<(), StoreError> {
-        self.add_metadata(object.kind(), object.id(), object.bytes())
+        self.add_metadata(object.kind, object.id, &object.bytes)
     }
 
     /// Adds an object to the metadata frames, if it is new.

@@ -45,7 +45,7 @@ pub(super) fn readme(
     };
     let Some((name, id, size)) = READMES.iter().find_map(find) else { return html! {} };
     let path = if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() };
-    let content = match start_of(store, id, observer) {
+    let content = match start_of(store, id, size, observer) {
         Err(problem) => html! { p.none { "This file cannot be read: " (problem.detail) } },
         Ok(start) if name.to_ascii_lowercase().ends_with(b".txt") => {
             text_or_bytes(&start, size, name, ask.pages.server().clock())

@@ -54,7 +54,7 @@ pub(super) fn view(
     let is_rendered = is_document && ask.param("view").as_deref() != Some("source");
     let look = match &entry.kind {
         EntryKind::File { size, id } if is_rendered => {
-            let start = start_of(store, id, observer)?;
+            let start = start_of(store, id, *size, observer)?;
             document::view(ask, store, named, path, &start, *size)
         }
         EntryKind::File { size, id } => look(ask, store, observer, id, *size, name, &raw)?,
@@ -139,7 +139,7 @@ fn look(
     if picture.is_some_and(|kind| kind != "image/svg+xml") {
         return Ok(shown);
     }
-    let start = start_of(store, id, observer)?;
+    let start = start_of(store, id, size, observer)?;
     Ok(html! { (shown) (text_or_bytes(&start, size, name, ask.pages.server().clock())) })
 }
 
@@ -178,10 +178,11 @@ pub(super) fn text_or_bytes(start: &[u8], size: u64, name: &[u8], clock: &Clock)
 pub(super) fn start_of(
     store: &Store,
     id: &ContentId,
+    size: u64,
     observer: &dyn Observer,
 ) -> Result<Vec<u8>, HttpProblem> {
     if observer.cancelled() {
         return Err(CatError::Interrupted.into());
     }
-    Ok(ContentReader::new(store).read_start(id, None, SHOWN_BYTES)?)
+    Ok(ContentReader::new(store).read_start(id, Some(size), SHOWN_BYTES)?)
 }

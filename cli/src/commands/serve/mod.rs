@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::Subcommand;
-use snap_core::{disk::Disk, store::Epoch};
+use snap_core::{disk::Disk, repo::config, store::Epoch};
 use snap_server::{
     access,
     hub::Hub,
@@ -158,34 +158,36 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<CommandOutcome, CliE
             tracing::info!(place = shown, url = %format_args!("{scheme}://{address}"), "serving")
         }
     }
-    for store in read_only {
+    for (store, reason) in read_only {
         let store = text::line(store.as_os_str().as_bytes());
         match format {
-            LogFormat::Text => cx.ui().status(format_args!(
-                "{store} is served read-only, because `snap gc` has run there"
-            )),
-            LogFormat::Json => tracing::warn!(store, "served read-only: `snap gc` has run there"),
+            LogFormat::Text => {
+                cx.ui().status(format_args!("{store} is served read-only, because {reason}"));
+            }
+            LogFormat::Json => tracing::warn!(store, reason, "served read-only"),
         }
     }
     serve(listening, cx)?.map_err(failed)?;
     Ok(CommandOutcome::Success)
 }
 
-/// Serves requests until it is stopped, and until the requests in progress have ended or timed out.
-/// Returns the stores in which a garbage collection has run: `home`, or stores in it.
-fn collected(home: &Path) -> Result<Vec<PathBuf>, CliError> {
+/// Returns the stores that are served read-only, each with the reason: `home`, or stores in it.
+fn collected(home: &Path) -> Result<Vec<(PathBuf, &'static str)>, CliError> {
     let below = fs_err::read_dir(home).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut stores: Vec<PathBuf> = std::iter::once(home.to_owned()).chain(below).collect();
     stores.sort_unstable();
     let mut found = Vec::new();
-    for store in stores {
-        if store.is_dir() && !Epoch::read(&store).map_err(CliError::File)?.is_first() {
-            found.push(store);
+    for store in stores.into_iter().filter(|store| store.join(config::FILE).is_file()) {
+        if Epoch::is_lost(&store).map_err(CliError::File)? {
+            found.push((store, "its file `gc` is lost or damaged"));
+        } else if !Epoch::read(&store).map_err(CliError::File)?.is_first() {
+            found.push((store, "`snap gc` has run there"));
         }
     }
     Ok(found)
 }
 
+/// Serves requests until it is stopped, and until the requests in progress have ended or timed out.
 fn serve(listening: Listening, cx: &Context) -> Result<io::Result<()>, CliError> {
     let runtime = runtime().map_err(|source| CliError::Runtime { source })?;
     let stop = listening.stop();

@@ -126,6 +126,15 @@ pub enum CommitError {
     Interrupted,
 }
 
+impl From<ReachError> for CommitError {
+    fn from(error: ReachError) -> Self {
+        match error {
+            ReachError::Interrupted => Self::Interrupted,
+            error => Self::Incomplete(Box::new(error)),
+        }
+    }
+}
+
 impl CommitError {
     /// Returns true if a garbage collection has deleted objects on which the commit relied.
     pub(super) fn is_collected(&self) -> bool {

@@ -56,11 +56,7 @@ impl Publication<'_> {
             None => Err(StoreError::Missing { id: *id, wanted: place.kind }),
         };
         let start = (self.root.tree.object(), ObjectKind::Tree);
-        match reach::visit_below(store, &[start], &mut enter, self.observer) {
-            Ok(()) => Ok(()),
-            Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
-            Err(error) => Err(CommitError::Incomplete(Box::new(error))),
-        }
+        Ok(reach::visit_below(store, &[start], &mut enter, self.observer)?)
     }
 
     /// Adds the commit, makes everything durable, and moves the branch. If the branch has moved
@@ -94,7 +90,7 @@ impl Publication<'_> {
                 if let Some(branch) = commit_base.branch() {
                     repo.refs().sync(branch)?;
                 }
-                purged::allow(repo, root.tree, &options.allow)?;
+                purged::allow(repo, root.tree, &options.allow, observer)?;
                 outcome.id = commit_base.tip();
                 outcome.id.iter().for_each(|id| commit_base.follow(repo, *id, observer));
                 return Ok(true);
@@ -125,7 +121,7 @@ impl Publication<'_> {
             match commit_base.advance(repo, id, &commit, source.is_stream(), options) {
                 Ok(()) => {
                     (outcome.id, outcome.created) = (Some(id), true);
-                    purged::allow(repo, commit.tree, &options.allow)?;
+                    purged::allow(repo, commit.tree, &options.allow, observer)?;
                     commit_base.follow(repo, id, observer);
                     return Ok(true);
                 }

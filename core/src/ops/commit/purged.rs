@@ -3,14 +3,20 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::{
-    base::id::{ContentId, ObjectId, TreeId},
-    format::{rewrites::RewriteTable, tree::EntryKind},
-    ops::commit::{CommitError, CommitOptions},
+    base::{
+        id::{ObjectId, TreeId},
+        observe::Observer,
+    },
+    format::{pack::ObjectKind, rewrites::RewriteTable, tree::EntryKind},
+    ops::{
+        commit::{CommitError, CommitOptions},
+        reach::visit_below,
+    },
     repo::{
         Repo,
         path::{PathInTreeError, ResolvedPath, resolve_path},
     },
-    store::{Descend, Entries, Store, StoreError},
+    store::{Entries, Marks, ObjectLocation, Store},
 };
 
 /// Checks that a new tree has no purged content, except those in `previous` and at the paths that the
@@ -75,42 +81,37 @@ pub(super) fn allow(
     repo: &Repo,
     tree: TreeId,
     paths: &BTreeSet<Vec<u8>>,
+    observer: &dyn Observer,
 ) -> Result<(), CommitError> {
     let store = repo.store();
     let rewrites = store.rewrites()?;
     if paths.is_empty() || rewrites.is_empty() {
         return Ok(());
     }
-    let (mut contents, mut open) = (BTreeSet::new(), Vec::new());
-    let mut add = |kind: EntryKind, open: &mut Vec<TreeId>| match kind {
-        EntryKind::Folder { id } => open.push(id),
-        EntryKind::File { id, .. } => drop(contents.insert(id)),
-        _ => {}
-    };
-    for path in paths {
-        match resolve_path(store, tree, path) {
-            Ok(ResolvedPath::Root(id)) => open.push(id),
-            Ok(ResolvedPath::Entry(entry)) => add(entry.kind, &mut open),
-            Err(PathInTreeError::Store(error)) => return Err(error.into()),
-            Err(_) => {}
-        }
-    }
-    while let Some(tree) = open.pop() {
-        for entry in Entries::of(store, tree) {
-            add(entry?.kind, &mut open);
-        }
-    }
     let removed: HashSet<&ObjectId> = rewrites.removed().collect();
-    let mut allowed = BTreeSet::new();
-    let mut allow = |id: ObjectId| allowed.extend(removed.get(&id));
-    for id in contents {
-        allow(id.object());
-        let ContentId::Chunked(list) = id else { continue };
-        store.for_each_named::<StoreError>(&list, &mut |id, _| {
-            allow(id);
-            Ok(Descend::Enter)
-        })?;
+    let (mut allowed, mut starts) = (BTreeSet::new(), Vec::new());
+    for path in paths {
+        let tree = match resolve_path(store, tree, path) {
+            Ok(ResolvedPath::Root(id)) => EntryKind::Folder { id },
+            Ok(ResolvedPath::Entry(entry)) => entry.kind,
+            Err(PathInTreeError::Store(error)) => return Err(error.into()),
+            Err(_) => continue,
+        };
+        match tree {
+            EntryKind::Folder { id } => starts.push((id.object(), ObjectKind::Tree)),
+            EntryKind::File { id, .. } => {
+                allowed.extend(removed.get(&id.object()));
+                starts.push((id.object(), ObjectKind::of_content(id)));
+            }
+            _ => {}
+        }
     }
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, _: &ObjectLocation| {
+        allowed.extend(removed.get(id));
+        marks.mark(id)
+    };
+    visit_below(store, &starts, &mut enter, observer)?;
     let _refs = repo.refs().hold()?;
     store.change_rewrites(|table| allowed.into_iter().for_each(|id| table.allow(id)))?;
     Ok(())

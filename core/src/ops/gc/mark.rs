@@ -495,13 +495,13 @@ impl<'a> Live<'a> {
     /// if the walk skips the object, because a repair has given it up.
     fn check(&self, id: &ObjectId, wanted: ObjectKind) -> Result<bool, GcError> {
         self.check_not_purged(id)?;
-        let is_wanted = |place: &ObjectLocation| place.kind == wanted;
-        if self.places(id)?.iter().any(is_wanted) {
-            return Ok(true);
-        }
-        match self.is_given_up(id)? {
-            true => Ok(false),
-            false => Err(StoreError::Missing { id: *id, wanted }.into()),
+        let places = self.places(id)?;
+        let found = places.iter().find(|place| place.kind == wanted).or(places.first());
+        match found {
+            Some(place) if place.kind == wanted => Ok(true),
+            _ if self.is_given_up(id)? => Ok(false),
+            Some(place) => Ok(place.of_kind(id, wanted).map(|_| true)?),
+            None => Err(StoreError::Missing { id: *id, wanted }.into()),
         }
     }
 

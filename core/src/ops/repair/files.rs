@@ -48,9 +48,9 @@ pub(super) fn take(
     let (taken, lists) = (Mutex::default(), Mutex::default());
     let mut scan = FileScan { writer, wanted, observer, taken, lists, takes_all: false };
     match scan.file(disk_paths, path) {
-        Err(FileScanError::Store(error)) => Err(error),
+        Err(CutError::Sink(error)) => Err(error),
         // Objects found before the failure are verified and can be used.
-        Ok(()) | Err(FileScanError::File) => Ok(scan.taken.into_inner()),
+        Ok(()) | Err(CutError::Read(_) | CutError::Stopped) => Ok(scan.taken.into_inner()),
     }
 }
 
@@ -62,25 +62,6 @@ fn open(disk_paths: &DiskPaths, path: &[u8]) -> io::Result<Box<dyn SparseRead>> 
     }
     let file = open_file(above.as_fd(), &name, &stat)?;
     content(&file, &stat)
-}
-
-/// The reason why a file was not read to its end.
-enum FileScanError {
-    Store(StoreError),
-    /// The file cannot be read, or the user asked to stop.
-    File,
-}
-
-impl From<StoreError> for FileScanError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<io::Error> for FileScanError {
-    fn from(_: io::Error) -> Self {
-        Self::File
-    }
 }
 
 /// Takes the lost objects of a file.
@@ -96,7 +77,7 @@ struct FileScan<'a, 's> {
 }
 
 impl FileScan<'_, '_> {
-    fn file(&mut self, disk_paths: &DiskPaths, path: &[u8]) -> Result<(), FileScanError> {
+    fn file(&mut self, disk_paths: &DiskPaths, path: &[u8]) -> Result<(), CutError<StoreError>> {
         let (id, _) = cut(&mut *open(disk_paths, path)?, self, &CutBuffers::default())?;
         let lists = std::mem::take(self.lists.get_mut());
         if lists.is_empty() {
@@ -105,8 +86,8 @@ impl FileScan<'_, '_> {
         self.takes_all = true;
         let (again, _) = cut(&mut *open(disk_paths, path)?, self, &CutBuffers::default())?;
         for list in lists.into_iter().filter(|_| again == id) {
-            self.writer.add_list_object(&list)?;
-            self.taken.get_mut().insert(list.id(), list.kind());
+            self.writer.add_list_object(&list).map_err(CutError::Sink)?;
+            self.taken.get_mut().insert(list.id, list.kind);
         }
         Ok(())
     }
@@ -130,7 +111,7 @@ impl ChunkSink for FileScan<'_, '_> {
     }
 
     fn take_list(&self, object: ListObject) -> Result<(), StoreError> {
-        if self.wanted.ids.contains(&object.id()) {
+        if self.wanted.ids.contains(&object.id) {
             self.lists.lock().push(object);
         }
         Ok(())
@@ -138,14 +119,5 @@ impl ChunkSink for FileScan<'_, '_> {
 
     fn stopped(&self) -> bool {
         self.observer.cancelled()
-    }
-}
-
-impl From<CutError<StoreError>> for FileScanError {
-    fn from(error: CutError<StoreError>) -> Self {
-        match error {
-            CutError::Sink(error) => Self::Store(error),
-            CutError::Read(_) | CutError::Stopped => Self::File,
-        }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     local::stat_cache::StatCache,
     ops::affected::{self, Affected, Sought},
     repo::{Repo, ref_name::RefName, refs::RefError, roots::Root},
-    store::{ChunkVisit, Descend, EnteredParts, Store, StoreError, walk_chunks},
+    store::{ChunkVisit, Descend, EnteredParts, Epoch, Store, StoreError, walk_chunks},
 };
 
 use structure::StartCommits;
@@ -72,6 +72,9 @@ pub enum VerifyProblem {
     /// The list of paths of a partial clone cannot be read.
     #[error("the list of paths of the partial clone cannot be read")]
     Scope { source: RefError },
+    /// The file `gc`, which records the collections of garbage, is missing or damaged.
+    #[error("the file `gc`, which records garbage collections, is missing or damaged")]
+    Epoch,
     /// A pack cannot be opened, or its footer is damaged.
     #[error("pack {pack:.12} is damaged")]
     Pack { pack: PackId, source: StoreError },
@@ -366,6 +369,9 @@ pub(crate) fn run_listing(
     // While fetching is paused, an object stored elsewhere gives `StoreError::Absent`.
     let _pause = repo.store().pause_fetching();
     let run = Verification::new(repo.store(), None, observer);
+    if Epoch::is_lost(repo.dir()).map_err(StoreError::from)? {
+        run.add(VerifyProblem::Epoch, []);
+    }
     run.check_packs(options.data)?;
     // The walk below looks objects up in copies that are not shadowed, so apply the
     // shadows first.

@@ -343,7 +343,7 @@ fn printed_content_is_verified_against_its_id() {
     }
     let (whole, objects) = list.finish().unwrap();
     objects.iter().for_each(|object| writer.add_list_object(object).unwrap());
-    let [ListObject::List(_, bytes)] = &objects[..] else { panic!("{objects:?}") };
+    let [ListObject { bytes, .. }] = &objects[..] else { panic!("{objects:?}") };
     let lie = ChunkListId::of(b"another list");
     writer.add_metadata(ObjectKind::ChunkList, lie.object(), bytes).unwrap();
     writer.finish().unwrap();

@@ -79,7 +79,7 @@ fn write_wrong_list(store: &std::path::Path, content: &[u8]) {
         list.push(chunk).unwrap();
     }
     let (_, objects) = list.finish().unwrap();
-    let [ListObject::List(_, bytes)] = &objects[..] else { panic!("{objects:?}") };
+    let [ListObject { bytes, .. }] = &objects[..] else { panic!("{objects:?}") };
     let (id, _) = identify_source(&mut content.take(u64::MAX), &|| false).unwrap();
     writer.add_metadata(ObjectKind::ChunkList, id.object(), bytes).unwrap();
     writer.finish().unwrap();
