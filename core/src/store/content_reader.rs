@@ -220,7 +220,7 @@ impl<'s> ContentReader<'s> {
         };
         let buffers = FrameBuffers::default();
         self.for_each_window(id, stated, RUNS_AHEAD, &|_| true, &mut |runs| {
-            let read = |run: &PlacedRun<'_>| self.read_run(run.chunks, run.place, &buffers);
+            let read = |run: &PlacedRun| self.read_run(run, &buffers);
             let read: Vec<_> = runs.par_iter().with_max_len(1).map(read).collect();
             read.into_iter().try_for_each(|run| {
                 let ChunkRun { frame, pieces } = run?;
@@ -253,7 +253,7 @@ impl<'s> ContentReader<'s> {
         self.for_each_window(id, stated, runs, &is_read, &mut |runs| {
             // Threads take runs in order: disks read ahead.
             runs.iter().par_bridge().try_for_each(|run| {
-                let ChunkRun { frame, pieces } = self.read_run(run.chunks, run.place, &buffers)?;
+                let ChunkRun { frame, pieces } = self.read_run(run, &buffers)?;
                 let mut at = run.at;
                 // Consecutive chunks of a frame are usually adjacent in it.
                 pieces.chunk_by(|a, b| a.end == b.start).try_for_each(|adjacent| {
@@ -276,27 +276,34 @@ impl<'s> ContentReader<'s> {
         stated: Option<u64>,
         runs: usize,
         is_read: &dyn Fn(&BlobRef) -> bool,
-        each: &mut dyn FnMut(&[PlacedRun<'_>]) -> Result<(), E>,
+        each: &mut dyn FnMut(&[PlacedRun]) -> Result<(), E>,
     ) -> Result<(), E> {
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
         let list = read_list(id, &read)?;
         check_bytes(id.object(), stated, list.total_bytes())?;
         let mut at = 0;
         let mut read_all = |chunks: &[BlobRef]| {
-            let (mut rest, mut window) = (chunks, Vec::new());
-            while let Some(first) = rest.first() {
-                if !is_read(first) {
-                    (at, rest) = (at + u64::from(first.bytes), &rest[1..]);
+            let mut window: Vec<PlacedRun> = Vec::new();
+            for chunk in chunks {
+                let start = at;
+                at += u64::from(chunk.bytes);
+                if !is_read(chunk) {
                     continue;
                 }
-                let (count, place) = self.next_run(rest)?;
-                let run;
-                (run, rest) = rest.split_at(count);
-                window.push(PlacedRun { at, chunks: run, place });
-                at += run.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
-                if window.len() == runs {
-                    each(&window)?;
-                    window.clear();
+                let place = self.store.locate_chunk(chunk)?;
+                match window.last_mut() {
+                    Some(run) if run.end == start && key(&run.chunks[0].1) == key(&place) => {
+                        run.chunks.push((*chunk, place));
+                        run.end = at;
+                    }
+                    _ => {
+                        if window.len() == runs {
+                            each(&window)?;
+                            window.clear();
+                        }
+                        let chunks = vec![(*chunk, place)];
+                        window.push(PlacedRun { at: start, end: at, chunks });
+                    }
                 }
             }
             each(&window)
@@ -304,29 +311,11 @@ impl<'s> ContentReader<'s> {
         walk_list(&list, &read, &mut chunks_only(&mut read_all))
     }
 
-    /// Returns the number of the first chunks that are in the same frame, and the location of the
-    /// first one.
-    fn next_run(&self, chunks: &[BlobRef]) -> Result<(usize, ObjectLocation), StoreError> {
-        let first = self.store.locate_chunk(&chunks[0])?;
-        let mut count = 1;
-        for next in &chunks[1..] {
-            if key(&self.store.locate_chunk(next)?) != key(&first) {
-                break;
-            }
-            count += 1;
-        }
-        Ok((count, first))
-    }
-
-    /// Reads and verifies chunks that are in the same frame as the first one.
-    fn read_run(
-        &self,
-        chunks: &[BlobRef],
-        first: ObjectLocation,
-        buffers: &FrameBuffers,
-    ) -> Result<ChunkRun, StoreError> {
+    /// Reads and verifies the chunks of a run.
+    fn read_run(&self, run: &PlacedRun, buffers: &FrameBuffers) -> Result<ChunkRun, StoreError> {
+        let (chunks, first) = (&run.chunks, &run.chunks[0].1);
         let mut raw = buffers.take();
-        let frame = match self.store.read_frame_start(&first, usize::MAX, &mut raw) {
+        let frame = match self.store.read_frame_start(first, usize::MAX, &mut raw) {
             Ok(()) => Some(Arc::new(raw)),
             Err(error) if error.is_remote() && !self.store.route_around_damage(&error) => {
                 return Err(error);
@@ -337,13 +326,11 @@ impl<'s> ContentReader<'s> {
             let mut pieces = Vec::with_capacity(chunks.len());
             // Chunks may repeat. Hash them once.
             let mut verified = None;
-            for chunk in chunks {
-                let place = self.store.locate_chunk(chunk)?;
-                let bytes = place.slice(&frame).filter(|_| key(&place) == key(&first));
+            for (chunk, place) in chunks {
                 let is_right =
-                    |bytes| verified == Some((chunk.id, place)) || BlobId::of(bytes) == chunk.id;
-                if bytes.is_some_and(is_right) {
-                    verified = Some((chunk.id, place));
+                    |bytes| verified == Some((chunk, place)) || BlobId::of(bytes) == chunk.id;
+                if place.slice(&frame).is_some_and(is_right) {
+                    verified = Some((chunk, place));
                     pieces.push(place.range());
                 }
             }
@@ -355,7 +342,7 @@ impl<'s> ContentReader<'s> {
         // pack. `object` tries every copy of a chunk. A chunk that occurs often is in memory once.
         let (mut joined, mut pieces) = (Vec::new(), Vec::with_capacity(chunks.len()));
         let mut known = HashMap::new();
-        for chunk in chunks {
+        for (chunk, _) in chunks {
             let piece = match known.entry(chunk.id) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => {
@@ -377,13 +364,13 @@ struct ChunkRun {
     pieces: Vec<Range<usize>>,
 }
 
-/// Consecutive chunks of a content in one frame.
-struct PlacedRun<'c> {
-    /// Offset in the content.
+/// Consecutive chunks of a content in one frame, with their locations.
+struct PlacedRun {
+    /// Offset of the first chunk in the content.
     at: u64,
-    chunks: &'c [BlobRef],
-    /// The location of the first chunk.
-    place: ObjectLocation,
+    /// Offset of the end of the last chunk.
+    end: u64,
+    chunks: Vec<(BlobRef, ObjectLocation)>,
 }
 
 impl Store {

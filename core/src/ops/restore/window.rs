@@ -32,7 +32,7 @@ const WINDOW_BYTES: u64 = 256 << 20;
 /// Number of files in the first window. It is small, so that writing starts early.
 const FIRST_WINDOW_FILES: usize = 1024;
 
-/// Number of large files that are written in parallel. Each has a thread that reads ahead.
+/// Number of large files that are written in parallel. All threads read each of them.
 const LARGE_AT_ONCE: usize = 4;
 
 /// A file to write.
