@@ -74,6 +74,7 @@ fn what_was_interrupted_is_completed() {
     --- stderr ---
     error: [ROOT]/.snap is not a store
     hint: its creation was interrupted; the next commit or `snap init` completes it
+    hint: if `snap clone` was interrupted, remove the folder and clone again
     ");
     env.snap(["commit", "-q"]).succeeds();
     env.snap(["verify", "--data"]).succeeds();

@@ -396,7 +396,8 @@ fn of_repo(error: &RepoError) -> Option<String> {
              `snap --store STORE init` creates a store"
         }
         RepoError::NotAStore { dir } if Repo::is_unfinished(dir) => {
-            "its creation was interrupted; the next commit or `snap init` completes it"
+            "its creation was interrupted; the next commit or `snap init` completes it\n\
+             if `snap clone` was interrupted, remove the folder and clone again"
         }
         RepoError::SettingsLost { .. } => {
             "`snap repair` recreates it with default settings and keeps all commits"
