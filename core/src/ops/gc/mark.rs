@@ -453,7 +453,8 @@ impl<'a> Live<'a> {
     /// Marks the collected contents.
     fn mark_contents(&self) -> Result<(), GcError> {
         let mut contents = self.contents.take();
-        contents.sort_unstable_by_key(|id| id.object());
+        contents.sort_unstable();
+        contents.dedup();
         for id in contents {
             self.observer.check(GcError::Interrupted)?;
             self.mark_content(id)?;
