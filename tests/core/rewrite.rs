@@ -11,7 +11,7 @@ use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId},
         kind::ErrorKind,
-        observe::Silent,
+        observe::{Observer, Silent},
     },
     disk::Disk,
     format::tree::Entry,
@@ -218,6 +218,15 @@ fn a_branch_that_is_not_named_keeps_the_path_and_is_listed() {
     assert!(matches!(error, RewriteError::Ref(RefError::Unknown { .. })), "{error}");
 }
 
+/// Asks to stop once `main` has moved.
+struct StopsAfterMove<'r>(&'r Repo, Option<CommitId>);
+
+impl Observer for StopsAfterMove<'_> {
+    fn cancelled(&self) -> bool {
+        self.0.refs().read(&branch("main")).unwrap() != self.1
+    }
+}
+
 #[test]
 fn a_commit_refuses_a_purged_content_unless_the_user_allows_it() {
     let (scratch, _) = with_secret();
@@ -230,7 +239,8 @@ fn a_commit_refuses_a_purged_content_unless_the_user_allows_it() {
     let attempt = |allow: &[&str]| {
         let allow = allow.iter().map(|path| path.as_bytes().to_vec()).collect();
         let options = commit::CommitOptions { allow, ..on_branch("main") };
-        commit::run(&repo, CommitSource::Folder(source.clone()), &options, &Silent)
+        let observer = StopsAfterMove(&repo, repo.refs().read(&branch("main")).unwrap());
+        commit::run(&repo, CommitSource::Folder(source.clone()), &options, &observer)
     };
     for collected in [false, true] {
         if collected {

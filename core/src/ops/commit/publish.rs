@@ -90,7 +90,7 @@ impl Publication<'_> {
                 if let Some(branch) = commit_base.branch() {
                     repo.refs().sync(branch)?;
                 }
-                purged::allow(repo, root.tree, &options.allow, observer)?;
+                purged::allow(repo, root.tree, &options.allow)?;
                 outcome.id = commit_base.tip();
                 outcome.id.iter().for_each(|id| commit_base.follow(repo, *id, observer));
                 return Ok(true);
@@ -121,7 +121,7 @@ impl Publication<'_> {
             match commit_base.advance(repo, id, &commit, source.is_stream(), options) {
                 Ok(()) => {
                     (outcome.id, outcome.created) = (Some(id), true);
-                    purged::allow(repo, commit.tree, &options.allow, observer)?;
+                    purged::allow(repo, commit.tree, &options.allow)?;
                     commit_base.follow(repo, id, observer);
                     return Ok(true);
                 }
@@ -243,7 +243,7 @@ fn was_lost(store: &Store, new: &[PackId], id: &ObjectId) -> Result<bool, StoreE
 }
 
 /// The readable local objects of a store. A walk skips all other objects and fetches nothing.
-struct LocalObjects<'s>(&'s Store);
+pub(super) struct LocalObjects<'s>(pub(super) &'s Store);
 
 impl reach::ObjectSource for LocalObjects<'_> {
     fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {

@@ -5,11 +5,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use crate::{
     base::{
         id::{ObjectId, TreeId},
-        observe::Observer,
+        observe::Silent,
     },
     format::{pack::ObjectKind, rewrites::RewriteTable, tree::EntryKind},
     ops::{
-        commit::{CommitError, CommitOptions},
+        commit::{CommitError, CommitOptions, publish::LocalObjects},
         reach::visit_below,
     },
     repo::{
@@ -81,7 +81,6 @@ pub(super) fn allow(
     repo: &Repo,
     tree: TreeId,
     paths: &BTreeSet<Vec<u8>>,
-    observer: &dyn Observer,
 ) -> Result<(), CommitError> {
     let store = repo.store();
     let rewrites = store.rewrites()?;
@@ -91,13 +90,13 @@ pub(super) fn allow(
     let removed: HashSet<&ObjectId> = rewrites.removed().collect();
     let (mut allowed, mut starts) = (BTreeSet::new(), Vec::new());
     for path in paths {
-        let tree = match resolve_path(store, tree, path) {
+        let kind = match resolve_path(store, tree, path) {
             Ok(ResolvedPath::Root(id)) => EntryKind::Folder { id },
             Ok(ResolvedPath::Entry(entry)) => entry.kind,
             Err(PathInTreeError::Store(error)) => return Err(error.into()),
             Err(_) => continue,
         };
-        match tree {
+        match kind {
             EntryKind::Folder { id } => starts.push((id.object(), ObjectKind::Tree)),
             EntryKind::File { id, .. } => {
                 allowed.extend(removed.get(&id.object()));
@@ -111,7 +110,8 @@ pub(super) fn allow(
         allowed.extend(removed.get(id));
         marks.mark(id)
     };
-    visit_below(store, &starts, &mut enter, observer)?;
+    // The branch has moved: neither an interruption nor an unreadable object may end the commit.
+    visit_below(&LocalObjects(store), &starts, &mut enter, &Silent)?;
     let _refs = repo.refs().hold()?;
     store.change_rewrites(|table| allowed.into_iter().for_each(|id| table.allow(id)))?;
     Ok(())
