@@ -101,7 +101,7 @@ fn chunk_lists_above_the_limit_are_refused_unread() {
         let leaves = Leaves::after(1);
         let prepared = accept::prepare(repo.store(), &[(id, path)], &[], &leaves);
         match prepared {
-            // The walk begins, and finds that these are no parts.
+            // The walk begins, and finds that these are not parts.
             Err(AcceptError::Incomplete(_)) => assert!(is_right),
             Err(AcceptError::TooMuch { found }) if !is_right => {
                 assert!(found > limits::NAMED_CHUNKS, "{found}");

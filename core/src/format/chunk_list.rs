@@ -457,13 +457,8 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_of_a_list_changes_its_id_or_is_refused() {
+    fn a_list_that_is_cut_lengthened_or_newer_is_refused() {
         let list = ChunkList::Chunks(vec![chunk(9), chunk(7)]).encode();
-        for at in 0..list.len() {
-            let mut other = list.clone();
-            other[at] ^= 1;
-            assert_ne!(ChunkListId::of(&other), ChunkListId::of(&list));
-        }
         for cut in 0..list.len() {
             assert!(RULES.decode(&list[..cut]).is_err(), "{cut}");
         }

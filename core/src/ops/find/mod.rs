@@ -137,7 +137,8 @@ pub struct FindOutcome {
     pub commits: u64,
     /// Forgotten commits in the history, which the search skips.
     pub forgotten_commits: u64,
-    /// Tree nodes that were read.
+    /// Tree nodes of the searched commits that were read. The nodes of the tree with which a commit
+    /// is compared do not count.
     pub trees: u64,
     /// Paths that match.
     pub paths: u64,
