@@ -10,8 +10,11 @@ use http::{HeaderName, HeaderValue, header};
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
     ops::{
-        accept::AcceptError, bundle, cat::CatError, diff::DiffError, list::ListError,
-        staging_area::StagedError,
+        bundle,
+        cat::CatError,
+        diff::DiffError,
+        inbox::{StagedError, accept::AcceptError},
+        list::ListError,
     },
     repo::{
         RepoError, past::PastError, path::PathInTreeError, ref_name::RefName, refs::RefError,

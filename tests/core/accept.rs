@@ -20,11 +20,14 @@ use snap_core::{
         pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject},
     },
     ops::{
-        accept::{self, AcceptError},
         bundle::{Error, unpack},
+        inbox::{
+            Inbox,
+            accept::{self, AcceptError},
+        },
         verify,
     },
-    store::{ReceivedPacks, Store, StoreError, WriteStats},
+    store::{Store, StoreError, WriteStats, pack_stream::PackPlace},
 };
 
 use crate::{
@@ -188,9 +191,9 @@ fn a_forged_chunk_list_or_part_is_found_by_its_hash() {
         assert!(checked.as_ref().err().is_none_or(is_damaged), "{told}: {checked:?}");
         let target = Crafted::empty();
         let target = target.repo();
-        let mut incoming = ReceivedPacks::new(target.store(), &Silent).unwrap();
-        incoming.link(path, *id).unwrap();
-        assert_eq!(incoming.check(*id, &Silent).is_ok(), is_right, "{told}");
+        let mut inbox = Inbox::new(target.store(), &Silent).unwrap();
+        let place = PackPlace { path, span: None };
+        assert_eq!(inbox.receive_from(place, &Silent).is_ok(), is_right, "{told}");
     }
 }
 
@@ -289,10 +292,10 @@ fn no_object_may_be_received_twice() {
         }
         let (repo, target) = (sender.repo(), Crafted::empty());
         let target = target.repo();
-        let mut incoming = ReceivedPacks::new(target.store(), &Silent).unwrap();
+        let mut inbox = Inbox::new(target.store(), &Silent).unwrap();
         let mut received = repo.store().packs().into_iter().map(|id| {
-            incoming.link(&repo.store().pack_path(&id), id).unwrap();
-            incoming.check(id, &Silent)
+            let path = repo.store().pack_path(&id);
+            inbox.receive_from(PackPlace { path: &path, span: None }, &Silent)
         });
         let refused = received.find_map(Result::err);
         assert_eq!(refused.is_none(), is_right, "{refused:?}");

@@ -27,7 +27,7 @@ use snap_core::{
         table::{Shape, TablePurpose},
         tree::{Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr},
     },
-    ops::accept::{self, AcceptError},
+    ops::inbox::accept::{self, AcceptError},
     repo::{
         RefLogMessage, RefName, Refs,
         ref_log::{self, RefValue},

@@ -21,7 +21,8 @@ use snap_core::{
         pack::ObjectKind,
     },
     ops::{
-        accept, cat, diff, find, gc,
+        cat, diff, find, gc,
+        inbox::accept,
         list::{self, ListDepth},
         missing_objects::{self, FetchRequest, HistoryDepth},
         reach::{self, ObjectSource, ReachError},

@@ -15,6 +15,7 @@ mod content_reader;
 mod crafted;
 mod cut_packs;
 mod damage;
+mod damaged_packs;
 mod diff;
 mod elsewhere;
 mod export;

@@ -22,7 +22,7 @@ use snap_core::{
         outline,
         pack::{ObjectClass, ObjectKind},
     },
-    ops::staging_area::{GROUP, IndexUpload, PART, Received, StagedError, StagingArea},
+    ops::inbox::{GROUP, IndexUpload, PART, Received, SharedInbox, StagedError},
     repo::Repo,
     store::{ChunkVisit, Descend, PackFile, StoreError, walk_chunks},
 };
@@ -49,7 +49,7 @@ fn grown() -> (Scratch, CommitId) {
 }
 
 /// Stages all packs of a store for another one.
-fn stage(from: &Repo, staged: &StagingArea) -> BTreeSet<PackId> {
+fn stage(from: &Repo, staged: &SharedInbox) -> BTreeSet<PackId> {
     let ids: BTreeSet<PackId> = from.store().packs().into_iter().collect();
     for id in &ids {
         let bytes = fs_err::read(from.store().pack_path(id)).unwrap();
@@ -109,7 +109,7 @@ fn a_commit_removes_packs_staged_by_killed_pushes() {
     let (here, _) = grown();
     let there = Scratch::new();
     let repo = there.repo();
-    let staged = StagingArea::new(repo.store());
+    let staged = SharedInbox::new(repo.store());
     let ids = stage(&here.repo(), &staged);
     fs_err::write(staged.dir().join("pack-1-2-3"), "partly received").unwrap();
     fs_err::write(staged.dir().join("part of an upload"), "to a server").unwrap();
@@ -122,7 +122,7 @@ fn a_commit_removes_packs_staged_by_killed_pushes() {
 
     // That process was killed after it had begun to publish one of them.
     drop(staged);
-    let staged = StagingArea::new(repo.store());
+    let staged = SharedInbox::new(repo.store());
     let begun = BTreeSet::from([*ids.first().unwrap()]);
     staged.journal_begin(&begun).unwrap();
     commit("no process stages packs");
@@ -141,7 +141,7 @@ fn an_interrupted_publication_is_resumed() {
         let there = Scratch::new();
         let gate = Dies { after, named: AtomicUsize::new(0) };
         let repo = open_gated(&there.store(), Arc::new(gate));
-        let staged = StagingArea::new(repo.store());
+        let staged = SharedInbox::new(repo.store());
         let ids = stage(&here.repo(), &staged);
         staged.publish(&repo, &ids, &Silent).unwrap_err();
         drop((staged, repo));
@@ -150,7 +150,7 @@ fn an_interrupted_publication_is_resumed() {
         assert_eq!(repo.store().packs().len(), after);
         // A commit may rely on all packs that are there.
         assert_lists_are_whole(&repo);
-        let staged = StagingArea::new(repo.store());
+        let staged = SharedInbox::new(repo.store());
         staged.resume_publication(&repo).unwrap();
         let packs: BTreeSet<PackId> = repo.store().packs().into_iter().collect();
         assert_eq!(packs, ids);
@@ -165,7 +165,7 @@ fn packs_with_missing_references_are_not_published() {
     let (here, last) = grown();
     let there = Scratch::new();
     let repo = there.repo();
-    let staged = StagingArea::new(repo.store());
+    let staged = SharedInbox::new(repo.store());
     let ids = stage(&here.repo(), &staged);
     // Publish the last pack without the packs before it.
     let place = here.repo().store().locate(&last.object()).unwrap().unwrap();
@@ -185,7 +185,7 @@ fn packs_with_missing_references_are_not_published() {
 fn packs_with_forged_or_foreign_chunk_lists_are_not_published() {
     let there = Scratch::new();
     let repo = there.repo();
-    let staged = StagingArea::new(repo.store());
+    let staged = SharedInbox::new(repo.store());
     let send = |objects: &[Claim]| {
         let bytes = pack_of(objects);
         let id = PackId::from_bytes(*blake3::hash(&bytes).as_bytes());
@@ -214,7 +214,7 @@ fn packs_with_forged_or_foreign_chunk_lists_are_not_published() {
 fn receiving_a_pack_removes_files_of_killed_processes() {
     let (here, _) = grown();
     let there = Scratch::new();
-    let staged = StagingArea::new(there.repo().store());
+    let staged = SharedInbox::new(there.repo().store());
     fs_err::create_dir_all(staged.dir()).unwrap();
     let [left, coming] = ["left", "coming"].map(|who| {
         let path = staged.dir().join(format!("pack-{who}"));
@@ -234,7 +234,7 @@ fn the_next_pack_removes_staged_names_of_packs_in_the_store() {
     let (here, _) = grown();
     let there = Scratch::new();
     let repo = there.repo();
-    let staged = StagingArea::new(repo.store());
+    let staged = SharedInbox::new(repo.store());
     let ids = stage(&here.repo(), &staged);
     staged.publish(&repo, &ids, &Silent).unwrap();
     let [linked, copied] = [ids.first().unwrap(), ids.last().unwrap()];
@@ -254,7 +254,7 @@ fn the_next_pack_removes_staged_names_of_packs_in_the_store() {
 }
 
 /// Stages one pack.
-fn receive(from: &Repo, staged: &StagingArea, id: &PackId) -> Received {
+fn receive(from: &Repo, staged: &SharedInbox, id: &PackId) -> Received {
     let bytes = fs_err::read(from.store().pack_path(id)).unwrap();
     staged.receive(*id, std::iter::once(Ok::<_, StagedError>(bytes)), &Silent).unwrap()
 }
@@ -283,7 +283,7 @@ fn a_publication_in_progress_is_not_resumed() {
     let (here, _) = grown();
     let there = Scratch::new();
     let repo = there.repo();
-    let staged = StagingArea::new(repo.store());
+    let staged = SharedInbox::new(repo.store());
     let ids = stage(&here.repo(), &staged);
     staged.publish(&repo, &ids, &Silent).unwrap();
     stage(&here.repo(), &staged);
@@ -292,7 +292,7 @@ fn a_publication_in_progress_is_not_resumed() {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             let repo = there.repo();
-            StagingArea::new(repo.store()).resume_publication(&repo).unwrap();
+            SharedInbox::new(repo.store()).resume_publication(&repo).unwrap();
         });
         until_waited_for(staged.dir());
         assert_eq!(staged.journaled().unwrap(), ids, "the journal changed while it was locked");
@@ -311,7 +311,7 @@ fn a_pack_damaged_after_its_check_can_be_sent_again() {
         let (here, last) = grown();
         let there = Scratch::new();
         let repo = there.repo();
-        let staged = StagingArea::new(repo.store());
+        let staged = SharedInbox::new(repo.store());
         let ids = stage(&here.repo(), &staged);
         let place = here.repo().store().locate(&last.object()).unwrap().unwrap();
         let id = here.repo().store().pack_id(place.pack).unwrap();
@@ -331,14 +331,14 @@ fn a_damaged_commit_of_the_store_is_no_client_error() {
     let (here, last) = grown();
     let there = Scratch::new();
     let repo = there.repo();
-    let staged = StagingArea::new(repo.store());
+    let staged = SharedInbox::new(repo.store());
     let ids = stage(&here.repo(), &staged);
     staged.publish(&repo, &ids, &Silent).unwrap();
     let place = repo.store().locate(&last.object()).unwrap().unwrap();
     let id = repo.store().pack_id(place.pack).unwrap();
     damage(&repo.store().pack_path(&id), id, ObjectClass::Metadata, false);
     let repo = there.repo();
-    let error = StagingArea::new(repo.store()).check_commit_complete(&repo, &last).unwrap_err();
+    let error = SharedInbox::new(repo.store()).check_commit_complete(&repo, &last).unwrap_err();
     assert!(matches!(error, StagedError::Store(_)) && !error.is_client_error(), "{error:?}");
 }
 
@@ -350,10 +350,10 @@ fn a_damaged_ref_of_the_store_does_not_refuse_packs() {
         let repo = there.repo();
         fs_err::create_dir_all(there.store().join("refs/heads")).unwrap();
         fs_err::write(there.store().join("refs/heads").join(name), "garbage").unwrap();
-        let staged = StagingArea::new(repo.store());
+        let staged = SharedInbox::new(repo.store());
         let ids = stage(&here.repo(), &staged);
         assert_eq!(staged.publish(&repo, &ids, &Silent).unwrap(), ids);
-        StagingArea::new(repo.store()).check_commit_complete(&repo, &last).unwrap();
+        SharedInbox::new(repo.store()).check_commit_complete(&repo, &last).unwrap();
     }
 }
 
@@ -361,7 +361,7 @@ fn a_damaged_ref_of_the_store_does_not_refuse_packs() {
 fn unreadable_and_missing_group_parts_are_distinguished() {
     let (here, _) = grown();
     let there = Scratch::new();
-    let staged = StagingArea::new(there.repo().store());
+    let staged = SharedInbox::new(there.repo().store());
     let packs = here.repo().store().packs();
     let outlines: Vec<_> =
         packs.iter().map(|id| here.repo().store().outline(id).unwrap()).collect();

@@ -10,7 +10,6 @@ use std::{
 use serde::Serialize;
 use snap_core::{
     base::{again::until_settled, io::PathError, limits},
-    format::bundle::BundleHead,
     ops::bundle::{
         Error,
         unpack::{self, UnpackOptions, UnpackOutcome},
@@ -83,24 +82,20 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<CommandOutcome, Cli
     Ok(CommandOutcome::Success)
 }
 
-/// A bundle of which the head has been read.
-type OpenedBundle = (BundleReader<Box<dyn Read>>, BundleHead);
+type OpenedBundle = unpack::OpenedBundle<Box<dyn Read>>;
 
 /// Opens the bundle. Checks the lengths in a file before anything is written.
 fn open(args: &UnpackArgs, cx: &Context) -> Result<OpenedBundle, CliError> {
-    let input: Box<dyn Read> = match can_be_read_again(args) {
-        true => {
-            let path = Path::new(&args.file);
-            read_outline(path).map_err(|error| failed(args, error.into()))?;
-            Box::new(fs_err::File::open(path).map_err(PathError::when("open", path))?)
-        }
-        false if args.file == "-" => Box::new(cx.stdin()),
+    let path = Path::new(&args.file);
+    let opened = match can_be_read_again(args) {
+        true => read_outline(path).and_then(|_| BundleReader::of_file(path)),
+        false if args.file == "-" => BundleReader::new(Box::new(cx.stdin()) as Box<dyn Read>),
         false => {
-            let path = Path::new(&args.file);
-            Box::new(cx.open_input(path).map_err(PathError::when("open", path))?)
+            let input = cx.open_input(path).map_err(PathError::when("open", path))?;
+            BundleReader::new(Box::new(input) as Box<dyn Read>)
         }
     };
-    BundleReader::new(input).map_err(|error| failed(args, error.into()))
+    opened.map_err(|error| failed(args, error.into()))
 }
 
 /// Returns false for stdin, and for a pipe or device.
@@ -136,14 +131,14 @@ fn unpack(
 
 fn attempt(
     (args, branch): (&UnpackArgs, Option<&RefName>),
-    (reader, head): OpenedBundle,
+    opened: OpenedBundle,
     repo: &Repo,
     cx: &Context,
 ) -> Result<(UnpackOutcome, Option<RefName>), CliError> {
     let (tips, level) = (log::all_starts(repo, cx)?, repo.config().compression_level);
     let options = UnpackOptions { tips, level, most_bytes: u64::MAX };
     let progress = cx.progress();
-    let prepared = unpack::prepare_opened(repo.store(), reader, head, &options, &progress);
+    let prepared = unpack::prepare(repo.store(), opened, &options, &progress);
     let outcome = prepared.and_then(|bundle| bundle.adopt(&progress));
     let outcome = outcome.map_err(|source| failed(args, source))?;
     drop(progress);

@@ -1,16 +1,15 @@
 //! `snap verify FILE`: checks a bundle without adding it to a store.
 
-use std::{os::unix::ffi::OsStrExt, path::Path};
+use std::{io, os::unix::ffi::OsStrExt, path::Path};
 
 use serde::Serialize;
 use snap_core::{
-    base::io::PathError,
     format::bundle::BundleHead,
     ops::bundle::{
         Error,
         unpack::{self, UnpackOptions},
     },
-    store::read_outline,
+    store::{BundleReader, read_outline},
 };
 
 use crate::{
@@ -38,23 +37,23 @@ pub(super) fn run(file: &Path, cx: &Context) -> Result<CommandOutcome, CliError>
     let shown = text::line(file.as_os_str().as_bytes());
     cx.reads_bundle(shown.clone());
     let broken = |source| CliError::VerifyBundle { file: shown.clone(), source: Box::new(source) };
-    let (head, _) = read_outline(file).map_err(|error| broken(error.into()))?;
-    let input = fs_err::File::open(file).map_err(PathError::when("open", file))?;
+    let opened = read_outline(file).and_then(|_| BundleReader::<io::Empty>::of_file(file));
+    let opened = opened.map_err(|error| broken(error.into()))?;
     let progress = cx.progress();
     let settings = cx.settings().config()?;
     let mut options =
         UnpackOptions { tips: Vec::new(), level: settings.compression_level, most_bytes: u64::MAX };
-    let checked = if head.prerequisites.is_empty() {
-        unpack::verify_alone(&settings, cx.scratch(), input, &options, &progress)
+    let checked = if opened.1.prerequisites.is_empty() {
+        unpack::verify_alone(&settings, cx.scratch(), opened, &options, &progress)
     } else {
         let repo = match cx.open_repo() {
             Err(CliError::NoStore) => {
-                return Err(broken(Error::Prerequisites { missing: head.prerequisites }));
+                return Err(broken(Error::Prerequisites { missing: opened.1.prerequisites }));
             }
             repo => repo?,
         };
         options.tips = all_starts(&repo, cx)?;
-        unpack::verify(repo.store(), input, &options, &progress)
+        unpack::verify(repo.store(), opened, &options, &progress)
     };
     drop(progress);
     print_result(&shown, &checked.map_err(broken)?, cx)?;

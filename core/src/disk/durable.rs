@@ -174,6 +174,7 @@ impl Disk {
             path: path.to_owned(),
             disk: self.clone(),
             kept: AtomicBool::new(false),
+            written: (0, 0),
         })
     }
 
@@ -202,7 +203,13 @@ impl Disk {
                 }
             }
         };
-        Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(true) })
+        Ok(NewFile {
+            file,
+            path: path.to_owned(),
+            disk: self.clone(),
+            kept: AtomicBool::new(true),
+            written: (0, 0),
+        })
     }
 
     /// Opens an existing file. In a store, refuses links, and also pipes, because to open a pipe
@@ -473,6 +480,9 @@ impl Disk {
     }
 }
 
+/// Number of dirty bytes after which [`NewFile::write`] starts their write-back.
+const WRITEBACK_BYTES: u64 = 2 << 20;
+
 /// An open file for writing. Dropping the value removes a new file that was not
 /// [kept](NewFile::keep), so that failed writes do not fill the disk.
 #[derive(Debug)]
@@ -481,6 +491,9 @@ pub struct NewFile {
     path: PathBuf,
     disk: Disk,
     kept: AtomicBool,
+    /// Number of bytes that [`NewFile::write`] has written, and for how many of them it has started
+    /// the write-back.
+    written: (u64, u64),
 }
 
 impl Drop for NewFile {
@@ -492,12 +505,20 @@ impl Drop for NewFile {
 }
 
 impl NewFile {
-    /// Writes all of `bytes` at the end of the file.
+    /// Writes all of `bytes` at the end of the file. Starts the write-back of a long file from time to
+    /// time, so that the final sync has little left to write.
     ///
     /// # Errors
     /// [`PathError`]; the file may then end with any part of `bytes`.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), PathError> {
-        self.disk.write_step(&self.path, bytes, |bytes| self.file.write_all(bytes))
+        self.disk.write_step(&self.path, bytes, |bytes| self.file.write_all(bytes))?;
+        let (written, written_back) = &mut self.written;
+        *written += bytes.len() as u64;
+        if *written - *written_back >= WRITEBACK_BYTES {
+            let begun = std::mem::replace(written_back, *written);
+            self.start_writeback(begun, self.written.0 - begun);
+        }
+        Ok(())
     }
 
     /// Writes all of `bytes` at `offset`. Several threads may call this at the same

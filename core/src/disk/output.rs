@@ -18,9 +18,6 @@ use crate::{
     },
 };
 
-/// Number of dirty bytes after which write-back starts.
-const WRITEBACK_BYTES: u64 = 4 << 20;
-
 /// Selects what happens if a file has the name already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IfExists {
@@ -37,8 +34,6 @@ pub struct OutputFile {
     file: NewFile,
     path: PathBuf,
     taken: IfExists,
-    bytes: u64,
-    written_back: u64,
 }
 
 impl OutputFile {
@@ -75,7 +70,7 @@ impl OutputFile {
             let set = file.file().set_permissions(mode);
             set.map_err(PathError::when("set the mode of", file.path()))?;
         }
-        Ok(Self { file, path: path.to_owned(), taken, bytes: 0, written_back: 0 })
+        Ok(Self { file, path: path.to_owned(), taken })
     }
 
     /// Makes the file durable and renames it to its path.
@@ -109,11 +104,6 @@ impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // The caller has the path and adds it to its error message.
         self.file.write(bytes).map_err(|error| error.source)?;
-        self.bytes += bytes.len() as u64;
-        if self.bytes - self.written_back >= WRITEBACK_BYTES {
-            self.file.start_writeback(self.written_back, self.bytes - self.written_back);
-            self.written_back = self.bytes;
-        }
         Ok(bytes.len())
     }
 

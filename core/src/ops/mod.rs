@@ -2,7 +2,6 @@
 //! are choices with defaults, and its `Outcome` says in numbers what happened. [`record`]
 //! defines the JSON that programs receive about operations.
 
-pub mod accept;
 pub mod affected;
 pub mod bundle;
 pub mod cat;
@@ -13,6 +12,7 @@ mod file_content;
 pub mod find;
 pub mod forget;
 pub mod gc;
+pub mod inbox;
 pub mod list;
 pub mod log;
 pub mod missing_objects;
@@ -26,7 +26,6 @@ mod reserved;
 pub mod restore;
 pub mod rewrite;
 pub mod select;
-pub mod staging_area;
 pub mod stats;
 pub mod tidy;
 pub mod unfetched_ignores;

@@ -26,9 +26,9 @@ use crate::{
         roots::{RootChoice, Roots},
     },
     store::{
-        ChunkVisit, Descend, EnteredParts, Marks, ObjectIds, ObjectLocation, Prefetch,
-        ReceivedPacks, Store, StoreError, TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree,
-        read_list, walk_chunks,
+        ChunkVisit, Descend, EnteredParts, Marks, ObjectIds, ObjectLocation, Prefetch, Store,
+        StoreError, TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree, read_list,
+        walk_chunks,
     },
 };
 
@@ -107,32 +107,6 @@ impl ObjectSource for Store {
 
     fn will_need(&self, ids: &mut ObjectIds<'_>) {
         self.prefetch_objects(ids);
-    }
-}
-
-impl ObjectSource for ReceivedPacks<'_> {
-    fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
-        ReceivedPacks::locate(self, id)
-    }
-
-    fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
-        ReceivedPacks::object(self, id, kind)
-    }
-
-    fn link(&self, parent: &CommitId) -> Result<Option<ObjectLocation>, StoreError> {
-        match (self.own().locate(&parent.object())?, self.own().locate(&parent.link())?) {
-            (Some(_), _) => Ok(None),
-            // A commit that lies elsewhere counts as present, so it is not read.
-            (None, None) if self.target().is_forgotten(parent)? => {
-                self.target().locate_unshadowed(&parent.link())
-            }
-            (None, None) => Ok(None),
-            (None, link) => Ok(link),
-        }
-    }
-
-    fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        ReceivedPacks::is_here(self, id)
     }
 }
 

@@ -14,13 +14,18 @@ use crate::{
         io::PathError,
         kind::ErrorKind,
         limits,
+        observe::Observer,
     },
+    disk::regular::open_regular,
     format::{
         bundle::{self, BundleHead, LENGTH_BYTES},
         pack::{HEADER_BYTES, TRAILER_BYTES},
         wire::FormatError,
     },
-    store::{Store, StoreError},
+    store::{
+        Store, StoreError,
+        pack_stream::{PackPlace, hash_bytes},
+    },
 };
 
 /// Number of bytes that are copied at a time.
@@ -156,48 +161,38 @@ impl<W: Write> BundleWriter<W> {
         Ok(Self { out, bytes: head.len() as u64, packs: 0 })
     }
 
-    /// Copies a pack of `store` and hashes its bytes on the way. Calls `step` with the
-    /// length of each piece; an error of `step` stops the copy.
+    /// Copies a pack of `store` and hashes its bytes on the way.
     ///
     /// # Errors
-    /// [`StoreError::PackHash`] if the bytes do not hash to the pack's name. Then the bundle is
-    /// unusable.
+    /// [`StoreError::PackHash`] if the bytes do not hash to the pack's name, and
+    /// [`BundleError::Interrupted`]. Then the bundle is unusable.
     pub fn copy_pack(
         &mut self,
         store: &Store,
         id: PackId,
-        step: &mut dyn FnMut(u64) -> Result<(), BundleError>,
+        observer: &dyn Observer,
     ) -> Result<(), BundleError> {
         if self.packs == limits::BUNDLE_PACKS {
             return Err(BundleError::Packs);
         }
         self.packs += 1;
         let path = store.pack_path(&id);
-        let mut file = fs_err::File::open(&path).map_err(|error| match error.kind() {
+        let file = open_regular(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Gone { pack: id },
             _ => PathError::when("open", &path)(error).into(),
         })?;
         let bytes = file.metadata().map_err(PathError::when("stat", &path))?.len();
         self.write(&bytes.to_le_bytes())?;
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; COPY_BYTES];
-        let mut left = bytes;
-        while left > 0 {
-            let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let read = file.read(&mut buffer[..room]).map_err(PathError::when("read", &path))?;
-            if read == 0 {
-                break;
-            }
-            hasher.update(&buffer[..read]);
-            self.write(&buffer[..read])?;
-            left -= read as u64;
-            step(read as u64)?;
+        let mut sink = |bytes: &[u8]| {
+            self.write(bytes)?;
+            observer.advance(bytes.len() as u64, 0);
+            Ok::<_, BundleError>(())
+        };
+        match hash_bytes(&file, None, &mut sink, observer)? {
+            None => Err(BundleError::Interrupted),
+            Some(actual) if actual != id => Err(StoreError::PackHash { pack: id, actual }.into()),
+            Some(_) => Ok(()),
         }
-        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
-        if actual != id {
-            return Err(StoreError::PackHash { pack: id, actual }.into());
-        }
-        Ok(())
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), BundleError> {
@@ -218,10 +213,17 @@ impl<W: Write> BundleWriter<W> {
 
 /// Reads a bundle front to back.
 #[derive(Debug)]
-pub struct BundleReader<R> {
-    input: R,
+pub struct BundleReader<R = io::Empty> {
+    input: BundleInput<R>,
     at: u64,
     packs: usize,
+}
+
+#[derive(Debug)]
+enum BundleInput<R> {
+    Stream(R),
+    /// A file, with its length. Its packs can be read in place.
+    File(fs_err::File, u64),
 }
 
 impl<R: Read> BundleReader<R> {
@@ -231,6 +233,21 @@ impl<R: Read> BundleReader<R> {
     /// [`BundleError::Head`], [`BundleError::Empty`], [`BundleError::Cut`],
     /// [`BundleError::Stream`].
     pub fn new(input: R) -> Result<(Self, BundleHead), BundleError> {
+        Self::begin(BundleInput::Stream(input))
+    }
+
+    /// Opens a bundle file and reads its head. Does **not** check that the file is complete:
+    /// [`read_outline`] does.
+    ///
+    /// # Errors
+    /// As [`BundleReader::new`], and [`BundleError::Io`].
+    pub fn of_file(path: &Path) -> Result<(Self, BundleHead), BundleError> {
+        let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+        let bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
+        Self::begin(BundleInput::File(file, bytes))
+    }
+
+    fn begin(input: BundleInput<R>) -> Result<(Self, BundleHead), BundleError> {
         let mut reader = Self { input, at: 0, packs: 0 };
         let mut head = vec![0; HEADER_BYTES];
         reader.fill(&mut head).map_err(|error| match error {
@@ -266,6 +283,23 @@ impl<R: Read> BundleReader<R> {
         if self.read(&mut [0])? == 0 { Ok(None) } else { Err(BundleError::Trailing { at: end }) }
     }
 
+    /// Skips the next pack, of `bytes` bytes, and returns its place in the bundle file. Returns `None`
+    /// for a stream, of which the caller must read the pack.
+    ///
+    /// # Errors
+    /// [`BundleError::Cut`], [`BundleError::Stream`].
+    pub fn skip_pack(&mut self, bytes: u64) -> Result<Option<PackPlace<'_>>, BundleError> {
+        let BundleInput::File(file, file_bytes) = &mut self.input else { return Ok(None) };
+        if bytes > file_bytes.saturating_sub(self.at) {
+            return Err(BundleError::Cut { at: *file_bytes });
+        }
+        let span = PackSpan { start: self.at, bytes };
+        self.at += bytes;
+        let seek = file.seek(SeekFrom::Start(self.at));
+        seek.map_err(|source| BundleError::Stream { action: "read", source })?;
+        Ok(Some(PackPlace { path: file.path(), span: Some(span) }))
+    }
+
     /// Passes the next `bytes` bytes to `each`, piece by piece.
     ///
     /// # Errors
@@ -292,7 +326,11 @@ impl<R: Read> BundleReader<R> {
 
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize, BundleError> {
         loop {
-            match self.input.read(bytes) {
+            let read = match &mut self.input {
+                BundleInput::Stream(input) => input.read(bytes),
+                BundleInput::File(file, _) => file.read(bytes),
+            };
+            match read {
                 Ok(read) => {
                     self.at += read as u64;
                     return Ok(read);
@@ -339,19 +377,10 @@ pub struct PackSpan {
 /// # Errors
 /// [`BundleError`] when the file is not a bundle, or is truncated.
 pub fn read_outline(path: &Path) -> Result<(BundleHead, Vec<PackSpan>), BundleError> {
-    let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
-    let file_bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
-    let (mut reader, head) = BundleReader::new(&file)?;
+    let (mut reader, head) = BundleReader::<io::Empty>::of_file(path)?;
     let mut spans = Vec::new();
     while let Some(bytes) = reader.next_pack()? {
-        let start = reader.at;
-        if bytes > file_bytes - start {
-            return Err(BundleError::Cut { at: file_bytes });
-        }
-        spans.push(PackSpan { start, bytes });
-        reader.at += bytes;
-        let seek = reader.input.seek(SeekFrom::Start(reader.at));
-        seek.map_err(|source| BundleError::Stream { action: "read", source })?;
+        spans.extend(reader.skip_pack(bytes)?.and_then(|place| place.span));
     }
     Ok((head, spans))
 }

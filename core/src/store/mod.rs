@@ -4,7 +4,7 @@
 //! - A [`ContentReader`] reads contents.
 //! - A [`TreeCursor`] reads one directory, and a [`TreeWalk`] everything below it.
 //! - [`compact`] merges small packs.
-//! - [`ReceivedPacks`] checks received packs before they become part of a store.
+//! - A [`PackStream`] checks a pack in one pass over its bytes.
 //! - A [`BundleStore`] reads a bundle file in place.
 //! - A [`RemoteFrames`] fetches frames of packs from a remote.
 //!
@@ -32,12 +32,12 @@ mod lookup;
 mod marks;
 mod objects;
 mod pack_reader;
+pub mod pack_stream;
 mod pack_writer;
 mod partial;
 mod prefetch;
 mod proof;
 mod quarantine;
-mod received_packs;
 mod remote_frames;
 pub mod reserve;
 mod rewrites;
@@ -70,11 +70,11 @@ pub use lookup::OtherCopies;
 pub use marks::Marks;
 pub use objects::{ObjectLocation, Store, actual_id};
 pub use pack_reader::{FrameObjects, PackFile};
+pub use pack_stream::PackStream;
 pub use partial::CopyError;
 pub use prefetch::ObjectIds;
 pub use proof::{PackCheck, PackChecks, identity_of};
 pub use quarantine::IsUnneeded;
-pub use received_packs::{Receive, ReceivedPacks};
 pub use remote_frames::{RemoteCopies, RemoteFrameError, RemoteFrames};
 pub use shadow::{ShadowVersion, damage};
 pub use tree_cursor::{

@@ -1,6 +1,7 @@
 //! The open store: finds objects, reads them and checks them.
 
 use std::{
+    collections::HashSet,
     ops::Range,
     path::{Path, PathBuf},
     sync::{
@@ -9,7 +10,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::{
     base::{
@@ -22,7 +23,7 @@ use crate::{
     disk::Disk,
     format::{
         commit::Commit,
-        pack::{Frame, ObjectKind},
+        pack::{Frame, ObjectKind, PackedObject},
         shadow::{Reason, ShadowedPart},
         tree::Node,
     },
@@ -209,7 +210,7 @@ impl Store {
 
     /// Makes the names of all packs durable. Then removes superseded stubs, clears the shadows of
     /// healed packs and merges small index segments.
-    pub(super) fn make_names_durable(&self) -> Result<(), StoreError> {
+    pub(crate) fn make_names_durable(&self) -> Result<(), StoreError> {
         self.disk.sync_folder(&self.layout.objects)?;
         self.drop_superseded();
         self.clear_healed()?;
@@ -220,6 +221,53 @@ impl Store {
     /// Changes the catalog. Readers that already hold the catalog keep the old version.
     pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&mut Catalog) -> T) -> T {
         change(Arc::make_mut(&mut self.catalog.write()))
+    }
+
+    /// Adds a whole pack, which has its name, to the index.
+    pub(crate) fn index_pack(&self, pack: &PackFile, objects: Vec<PackedObject>) {
+        let (id, file_bytes) = (pack.id(), pack.file_bytes());
+        let sealed = FinishedPack { id, frames: pack.frames().to_vec(), objects, file_bytes };
+        self.add_sealed(&sealed, Completeness::Whole);
+    }
+
+    /// Moves a checked and synced pack into `objects/`. The caller then calls
+    /// [`Store::make_names_durable`].
+    ///
+    /// # Errors
+    /// [`StoreError::Collected`] if the epoch is no longer `epoch`.
+    pub(crate) fn adopt_pack(
+        &self,
+        from: &Path,
+        pack: &PackFile,
+        objects: Vec<PackedObject>,
+        epoch: Epoch,
+    ) -> Result<(), StoreError> {
+        self.name_pack_now(from, &pack.id(), epoch)?;
+        self.index_pack(pack, objects);
+        self.record_proven(&[pack.id()]);
+        Ok(())
+    }
+
+    /// Excludes operations that must not see a part of the packs of an adoption.
+    pub(crate) fn lock_adoption(&self) -> RwLockReadGuard<'_, ()> {
+        self.adoption_lock.read()
+    }
+
+    /// Returns the packs that this open store has once listed and that no longer exist.
+    pub(crate) fn lost_packs(&self) -> HashSet<PackId> {
+        let catalog = self.catalog();
+        let ids = catalog.packs.iter().map(|slot| slot.id);
+        ids.filter(|id| !catalog.numbers.contains_key(id)).collect()
+    }
+
+    /// Returns the epoch as of the last look at the store.
+    pub(crate) fn known_epoch(&self) -> Epoch {
+        self.catalog().epoch
+    }
+
+    /// Frees the index of a store that is no longer used.
+    pub(crate) fn drop_index(&self) {
+        self.change_catalog(|catalog| *catalog = Catalog::default());
     }
 
     pub(super) fn add_sealed(&self, sealed: &FinishedPack, completeness: Completeness) {

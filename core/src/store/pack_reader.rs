@@ -179,6 +179,11 @@ impl PackFile {
         Self { completeness, here, fetcher, ..self }
     }
 
+    /// Sets the name of a pack that was opened before it was known.
+    pub(super) fn named(self, id: PackId) -> Self {
+        Self { id, ..self }
+    }
+
     /// Reports that this copy is damaged. Returns true if a remote has the pack.
     pub(super) fn report_damage(&self) -> bool {
         self.fetcher.as_ref().is_some_and(|fetcher| fetcher.remote.record_damage(self.id))
@@ -295,17 +300,17 @@ impl PackFile {
     }
 
     /// Reads a frame into `stored`. Returns true if the bytes match the checksum.
-    pub(super) fn read_and_verify(
-        &self,
-        frame: &Frame,
-        stored: &mut Vec<u8>,
-    ) -> Result<bool, StoreError> {
+    fn read_and_verify(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<bool, StoreError> {
         let bytes = frame.stored_bytes as usize;
         if stored.capacity() < bytes {
             // The allocator provides zeroed pages, so `resize` below writes nothing.
             *stored = vec![0; bytes];
         }
         stored.resize(bytes, 0);
+        self.read_matching(frame, stored)
+    }
+
+    fn read_matching(&self, frame: &Frame, stored: &mut [u8]) -> Result<bool, StoreError> {
         let is_right = match self.read_at(stored, frame.offset) {
             Ok(()) => frame.matches(stored),
             // The file was truncated, or the disk cannot read it.
@@ -314,6 +319,21 @@ impl PackFile {
         };
         self.set_here(frame, is_right);
         Ok(is_right)
+    }
+
+    /// Reads a frame of this file into `stored` and verifies its checksum. Fetches nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Frame`], or [`StoreError::Absent`] in a partial pack, if the checksum does not
+    /// match; [`StoreError`] when the file cannot be read.
+    pub(super) fn read_local(&self, frame: &Frame, stored: &mut [u8]) -> Result<(), StoreError> {
+        if self.read_matching(frame, stored)? {
+            return Ok(());
+        }
+        if self.completeness == Completeness::Whole {
+            self.report_damage();
+        }
+        Err(self.unreadable(frame))
     }
 
     /// Fetches a frame. For a partial pack, writes a copy of the frame into the stub: always for

@@ -23,7 +23,7 @@ use crate::{
 
 /// Number of dirty bytes after which the writer starts write-back, so that the final sync has
 /// little left to write.
-pub(super) const WRITEBACK_BYTES: u64 = 2 << 20;
+const WRITEBACK_BYTES: u64 = 2 << 20;
 
 /// A compressed frame in memory.
 #[derive(Debug)]

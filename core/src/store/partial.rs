@@ -21,26 +21,17 @@ use crate::{
     },
     disk::{Disk, lock_wait::is_file_at},
     format::{
-        pack::{self, Frame, ObjectKind, PackedObject},
+        pack::{self, Frame, ObjectKind},
         wire::FormatError,
     },
     store::{
-        FrameObjects, ObjectLocation, PackFile, RemoteFrames, Store, StoreError,
-        catalog::StorePaths, pack_reader::Completeness,
+        ObjectLocation, PackFile, PackStream, Store, StoreError, catalog::StorePaths,
+        pack_reader::Completeness,
     },
 };
 
 /// Number of bytes of the footer that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
-
-/// Size of a batch of frames, in stored bytes: enough work for several threads. The frames of a
-/// batch are read and checked while the previous batch is hashed.
-const BATCH_BYTES: u64 = 8 << 20;
-
-/// Compression ratio above which a frame counts more than its stored bytes in a batch: its raw
-/// bytes divided by this ratio. This keeps batches short, and other jobs of the thread pool run
-/// between two batches.
-const USUAL_RATIO: u32 = 4;
 
 impl Store {
     /// Returns true if the store has a partial pack.
@@ -263,7 +254,11 @@ impl Store {
             false => Arc::new(self.open_pack(pack)?),
         };
         file.check_presence()?;
-        if !file.check_whole(observer)? {
+        let mut sink = |bytes: &[u8]| {
+            observer.advance(bytes.len() as u64, 0);
+            Ok::<_, StoreError>(())
+        };
+        if !PackStream::of(&file, observer).check(&file.objects()?, &mut sink)? {
             return Ok(false);
         }
         disk.sync_file(&from)?;
@@ -390,138 +385,11 @@ impl PackFile {
         Ok(())
     }
 
-    /// Returns the ranges of frames that [`PackFile::hash_at`] reads, in order.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the object table cannot be read.
-    pub fn ranges_at(&self) -> Result<Vec<Range<u64>>, StoreError> {
-        let objects = self.objects()?;
-        Ok(self.batches(&objects).iter().map(|batch| range_of(batch)).collect())
-    }
-
-    /// Reads a whole pack through `source` and returns the hash of its bytes. Holds a few MiB in
-    /// memory. `check` gets consecutive frames with their bytes, and may replace the bytes. Returns
-    /// `None` if the user asked to stop.
-    ///
-    /// # Errors
-    /// [`StoreError::Fetch`] if `source` fails.
-    pub fn hash_at(
-        &self,
-        source: &dyn RemoteFrames,
-        check: &mut dyn FnMut(&[FrameObjects<'_>], &mut [u8]),
-        observer: &dyn Observer,
-    ) -> Result<Option<PackId>, StoreError> {
-        let read = |range: Range<u64>| {
-            let read = source.read(self.id(), range);
-            read.map_err(|source| StoreError::Fetch { pack: self.id(), source })
-        };
-        let objects = self.objects()?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&read(0..self.frames_start())?);
-        for batch in self.batches(&objects) {
-            if observer.cancelled() {
-                return Ok(None);
-            }
-            let mut bytes = read(range_of(&batch))?;
-            check(&batch, &mut bytes);
-            hasher.update(&bytes);
-            observer.advance(bytes.len() as u64, 0);
-        }
-        let mut at = self.frames_end();
-        while at < self.file_bytes() {
-            let end = self.file_bytes().min(at + READ_BYTES);
-            hasher.update(&read(at..end)?);
-            at = end;
-        }
-        Ok(Some(PackId::from_bytes(*hasher.finalize().as_bytes())))
-    }
-
     /// Fails if a frame is certainly not stored locally. Does not read the frames.
     fn check_presence(&self) -> Result<(), StoreError> {
         match self.frames().iter().find(|frame| !self.may_be_here(frame)) {
             Some(frame) => Err(self.absent(frame)),
             None => Ok(()),
         }
-    }
-
-    /// Checks every frame, every object, and the hash of the whole pack. Fetches no frames. Returns
-    /// false if the user asked to stop.
-    fn check_whole(&self, observer: &dyn Observer) -> Result<bool, StoreError> {
-        self.check_presence()?;
-        let objects = self.objects()?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.bytes(0..self.frames_start())?);
-        // Two sets of buffers: `next` is filled while `ready` is hashed.
-        let (mut ready, mut next) = (Vec::new(), Vec::new());
-        for batch in self.batches(&objects) {
-            if observer.cancelled() {
-                return Ok(false);
-            }
-            let check = || self.check_batch(&batch, &mut next);
-            let (checked, ()) = rayon::join(check, || hash_all(&mut hasher, &ready));
-            checked?;
-            next.truncate(batch.len());
-            observer.advance(next.iter().map(|stored| stored.len() as u64).sum(), 0);
-            std::mem::swap(&mut ready, &mut next);
-        }
-        hash_all(&mut hasher, &ready);
-        let mut at = self.frames_end();
-        while at < self.file_bytes() {
-            let end = self.file_bytes().min(at + READ_BYTES);
-            hasher.update(&self.bytes(at..end)?);
-            at = end;
-        }
-        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
-        if actual == self.id() {
-            return Ok(true);
-        }
-        Err(StoreError::PackHash { pack: self.id(), actual })
-    }
-
-    /// Groups the frames into batches.
-    fn batches<'a>(&'a self, objects: &'a [PackedObject]) -> Vec<Vec<FrameObjects<'a>>> {
-        let (mut batches, mut bytes) = (Vec::new(), BATCH_BYTES);
-        for contents in self.by_frame(objects) {
-            if bytes >= BATCH_BYTES {
-                batches.push(Vec::new());
-                bytes = 0;
-            }
-            // Decompression of a frame with a high ratio takes longer than the read.
-            let Frame { stored_bytes, raw_bytes, .. } = *contents.frame;
-            bytes += u64::from(stored_bytes.max(raw_bytes / USUAL_RATIO));
-            batches.last_mut().expect("one was just added").push(contents);
-        }
-        batches
-    }
-
-    /// Reads frames into `stored` and checks them. Returns the error of the first bad
-    /// frame.
-    fn check_batch(
-        &self,
-        batch: &[FrameObjects<'_>],
-        stored: &mut Vec<Vec<u8>>,
-    ) -> Result<(), StoreError> {
-        stored.resize_with(batch.len().max(stored.len()), Vec::new);
-        let check = |(contents, stored): (&FrameObjects<'_>, &mut Vec<u8>)| {
-            if !self.read_and_verify(contents.frame, stored)? {
-                return Err(self.absent(contents.frame));
-            }
-            self.check_stored(*contents, stored)
-        };
-        let checked: Vec<_> = batch.par_iter().zip(stored).with_max_len(1).map(check).collect();
-        checked.into_iter().collect()
-    }
-}
-
-/// Returns the byte range of consecutive frames.
-fn range_of(batch: &[FrameObjects<'_>]) -> Range<u64> {
-    let start = batch.first().map_or(0, |first| first.frame.offset);
-    let end = batch.last().map_or(0, |last| last.frame.range().end);
-    start..end
-}
-
-fn hash_all(hasher: &mut blake3::Hasher, pieces: &[Vec<u8>]) {
-    for piece in pieces {
-        hasher.update(piece);
     }
 }

@@ -34,7 +34,7 @@ use crate::{
     disk::{made_here::birth_nanos, output::folder_of, regular::read_at_most},
     format::pack::PackedObject,
     store::{
-        Store, StoreError,
+        PackFile, PackStream, Store, StoreError,
         catalog::{Catalog, PackSlot},
         damage,
         pack_reader::Completeness,
@@ -280,7 +280,9 @@ impl Store {
         }
         for id in &packs {
             let pack = self.open_pack(id);
-            let checked = pack.and_then(|pack| pack.check(&pack.objects()?, observer));
+            let check =
+                |pack: PackFile| PackStream::of(&pack, observer).check_objects(&pack.objects()?);
+            let checked = pack.and_then(check);
             match checked {
                 _ if observer.cancelled() => return Ok(()),
                 Ok(_) => self.record_proven(&[*id]),

@@ -1,10 +1,10 @@
 //! Removes the leftovers of killed processes from `tmp/`.
 //!
 //! A process [locks](crate::disk::scratch) its entries: a new pack, an upload to a remote folder,
-//! one file in each folder of [incoming](crate::store::ReceivedPacks) packs, and each scratch
+//! one file in the folder of an [inbox](crate::ops::inbox), and each scratch
 //! folder. An unlocked entry of these kinds has no owner any more. Other files are small and
 //! short-lived; they are removed after six hours. Folders with other names belong to other programs
-//! or to the [staging area](crate::ops::staging_area), and stay.
+//! or to the shared inbox, and stay.
 
 use std::{fs::File, path::Path, time::Duration};
 
@@ -12,13 +12,13 @@ use super::Store;
 use crate::disk::{regular::open_unfollowed, scratch};
 
 /// Prefix of the names of folders of incoming packs.
-pub(super) const INCOMING_PREFIX: &str = "incoming";
+pub(crate) const INCOMING_PREFIX: &str = "incoming";
 
 /// Prefix of the names of files that are uploaded to a remote folder.
 pub const UPLOAD_PREFIX: &str = "put-";
 
 /// Name of the file that the owner of a folder of incoming packs locks.
-pub(super) const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 
 /// Minimum age for the removal of a folder of incoming packs without a lock file. The owner of a
 /// younger folder may be about to create that file.

@@ -11,6 +11,7 @@
 use std::{
     collections::HashSet,
     hash::{BuildHasherDefault, Hasher},
+    ops::AddAssign,
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -51,6 +52,15 @@ pub struct WriteStats {
     pub stored_bytes: u64,
     /// Number of new packs.
     pub packs: u64,
+}
+
+impl AddAssign for WriteStats {
+    fn add_assign(&mut self, other: Self) {
+        self.objects += other.objects;
+        self.raw_bytes += other.raw_bytes;
+        self.stored_bytes += other.stored_bytes;
+        self.packs += other.packs;
+    }
 }
 
 /// A hasher for ids. An id is a hash already, so eight of its bytes are enough.
@@ -258,7 +268,7 @@ impl<'s> ObjectWriter<'s> {
 
     /// Claims an object. Returns true if the object is new; the caller must then add the object. A
     /// counting writer counts a new object and returns false.
-    pub(super) fn claim(&self, object: &PackedObject) -> Result<bool, StoreError> {
+    pub(crate) fn claim(&self, object: &PackedObject) -> Result<bool, StoreError> {
         if self.is_stored(&object.id)? {
             return Ok(false);
         }

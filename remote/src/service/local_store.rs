@@ -19,7 +19,7 @@
 //! they are: the next commit there reports that the branch has moved. A write of `HEAD` repairs a
 //! lost or damaged `HEAD`.
 //!
-//! [staged]: snap_core::ops::staging_area
+//! [staged]: snap_core::ops::inbox
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -41,10 +41,7 @@ use snap_core::{
         outline,
         ref_text::{FIRST_EPOCH, RefText},
     },
-    ops::{
-        accept::AcceptError,
-        staging_area::{self, IndexUpload, StagedError, StagingArea},
-    },
+    ops::inbox::{self, IndexUpload, SharedInbox, StagedError, accept::AcceptError},
     repo::{
         Repo, RepoError,
         config::SettingLayers,
@@ -93,7 +90,7 @@ struct OpenStore {
     repo: Repo,
     /// URL of the default remote of the store.
     origin: Option<String>,
-    staged: StagingArea,
+    staged: SharedInbox,
 }
 
 /// Number of bytes of a pack that the service reads at a time.
@@ -213,7 +210,7 @@ impl OpenStore {
         let store = self.repo.store();
         store.refresh()?;
         let is_there = store.packs().contains(&id) && !store.is_partial(&id);
-        if !(is_there && !store.is_damaged(&id) && staging_area::is_sound(store, &id)?) {
+        if !(is_there && !store.is_damaged(&id) && inbox::is_sound(store, &id)?) {
             self.staged.receive(id, pieces, &Silent)?;
         }
         Ok(())
@@ -240,7 +237,7 @@ impl LocalStoreInner {
         let repo = Repo::open_without_head(&self.dir, Disk::default(), &Silent);
         let repo = repo.map_err(|error| of_error(operation, key, error.kind(), &error))?;
         repo.store().sweep();
-        let staged = StagingArea::new(repo.store());
+        let staged = SharedInbox::new(repo.store());
         let target = Arc::new(OpenStore { staged, repo, origin: self.origin() });
         target.staged.sweep();
         match target.staged.resume_publication(&target.repo) {

@@ -15,14 +15,14 @@ use snap_core::{
     disk::{Disk, scratch::Scratch},
     format::pack::{Frame, PackedObject},
     ops::{
+        inbox::{Adoption, CompleteCommits, Inbox, WalkStart},
         reach::{self, ReachError},
-        staging_area::StagingArea,
     },
     repo::ref_name::RefName,
     store::{
-        BundleError, Marks, ObjectLocation, ObjectWriter, ReceivedPacks, Store, StoreError,
-        WriteStats,
+        Marks, ObjectLocation, ObjectWriter, PackFile, PackStream, Store, StoreError, WriteStats,
         copy::{FrameMode, copy_pack},
+        pack_stream::refuse_wrong,
     },
 };
 use tokio::runtime::Handle;
@@ -150,22 +150,24 @@ fn run_once(
     hash_own_packs(store, observer)?;
     let lacking = FetchPlanner { local: store, mirror: remote.mirror().store(), live };
     let wanted = lacking.packs(&|pack| left_out.contains(pack))?;
-    StagingArea::new(store).sweep_abandoned();
-    let mut incoming = ReceivedPacks::new(store, observer)?;
     let ids: Vec<PackId> = wanted.iter().map(|pack| pack.id).collect();
-    let receiving = ReceivingFolder::open(store, &ids)?;
-    let run = PullRun { lacking, receiving: &receiving, origin: PackFetcher::of(remote), observer };
-    let received_bytes = run.receive(&mut incoming, &wanted, runtime)?;
-    run.gather(&mut incoming, &wanted, options.level)?;
-    check_complete(&incoming, commit, observer).map_err(|source| match source {
+    let (folder, received) = ReceivingFolder::open(store, &ids)?;
+    let mut inbox = Inbox::of(store, received);
+    let run = PullRun { lacking, origin: PackFetcher::of(remote), observer };
+    let received_bytes = run.receive(inbox.own(), &wanted, runtime)?;
+    run.gather(&mut inbox, &wanted, options.level)?;
+    observer.phase(Phase::Structure, None);
+    let mut complete = CompleteCommits::of(store, &[]);
+    let checked = inbox.check_complete(WalkStart::Commits(&[commit]), &mut complete, observer);
+    checked.map_err(|source| match source {
         ReachError::Interrupted => RemoteError::Interrupted,
         source => RemoteError::Incomplete {
             location: remote.location().to_owned(),
             source: Box::new(source),
         },
     })?;
-    let added = incoming.adopt(options.level)?;
-    receiving.finish();
+    let added = inbox.adopt(Adoption::NewObjects(options.level))?;
+    folder.finish();
     Ok(PullOutcome { commit, added, received_bytes })
 }
 
@@ -220,24 +222,27 @@ async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, Remo
 
 struct PullRun<'a> {
     lacking: FetchPlanner<'a>,
-    receiving: &'a ReceivingFolder,
     origin: PackFetcher,
     observer: &'a dyn Observer,
 }
 
 impl PullRun<'_> {
-    /// Fetches the wanted parts of packs, and checks each whole pack.
+    /// Fetches the wanted parts of packs into `received`, and checks each whole pack.
     fn receive(
         &self,
-        incoming: &mut ReceivedPacks<'_>,
+        received: &Store,
         wanted: &[WantedPack],
         runtime: &Handle,
     ) -> Result<u64, RemoteError> {
-        let store = self.receiving.store();
         let mut frames = Vec::with_capacity(wanted.len());
         for WantedPack { id, fetch } in wanted {
-            store.add_stub(&self.lacking.mirror.outline(id)?)?;
-            frames.push((*id, self.absent(id, fetch)?));
+            received.add_stub(&self.lacking.mirror.outline(id)?)?;
+            // An earlier run may have received some frames.
+            let mut absent = received.absent_frames(id)?;
+            if let PackPart::Frames(frames) = fetch {
+                absent.retain(|frame| is_among(frame, frames));
+            }
+            frames.push((*id, absent));
         }
         let bytes = |(_, frames): &(PackId, Vec<Frame>)| {
             frames.iter().map(|frame| u64::from(frame.stored_bytes)).sum::<u64>()
@@ -245,110 +250,74 @@ impl PullRun<'_> {
         self.observer.phase(Phase::Receive, Some(frames.iter().map(bytes).sum()));
         let is_whole =
             |id: &PackId| wanted.iter().any(|pack| pack.id == *id && pack.fetch == PackPart::Whole);
-        let mut each = |id: PackId| match is_whole(&id) {
-            true => self.take_in(incoming, id),
-            false => Ok(()),
+        let mut each = |id: PackId| {
+            if !is_whole(&id) {
+                return Ok(());
+            }
+            match received.complete(&id, self.observer) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(RemoteError::Interrupted),
+                Err(error) => Err(self.blame(received, &id, error)),
+            }
         };
-        self.origin.fetch_frames(store, frames, &mut each, runtime, self.observer)
-    }
-
-    /// Returns the frames that no earlier run has received.
-    fn absent(&self, id: &PackId, fetch: &PackPart) -> Result<Vec<Frame>, StoreError> {
-        let mut absent = self.receiving.store().absent_frames(id)?;
-        if let PackPart::Frames(frames) = fetch {
-            let is_wanted = |frame: &Frame| {
-                frames.binary_search_by_key(&frame.position(), Frame::position).is_ok()
-            };
-            absent.retain(is_wanted);
-        }
-        Ok(absent)
-    }
-
-    /// Checks a pack that has arrived completely.
-    fn take_in(&self, incoming: &mut ReceivedPacks<'_>, id: PackId) -> Result<(), RemoteError> {
-        let store = self.receiving.store();
-        let is_whole = store.complete(&id, self.observer);
-        if !is_whole.map_err(|error| self.blame(&id, error.into()))? {
-            return Err(RemoteError::Interrupted);
-        }
-        let linked = incoming.link(&store.pack_path(&id), id).map_err(BundleError::from);
-        let taken = linked.and_then(|()| incoming.add_verified(id));
-        taken.map_err(|error| self.blame(&id, error))
+        self.origin.fetch_frames(received, frames, &mut each, runtime, self.observer)
     }
 
     /// Converts the error of a damaged pack, and discards the pack so that the next pull fetches it
     /// again.
-    fn blame(&self, id: &PackId, error: BundleError) -> RemoteError {
-        match error {
-            BundleError::Store(error) if error.damaged_pack().is_none() => error.into(),
-            error => {
-                self.receiving.forget(id);
-                let location = self.origin.location.clone();
-                RemoteError::Pack { key: key(*id), location, source: Box::new(error) }
-            }
+    fn blame(&self, received: &Store, id: &PackId, error: StoreError) -> RemoteError {
+        if error.damaged_pack().is_none() {
+            return error.into();
         }
+        let _ = received.disk().remove(&received.pack_path(id));
+        let location = self.origin.location.clone();
+        RemoteError::Pack { key: key(*id), location, source: Box::new(error.into()) }
     }
 
     /// Copies the wanted objects of packs fetched in part into new packs.
     fn gather(
         &self,
-        incoming: &mut ReceivedPacks<'_>,
+        inbox: &mut Inbox<'_>,
         wanted: &[WantedPack],
         level: i32,
     ) -> Result<(), RemoteError> {
-        let store = self.receiving.store();
-        let scratch = Scratch::create(&store.dir().join("tmp"))?;
+        let received = inbox.own();
+        let scratch = Scratch::create(&received.dir().join("tmp"))?;
         let disk = Disk::scratch();
         Store::create(scratch.path(), &disk)?;
         let gathered = Store::open(scratch.path(), disk, self.observer)?;
         let writer = ObjectWriter::new(&gathered, level, 1)?;
         for WantedPack { id, fetch } in wanted {
             let PackPart::Frames(frames) = fetch else { continue };
-            self.check_frames(id, frames).map_err(|error| self.blame(id, error.into()))?;
-            let pack = store.open_pack(id)?;
+            let pack = received.open_pack(id)?;
+            let checked = self.check_frames(&pack, frames);
+            checked.map_err(|error| self.blame(received, id, error))?;
             let mut choose = |object: &PackedObject| {
                 Ok(self.lacking.is_wanted(object, id)? && writer.claim_anew(object))
             };
             copy_pack(&writer, &pack, FrameMode::Keep, &mut choose)?;
         }
         writer.finish()?;
+        // Other objects of these packs must not become part of the store.
+        for WantedPack { id, fetch } in wanted {
+            if matches!(fetch, PackPart::Frames(_)) {
+                received.disk().remove(&received.pack_path(id)).map_err(StoreError::from)?;
+            }
+        }
+        received.refresh()?;
         for id in gathered.packs() {
-            incoming.link(&gathered.pack_path(&id), id)?;
-            let checked = incoming.check(id, self.observer);
-            checked.map_err(|error| self.blame(&id, error))?;
+            inbox.link(&gathered.pack_path(&id), id)?;
         }
         Ok(())
     }
 
-    fn check_frames(&self, id: &PackId, frames: &[Frame]) -> Result<(), StoreError> {
-        let pack = self.receiving.store().open_pack(id)?;
+    fn check_frames(&self, pack: &PackFile, frames: &[Frame]) -> Result<(), StoreError> {
         let objects = pack.objects()?;
-        for contents in pack.by_frame(&objects) {
-            let position = contents.frame.position();
-            if frames.binary_search_by_key(&position, Frame::position).is_ok() {
-                pack.check_frame(contents)?;
-            }
-        }
-        Ok(())
+        let fetched = pack.by_frame(&objects).filter(|contents| is_among(contents.frame, frames));
+        PackStream::of(pack, self.observer).check_frames(fetched, &refuse_wrong(pack.id()))
     }
 }
 
-/// Walks everything that the commit refers to, in the store and in the received packs. Does not
-/// fetch objects that the store lacks locally: they are complete in the remote store.
-fn check_complete(
-    incoming: &ReceivedPacks<'_>,
-    commit: CommitId,
-    observer: &dyn Observer,
-) -> Result<(), ReachError> {
-    observer.phase(Phase::Structure, None);
-    let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
-    let mut enter =
-        |id: &ObjectId, place: &ObjectLocation| match incoming.own().locate(id)?.is_some() {
-            true => ours.mark(id),
-            false => {
-                incoming.target().check_alive(id, place.kind)?;
-                Ok(theirs.mark(id)? && incoming.should_descend(place)?)
-            }
-        };
-    reach::visit(incoming, &[commit], &mut enter, observer)
+fn is_among(frame: &Frame, frames: &[Frame]) -> bool {
+    frames.binary_search_by_key(&frame.position(), Frame::position).is_ok()
 }

@@ -27,10 +27,9 @@ const FOLDER: &str = "receiving";
 
 const LOCK: &str = "lock";
 
-/// The folder, locked, and the store in it.
+/// The folder of a store with the packs, locked.
 #[derive(Debug)]
 pub(super) struct ReceivingFolder {
-    store: Store,
     dir: PathBuf,
     /// True if another process uses the usual folder. This one is then temporary, and removed on
     /// drop.
@@ -39,9 +38,9 @@ pub(super) struct ReceivingFolder {
 }
 
 impl ReceivingFolder {
-    /// Opens the folder of `target` for the packs `wanted`. Removes other packs that an earlier
-    /// pull left there.
-    pub(super) fn open(target: &Store, wanted: &[PackId]) -> Result<Self, StoreError> {
+    /// Opens the folder of `target` for the packs `wanted`, and the store in it. Removes other packs
+    /// that an earlier pull left there.
+    pub(super) fn open(target: &Store, wanted: &[PackId]) -> Result<(Self, Store), StoreError> {
         let cache = target.dir().join("cache");
         let usual = cache.join(FOLDER);
         check_no_links_between(target.dir(), &usual)?;
@@ -69,16 +68,7 @@ impl ReceivingFolder {
         }
         Store::create(&dir, &disk)?;
         let store = Store::open(&dir, disk, &Silent)?;
-        Ok(Self { store, dir, is_spare, _lock: lock })
-    }
-
-    pub(super) fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// Removes a damaged pack.
-    pub(super) fn forget(&self, pack: &PackId) {
-        let _ = self.store.disk().remove(&self.store.pack_path(pack));
+        Ok((Self { dir, is_spare, _lock: lock }, store))
     }
 
     /// Removes the folder after the move of all packs to the store.

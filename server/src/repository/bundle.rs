@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    io::{self, BufReader, Read, Write},
+    io::{self, Read, Write},
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
@@ -25,7 +25,7 @@ use snap_core::{
         reach,
         select::{Gather, PeerHas, SelectedPacks},
     },
-    store::{Marks, ObjectLocation},
+    store::{BundleError, BundleReader, Marks, ObjectLocation},
 };
 
 use super::Repository;
@@ -33,9 +33,6 @@ use crate::{
     body::{BodyPieces, copy_range},
     problem::{Code, HttpProblem},
 };
-
-/// Buffer size for reading a bundle from a file, in bytes.
-const READ_BYTES: usize = 256 << 10;
 
 /// The objects that a client already has, to be left out of a bundle.
 #[derive(Clone, Debug, Default)]
@@ -230,7 +227,7 @@ impl Repository {
             return self.unpack_kept(pieces, most, &*watch);
         }
         let mut input = BodyReader { pieces, rest: bytes::Bytes::new(), problem: None };
-        let taken = self.unpack(&mut input, most, &*watch);
+        let taken = self.unpack(BundleReader::new(&mut input), most, &*watch);
         match (input.problem, taken) {
             (Some(problem), Err(_)) => Err(problem),
             (_, taken) => taken,
@@ -262,15 +259,13 @@ impl Repository {
         most_bytes: u64,
         observer: &dyn Observer,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
-        let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
-        let mut input = BufReader::with_capacity(READ_BYTES, file);
-        self.unpack(&mut input, most_bytes, observer)
+        self.unpack(BundleReader::<io::Empty>::of_file(path), most_bytes, observer)
     }
 
     /// Unpacks a bundle. On a relay, the caller must have stored all of the bundle on disk.
     fn unpack(
         &self,
-        input: &mut dyn Read,
+        opened: Result<unpack::OpenedBundle<impl Read>, BundleError>,
         most_bytes: u64,
         observer: &dyn Observer,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
@@ -281,7 +276,9 @@ impl Repository {
         let tips = self.refs()?.iter().map(|(_, id)| *id).collect();
         let level = self.repo.config().compression_level;
         let options = unpack::UnpackOptions { tips, level, most_bytes };
-        let prepared = unpack::prepare(self.repo.store(), input, &options, observer);
+        let prepared = opened
+            .map_err(Error::from)
+            .and_then(|opened| unpack::prepare(self.repo.store(), opened, &options, observer));
         let prepared = prepared.map_err(not_taken)?;
         let _one_at_a_time =
             self.upstream.is_some().then(|| self.staged.publishing()).transpose()?;

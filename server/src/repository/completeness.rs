@@ -3,7 +3,7 @@
 
 use snap_core::{
     base::id::CommitId,
-    ops::{accept::AcceptError, staging_area::StagedError},
+    ops::inbox::{StagedError, accept::AcceptError},
 };
 
 use super::{Repository, uploads::Uploads};

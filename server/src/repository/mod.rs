@@ -38,7 +38,7 @@ use snap_core::{
     disk::Disk,
     format::{outline, ref_text::RefText},
     ops::{
-        staging_area::{self, IndexUpload, StagedError, StagingArea},
+        inbox::{self, IndexUpload, SharedInbox, StagedError},
         verify::DataChecks,
     },
     repo::{
@@ -57,7 +57,7 @@ pub(crate) use self::folder_watch::FolderWatch;
 pub use self::object_upload::OBJECT_BYTES;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::uploads::{UploadLimits, UploadOutcome, UploadPosition, UploadState};
-pub use snap_core::ops::staging_area::Received;
+pub use snap_core::ops::inbox::Received;
 
 use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
 use crate::{
@@ -93,7 +93,7 @@ pub struct Repository {
     number: u64,
     repo: Arc<Repo>,
     index: Index,
-    staged: StagingArea,
+    staged: SharedInbox,
     uploads: Uploads,
     shared_checks: SharedChecks,
     /// Layouts of bundles that clients requested recently, by commit.
@@ -193,7 +193,7 @@ impl Repository {
     ) -> Result<Self, PathError> {
         repo.store().sweep();
         let index = Index::open(repo.store())?;
-        let staged = StagingArea::new(repo.store());
+        let staged = SharedInbox::new(repo.store());
         staged.sweep();
         let number = shared.opened.fetch_add(1, Ordering::Relaxed);
         let bundles = ByteCache::new(CacheLimits::of_small_entries(LAYOUTS_BYTES));
@@ -695,7 +695,7 @@ impl Repository {
         if self.upstream.is_some() {
             return Ok(true);
         }
-        Ok(!store.is_partial(id) && staging_area::is_sound(store, id)?)
+        Ok(!store.is_partial(id) && inbox::is_sound(store, id)?)
     }
 
     /// Receives a pack: hashes the bytes as they arrive, then checks every frame and
@@ -765,7 +765,7 @@ impl Repository {
             IndexUpload::Packs(ids) => ids,
         };
         let sent = self.publish_staged(&ids, client)?;
-        if name.ends_with(staging_area::GROUP) {
+        if name.ends_with(inbox::GROUP) {
             return Ok(sent);
         }
         let outlines = outline::decode(bytes).map_err(StagedError::from)?.outlines;

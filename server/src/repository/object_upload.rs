@@ -9,7 +9,7 @@ use snap_core::{
     },
     disk::{Disk, scratch::Scratch},
     format::pack::ObjectKind,
-    ops::{accept, staging_area},
+    ops::inbox::{self, accept},
     store::{ObjectLocation, ObjectWriter, Store, actual_id},
 };
 
@@ -86,7 +86,7 @@ impl Repository {
         self.refresh()?;
         let tips: Vec<CommitId> = match &self.upstream {
             Some(_) => self.refs()?.iter().map(|(_, id)| *id).collect(),
-            None => staging_area::tips(&self.repo)?,
+            None => inbox::tips(&self.repo)?,
         };
         let prepared = accept::prepare(store, &packs, &tips, &Silent)?;
         let _one_at_a_time = self.staged.publishing()?;

@@ -25,7 +25,7 @@ use snap_core::{
         observe::Observer,
         single_flight::{Flight, LeaderGuard, SingleFlight},
     },
-    ops::{accept::VerifiedPacks, staging_area::PublishTarget},
+    ops::inbox::{PublishTarget, accept::VerifiedPacks},
     store::Store,
 };
 use tokio::{runtime::Handle, task::AbortHandle};

@@ -25,7 +25,8 @@ use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, io::PathError},
     disk::{Disk, NewFile},
-    ops::{bundle::unpack, staging_area::StagingArea},
+    ops::{bundle::unpack, inbox::SharedInbox},
+    store::pack_stream::hash_file,
 };
 
 use tokio::sync::watch;
@@ -204,13 +205,9 @@ impl UploadGuard<'_> {
     fn take(
         &self,
         pieces: impl Iterator<Item = Result<Bytes, HttpProblem>>,
-        mut seen: impl FnMut(&[u8]),
     ) -> Result<u64, HttpProblem> {
         for piece in pieces {
-            let written = piece.and_then(|piece| {
-                seen(&piece);
-                self.part.write(self.writer, &piece)
-            });
+            let written = piece.and_then(|piece| self.part.write(self.writer, &piece));
             if let Err(problem) = written {
                 // On a full disk, or if the body is longer than declared, keep nothing.
                 if matches!(problem.code, Code::Full | Code::TooLarge) {
@@ -262,7 +259,7 @@ impl Uploads {
     }
 
     /// Returns the state of an unfinished upload, if there is a part of it.
-    fn upload_state(&self, staged: &StagingArea, hash: &blake3::Hash) -> Option<UploadState> {
+    fn upload_state(&self, staged: &SharedInbox, hash: &blake3::Hash) -> Option<UploadState> {
         if let Some(part) = self.writing.lock().get(hash) {
             let state = part.state.lock();
             let is_moving = self.clock.elapsed(state.moved) < MOVING_WITHIN;
@@ -277,7 +274,7 @@ impl Uploads {
     /// continue the upload.
     fn begin(
         &self,
-        staged: &StagingArea,
+        staged: &SharedInbox,
         coming: &UploadPosition,
         bounds: UploadLimits,
     ) -> Result<UploadGuard<'_>, HttpProblem> {
@@ -305,7 +302,7 @@ impl Uploads {
     }
 
     /// Returns the sum of the declared lengths of all parts for which `counts` returns true.
-    pub(super) fn unfinished(staged: &StagingArea, counts: &dyn Fn(&blake3::Hash) -> bool) -> u64 {
+    pub(super) fn unfinished(staged: &SharedInbox, counts: &dyn Fn(&blake3::Hash) -> bool) -> u64 {
         let parts = list_parts(staged).into_iter().filter(|part| counts(&part.hash));
         parts.map(|part| part.length).fold(0, u64::saturating_add)
     }
@@ -313,7 +310,7 @@ impl Uploads {
     /// Removes idle parts for which `may` returns true. Returns true if any was removed.
     pub(super) fn forget_idle(
         &self,
-        staged: &StagingArea,
+        staged: &SharedInbox,
         may: &dyn Fn(&blake3::Hash) -> bool,
     ) -> bool {
         let writing = self.writing.lock();
@@ -323,7 +320,7 @@ impl Uploads {
     }
 
     /// Removes a part. Returns true if there was one.
-    fn forget(&self, staged: &StagingArea, hash: &blake3::Hash) -> Result<bool, HttpProblem> {
+    fn forget(&self, staged: &SharedInbox, hash: &blake3::Hash) -> Result<bool, HttpProblem> {
         let mut writing = self.writing.lock();
         if let Some(part) = writing.get(hash) {
             part.take_over(|_| Ok(()))?;
@@ -338,7 +335,7 @@ impl Uploads {
 
 impl OpenPart {
     fn open(
-        staged: &StagingArea,
+        staged: &SharedInbox,
         coming: &UploadPosition,
         clock: Clock,
     ) -> Result<Self, HttpProblem> {
@@ -359,7 +356,7 @@ impl OpenPart {
 }
 
 /// Lists all parts, including those that requests are writing to.
-fn list_parts(staged: &StagingArea) -> Vec<StoredPart> {
+fn list_parts(staged: &SharedInbox) -> Vec<StoredPart> {
     let Ok(entries) = fs_err::read_dir(staged.dir()) else { return Vec::new() };
     let parts = entries.flatten().filter_map(|entry| {
         let name = entry.file_name();
@@ -451,7 +448,7 @@ impl Repository {
         let mut sent = Received::AlreadyPresent;
         if self.staged.pack(&id)?.is_none() {
             let watch = pieces.observer();
-            let keep = |hash, path: &Path| Ok(self.staged.keep(id, hash, path, &*watch)?);
+            let keep = |path: &Path| Ok(self.staged.keep(id, path, &*watch)?);
             match self.append_upload(coming, bounds, pieces, keep)? {
                 UploadOutcome::Part(offset) => return Ok(UploadOutcome::Part(offset)),
                 UploadOutcome::Whole(()) => sent = Received::Added,
@@ -475,8 +472,8 @@ impl Repository {
         pieces: BodyPieces,
     ) -> Result<UploadOutcome<unpack::UnpackOutcome>, HttpProblem> {
         let (watch, most) = (pieces.observer(), bounds.content_bytes);
-        self.append_upload(coming, bounds, pieces, |hash, path| {
-            if hash != coming.hash {
+        self.append_upload(coming, bounds, pieces, |path| {
+            if hash_file(path)?.as_bytes() != coming.hash.as_bytes() {
                 return Err(HttpProblem::new(Code::Rejected, "the bytes do not hash to the name"));
             }
             let taken = self.unpack_file(path, most, &*watch)?;
@@ -486,27 +483,24 @@ impl Repository {
         })
     }
 
-    /// Writes a body to a part. When the upload is complete, `take` gets its actual
-    /// hash and its path, and moves or unpacks it. If `take` fails, the part is
+    /// Writes a body to a part. When the upload is complete, `take` gets its path, checks its hash, and
+    /// moves or unpacks it. If `take` fails, the part is
     /// removed, unless a retry may help ([`Code::Unavailable`], [`Code::Locked`]).
     fn append_upload<T>(
         &self,
         coming: &UploadPosition,
         bounds: UploadLimits,
         pieces: impl Iterator<Item = Result<Bytes, HttpProblem>>,
-        take: impl FnOnce(blake3::Hash, &Path) -> Result<T, HttpProblem>,
+        take: impl FnOnce(&Path) -> Result<T, HttpProblem>,
     ) -> Result<UploadOutcome<T>, HttpProblem> {
         self.staged.sweep();
         let turn = self.uploads.begin(&self.staged, coming, bounds)?;
-        let mut hasher = (coming.offset == 0).then(blake3::Hasher::new);
-        let offset = turn.take(pieces, |piece| {
-            hasher.as_mut().map(|hasher| hasher.update(piece));
-        })?;
+        let offset = turn.take(pieces)?;
         if offset < coming.length {
             return Ok(UploadOutcome::Part(offset));
         }
         let path = &turn.part.path;
-        let taken = hash(hasher, path).and_then(|hash| take(hash, path));
+        let taken = take(path);
         if let Err(problem) = &taken
             && !matches!(problem.code, Code::Unavailable | Code::Locked)
         {
@@ -526,15 +520,4 @@ impl Repository {
             false => Err(HttpProblem::not_found(format_args!("upload of {hash}"))),
         }
     }
-}
-
-/// Returns the hash of a complete part. Reads the file unless the hash is known.
-fn hash(known: Option<blake3::Hasher>, path: &Path) -> Result<blake3::Hash, HttpProblem> {
-    if let Some(hasher) = known {
-        return Ok(hasher.finalize());
-    }
-    let mut hasher = blake3::Hasher::new();
-    let read = fs_err::File::open(path).and_then(|file| hasher.update_reader(file).map(drop));
-    read.map_err(PathError::when("read", path))?;
-    Ok(hasher.finalize())
 }

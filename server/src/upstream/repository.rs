@@ -38,7 +38,7 @@ use snap_core::{
     },
     disk::Disk,
     format::ref_text::FIRST_EPOCH,
-    ops::accept,
+    ops::inbox::accept,
     repo::{
         Config, Repo, config,
         ref_name::{RefKind, RefName},

@@ -4,25 +4,22 @@
 //! verified against its id. A walk over the whole commit then checks that it is complete
 //! in the bundle and the store together. Nothing becomes part of the store before that.
 
-use std::{collections::HashSet, io::Read, path::Path};
+use std::{io::Read, path::Path};
 
 use crate::{
     base::{
-        id::{CommitId, ObjectId},
+        id::CommitId,
         limits,
         observe::{Observer, Phase},
     },
-    format::{bundle::BundleHead, pack::ObjectKind},
+    format::bundle::BundleHead,
     ops::{
         bundle::{Error, temporary_store},
-        reach::{self, ReachError},
-        staging_area::StagingArea,
+        inbox::{Adoption, CompleteCommits, Inbox, Receive, WalkStart},
+        reach::ReachError,
     },
-    repo::{Config, history::ancestors},
-    store::{
-        BundleError, BundleReader, Marks, ObjectLocation, ReceivedPacks, Store, StoreError,
-        WriteStats,
-    },
+    repo::Config,
+    store::{BundleError, BundleReader, Store, StoreError, WriteStats},
 };
 
 #[derive(Clone, Debug)]
@@ -54,6 +51,9 @@ pub struct UnpackOutcome {
     pub added: WriteStats,
 }
 
+/// An open bundle: its reader, and its head, which was read.
+pub type OpenedBundle<R> = (BundleReader<R>, BundleHead);
+
 /// Unpacks the bundle from `input` into `store`. Moves no ref.
 ///
 /// When this returns, the commit and everything it refers to survive a power cut. If a
@@ -69,13 +69,15 @@ pub fn run(
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<UnpackOutcome, Error> {
-    prepare(store, input, options, observer)?.adopt(observer)
+    let opened = BundleReader::new(input);
+    observer.check(Error::Interrupted)?;
+    prepare(store, opened?, options, observer)?.adopt(observer)
 }
 
 /// A bundle that is checked and complete, but not part of the store yet.
 #[derive(Debug)]
 pub struct VerifiedBundle<'s> {
-    incoming: ReceivedPacks<'s>,
+    inbox: Inbox<'s>,
     head: BundleHead,
     commits: u64,
     options: UnpackOptions,
@@ -87,44 +89,26 @@ pub struct VerifiedBundle<'s> {
 /// As [`run`].
 pub fn prepare<'s>(
     store: &'s Store,
-    input: impl Read,
-    options: &UnpackOptions,
-    observer: &dyn Observer,
-) -> Result<VerifiedBundle<'s>, Error> {
-    let opened = BundleReader::new(input);
-    observer.check(Error::Interrupted)?;
-    let (reader, head) = opened?;
-    prepare_opened(store, reader, head, options, observer)
-}
-
-/// Checks a bundle as [`prepare`] does. The caller has read its `head`; `reader` has the rest.
-///
-/// # Errors
-/// As [`run`].
-pub fn prepare_opened<'s>(
-    store: &'s Store,
-    mut reader: BundleReader<impl Read>,
-    head: BundleHead,
+    (mut reader, head): OpenedBundle<impl Read>,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<VerifiedBundle<'s>, Error> {
     check_prerequisites(store, &head)?;
     check_work(head.raw_bytes, options)?;
-    StagingArea::new(store).sweep_abandoned();
-    let mut incoming = ReceivedPacks::new(store, observer)?;
+    let mut inbox = Inbox::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
-    let received = receive(&mut reader, &head, &mut incoming, observer);
+    let received = receive(&mut reader, &head, &mut inbox, observer);
     observer.check(Error::Interrupted)?;
     received?;
-    let (objects, raw_bytes) = incoming.totals();
+    let (objects, raw_bytes) = inbox.totals();
     head.check_totals(objects, raw_bytes)?;
-    let found = incoming.named_chunks();
+    let found = inbox.named_chunks();
     if found > limits::NAMED_CHUNKS {
         return Err(Error::TooManyChunks { found });
     }
-    let commits = check_complete(&incoming, &head, options, observer)?;
+    let commits = check_complete(&inbox, &head, options, observer)?;
     observer.check(Error::Interrupted)?;
-    Ok(VerifiedBundle { incoming, head, commits, options: options.clone() })
+    Ok(VerifiedBundle { inbox, head, commits, options: options.clone() })
 }
 
 impl VerifiedBundle<'_> {
@@ -134,13 +118,13 @@ impl VerifiedBundle<'_> {
     /// # Errors
     /// As [`run`].
     pub fn adopt(self, observer: &dyn Observer) -> Result<UnpackOutcome, Error> {
-        let Self { incoming, head, mut commits, options } = self;
-        if incoming.target_lost_packs()? {
-            commits = check_complete(&incoming, &head, &options, observer)?;
+        let Self { inbox, head, mut commits, options } = self;
+        if inbox.target_lost_packs()? {
+            commits = check_complete(&inbox, &head, &options, observer)?;
         }
-        let (objects, raw_bytes) = incoming.totals();
-        let target = incoming.target();
-        let added = incoming.adopt(options.level)?;
+        let (objects, raw_bytes) = inbox.totals();
+        let target = inbox.target();
+        let added = inbox.adopt(Adoption::NewObjects(options.level))?;
         target.report_repairs(observer);
         let BundleHead { commit, prerequisites, .. } = head;
         Ok(UnpackOutcome { commit, prerequisites, objects, raw_bytes, commits, added })
@@ -153,11 +137,11 @@ impl VerifiedBundle<'_> {
 /// As [`run`].
 pub fn verify(
     store: &Store,
-    input: impl Read,
+    opened: OpenedBundle<impl Read>,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<BundleHead, Error> {
-    Ok(prepare(store, input, options, observer)?.head)
+    Ok(prepare(store, opened, options, observer)?.head)
 }
 
 /// Checks a bundle as [`verify`] does, in a temporary store in the folder `scratch`. The bundle
@@ -168,12 +152,12 @@ pub fn verify(
 pub fn verify_alone(
     config: &Config,
     scratch: &Path,
-    input: impl Read,
+    opened: OpenedBundle<impl Read>,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<BundleHead, Error> {
     let (_scratch, repo) = temporary_store(config, scratch, observer)?;
-    verify(repo.store(), input, options, observer)
+    verify(repo.store(), opened, options, observer)
 }
 
 fn check_work(found: u64, options: &UnpackOptions) -> Result<(), Error> {
@@ -185,25 +169,35 @@ fn check_work(found: u64, options: &UnpackOptions) -> Result<(), Error> {
 fn receive(
     reader: &mut BundleReader<impl Read>,
     head: &BundleHead,
-    incoming: &mut ReceivedPacks<'_>,
+    inbox: &mut Inbox<'_>,
     observer: &dyn Observer,
 ) -> Result<(), BundleError> {
     loop {
         let at = reader.at();
         let Some(bytes) = reader.next_pack()? else { return Ok(()) };
-        let id = incoming.receive(|take| {
-            reader.read_pack(bytes, &mut |piece| {
-                observer.advance(piece.len() as u64, 0);
-                if observer.cancelled() { Err(BundleError::Interrupted) } else { take(piece) }
-            })
-        })?;
-        incoming.check(id, observer).map_err(|error| match error {
+        let received = match reader.skip_pack(bytes)? {
+            Some(place) => inbox.receive_from(place, observer),
+            None => {
+                let read = |take: &mut Receive<'_>| {
+                    reader.read_pack(bytes, &mut |piece| {
+                        observer.advance(piece.len() as u64, 0);
+                        if observer.cancelled() {
+                            Err(BundleError::Interrupted)
+                        } else {
+                            take(piece)
+                        }
+                    })
+                };
+                inbox.receive(read, observer)
+            }
+        };
+        received.map_err(|error| match error {
             BundleError::Store(source) if source.damaged_pack().is_some() => {
                 BundleError::Pack { at, source }
             }
             other => other,
         })?;
-        let (objects, raw_bytes) = incoming.totals();
+        let (objects, raw_bytes) = inbox.totals();
         if objects > head.objects || raw_bytes > head.raw_bytes || observer.cancelled() {
             return Ok(());
         }
@@ -229,61 +223,27 @@ fn check_prerequisites(store: &Store, head: &BundleHead) -> Result<(), Error> {
 /// other objects of the store, since they may be left over from an interrupted transfer. Returns
 /// the number of new commits. Fails if the bundle contains objects that the walk does not reach.
 fn check_complete(
-    incoming: &ReceivedPacks<'_>,
+    inbox: &Inbox<'_>,
     head: &BundleHead,
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<u64, Error> {
     observer.phase(Phase::Structure, None);
-    let target = incoming.target();
-    let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(target));
-    let complete = complete_commits(target, head, options)?;
-    let (mut commits, mut reached) = (0, 0);
-    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-        if incoming.own().locate(id)?.is_some() {
-            let new = ours.mark(id)?;
-            reached += u64::from(new);
-            if new && place.kind == ObjectKind::Commit && target.locate(id)?.is_none() {
-                commits += 1;
-            }
-            return Ok(new);
-        }
-        target.check_alive(id, place.kind)?;
-        Ok(!complete.contains(id) && theirs.mark(id)? && incoming.should_descend(place)?)
-    };
+    // A bundle without prerequisites contains everything that it refers to.
+    let is_alone = head.prerequisites.is_empty();
+    let tips = if is_alone { &[] } else { options.tips.as_slice() };
+    let mut complete = CompleteCommits::of(inbox.target(), tips);
     let starts: Vec<CommitId> = head.prerequisites.iter().copied().chain([head.commit]).collect();
-    let walked = reach::visit(incoming, &starts, &mut enter, observer);
-    walked.map_err(|error| match error {
+    let walked = inbox.check_complete(WalkStart::Commits(&starts), &mut complete, observer);
+    let arrived = walked.map_err(|error| match error {
         ReachError::Interrupted => Error::Interrupted,
         ReachError::Store(StoreError::Io(error)) => Error::Io(error),
         ReachError::Store(error) if error.is_remote() => Error::Store(error),
         error => Error::Broken { commit: head.commit, source: Box::new(error) },
     })?;
-    if reached < head.objects {
+    if arrived.objects < head.objects {
         // Nothing refers to these objects, so they would be garbage.
-        return Err(BundleError::Stray { count: head.objects - reached }.into());
+        return Err(BundleError::Stray { count: head.objects - arrived.objects }.into());
     }
-    Ok(commits)
-}
-
-/// Returns the commits that refs reach. Returns none if the bundle has no prerequisites.
-fn complete_commits(
-    store: &Store,
-    head: &BundleHead,
-    options: &UnpackOptions,
-) -> Result<HashSet<ObjectId>, StoreError> {
-    // A bundle without prerequisites contains everything that it refers to.
-    if head.prerequisites.is_empty() {
-        return Ok(HashSet::new());
-    }
-    let complete = ancestors(options.tips.iter().copied(), |id| {
-        // Do not fetch the history of a commit that only a remote stores.
-        let place = store.locate(&id.object())?;
-        let is_here = place.is_none_or(|place| store.is_here(&place).unwrap_or(true));
-        Ok::<_, StoreError>(Some(match is_here {
-            true => store.ancestor(&id)?.commit.parents,
-            false => Vec::new(),
-        }))
-    })?;
-    Ok(complete.into_iter().map(|id| id.object()).collect())
+    Ok(arrived.commits)
 }

@@ -52,7 +52,7 @@ use crate::{
             job::CommitJob,
             paths::{KeepFrom, KeptFolder},
         },
-        staging_area::StagingArea,
+        inbox::SharedInbox,
         unfetched_ignores::ignore_files,
     },
     repo::{Repo, files_lock::FilesUse, ref_name::RefName, scope::ScopePath},
@@ -345,7 +345,7 @@ fn attempt(
     let level = repo.config().compression_level;
     let writer = match options.run {
         CommitRun::Real => {
-            StagingArea::new(repo.store()).sweep_abandoned();
+            SharedInbox::new(repo.store()).sweep_abandoned();
             ObjectWriter::new(repo.store(), level, threads)?
         }
         CommitRun::Dry => ObjectWriter::counting(repo.store(), level)?,

@@ -37,11 +37,12 @@ use crate::{
     ops::{
         affected::{AffectedPath, REPAIRED_PATHS},
         diff::ComparedFiles,
+        inbox::{Adoption, Inbox},
         reach::ReachError,
         verify::{self, Data, VerifyError},
     },
     repo::Repo,
-    store::{BundleError, ReceivedPacks, Store, StoreError},
+    store::{BundleError, Store, StoreError},
 };
 
 use self::{
@@ -325,11 +326,10 @@ fn adopt(
 ) -> Result<bool, RepairError> {
     // Another repair process may have added the pack already.
     store.refresh()?;
-    let mut incoming = ReceivedPacks::new(store, observer)?;
-    incoming.link(&scratch.store().pack_path(id), *id)?;
-    incoming.add_verified(*id)?;
-    let is_replaced = store.is_damaged(id) && store.keep_in_quarantine(id)?;
-    incoming.adopt_packs()?;
+    let mut inbox = Inbox::new(store, observer)?;
+    inbox.link(&scratch.store().pack_path(id), *id)?;
+    let is_replaced = store.is_damaged(id) && store.pack_path(id).exists();
+    inbox.adopt(Adoption::Packs)?;
     // The damaged pack made the store rebuild its index. Discard the note about that,
     // since the index itself was not damaged.
     store.report_repairs(&Silent);

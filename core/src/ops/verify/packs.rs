@@ -2,11 +2,7 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
-    io::Read,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rayon::prelude::*;
@@ -19,7 +15,7 @@ use crate::{
         Data, Verification, VerifyError, VerifyProblem,
         rolling::{Schedule, identity_here},
     },
-    store::{FrameObjects, IndexDigests, PackFile, StoreError},
+    store::{FrameObjects, IndexDigests, PackStream, StoreError},
 };
 
 /// The state of the index when the check began.
@@ -115,10 +111,7 @@ impl Verification<'_> {
         let identity = schedule.identity(&id);
         let is_partial = store.is_partial(&id);
         self.count(|outcome| outcome.partial_packs += u64::from(is_partial));
-        if data == Data::All && !is_partial {
-            self.check_hash(id)?;
-        }
-        let pack = Arc::new(store.open_pack(&id)?);
+        let pack = store.open_pack(&id)?;
         let objects = pack.objects()?;
         self.count(|outcome| outcome.objects += objects.len() as u64);
         if !index.digests.agrees(&id, &pack, &objects)
@@ -126,32 +119,45 @@ impl Verification<'_> {
         {
             store.reindex()?;
         }
-        let random = RandomState::new();
-        let mut frames: Vec<FrameObjects<'_>> = Vec::with_capacity(pack.frames().len());
-        for (number, contents) in pack.by_frame(&objects).enumerate() {
-            if !pack.is_here(contents.frame)? {
-                self.count_absent(id, contents.objects)?;
-                continue;
+        let each = |contents: FrameObjects<'_>, raw: Result<&[u8], StoreError>| {
+            self.check_raw(id, contents, raw);
+            let stored_bytes = u64::from(contents.frame.stored_bytes);
+            self.count(|outcome| outcome.bytes_read += stored_bytes);
+            self.observer.advance(stored_bytes, contents.objects.len() as u64);
+            Ok(())
+        };
+        let stream = PackStream::of(&pack, self.observer);
+        let is_hashed = data == Data::All && !is_partial;
+        if is_hashed {
+            let mut sink = |_: &[u8]| Ok::<_, StoreError>(());
+            match stream.hash(&objects, &each, &mut sink)? {
+                Some(actual) if actual != id => {
+                    self.shadow_pack(id, None);
+                    self.add(VerifyProblem::PackHash { pack: id, actual }, []);
+                }
+                _ => {}
             }
-            if is_chosen(data, random.hash_one(number)) {
-                frames.push(contents);
+        } else {
+            let random = RandomState::new();
+            let mut frames: Vec<FrameObjects<'_>> = Vec::with_capacity(pack.frames().len());
+            for (number, contents) in pack.by_frame(&objects).enumerate() {
+                if !pack.is_here(contents.frame)? {
+                    self.count_absent(id, contents.objects)?;
+                    continue;
+                }
+                if is_chosen(data, random.hash_one(number)) {
+                    frames.push(contents);
+                }
             }
+            stream.check_frames(frames.into_iter(), &each)?;
         }
-        frames.par_iter().for_each(|contents| {
-            if !self.observer.cancelled() {
-                self.check_raw(&pack, *contents, pack.raw(contents.frame));
-                let stored_bytes = u64::from(contents.frame.stored_bytes);
-                self.count(|outcome| outcome.bytes_read += stored_bytes);
-                self.observer.advance(stored_bytes, contents.objects.len() as u64);
-            }
-        });
         let is_whole = !is_partial && !self.shadows(&id);
         if was_damaged && is_whole && !self.observer.cancelled() {
             self.found_whole(id);
         }
         if data == Data::All && !self.shadows(&id) && !self.observer.cancelled() {
             schedule.add_sound(id, identity);
-            if !is_partial {
+            if is_hashed {
                 self.hashed.lock().push(id);
             }
         }
@@ -168,55 +174,25 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Hashes a whole pack file and compares the hash with its name. Ends early when the user asks
-    /// to stop.
-    fn check_hash(&self, id: PackId) -> Result<(), StoreError> {
-        let path = self.store.pack_path(&id);
-        let mut file = match fs_err::File::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(StoreError::Gone { pack: id });
-            }
-            other => other.map_err(PathError::when("open", &path))?,
-        };
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            if self.observer.cancelled() {
-                return Ok(());
-            }
-            match file.read(&mut buffer).map_err(PathError::when("read", &path))? {
-                0 => break,
-                read => hasher.update(&buffer[..read]),
-            };
-        }
-        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
-        if actual != id {
-            self.shadow_pack(id, None);
-            self.add(VerifyProblem::PackHash { pack: id, actual }, []);
-        }
-        Ok(())
-    }
-
     /// Checks the objects of a frame that was read and decompressed.
     pub(super) fn check_raw(
         &self,
-        pack: &PackFile,
+        pack: PackId,
         contents: FrameObjects<'_>,
-        raw: Result<Vec<u8>, StoreError>,
+        raw: Result<&[u8], StoreError>,
     ) {
         let objects = contents.objects;
         let raw = match raw {
             Ok(raw) => raw,
             Err(source) => {
-                self.shadow_objects(pack.id(), objects.iter().map(|object| object.id));
-                let problem =
-                    VerifyProblem::Frame { pack: pack.id(), objects: objects.len(), source };
+                self.shadow_objects(pack, objects.iter().map(|object| object.id));
+                let problem = VerifyProblem::Frame { pack, objects: objects.len(), source };
                 return self.add(problem, objects.iter().map(|object| object.id));
             }
         };
-        for object in contents.split_verified(pack.id(), &raw) {
+        for object in contents.split_verified(pack, raw) {
             if let Err(source @ StoreError::Damaged { wanted: id, .. }) = object {
-                self.shadow_objects(pack.id(), [id]);
+                self.shadow_objects(pack, [id]);
                 self.add(VerifyProblem::Object { id, source }, [id]);
             }
         }

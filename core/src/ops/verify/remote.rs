@@ -9,9 +9,8 @@ use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher, RandomState},
     ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
 };
-
-use rayon::prelude::*;
 
 use crate::{
     base::{
@@ -28,7 +27,7 @@ use crate::{
             structure::StartCommits,
         },
     },
-    store::{FrameObjects, PackFile, RemoteFrames, Store, StoreError},
+    store::{FrameObjects, PackFile, PackStream, RemoteFrames, Store, StoreError, pack_stream},
 };
 
 /// Number of bytes of packs that are prefetched ahead of reading.
@@ -196,20 +195,21 @@ impl RemotePackVerifier<'_> {
     /// not included.
     fn ranges(&self, task: &PackTask) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
         let pack = self.run.store.open_pack(&task.id)?;
-        let ranges = match task.data {
-            Data::None => Vec::new(),
-            Data::All | Data::Due(_) => pack.ranges_at()?,
-            Data::Sample(_) => {
-                let frames = pack.frames().iter().enumerate();
-                let chosen = frames.filter(|(number, _)| self.is_chosen(task, *number));
-                chosen.map(|(_, frame)| frame.range()).collect()
-            }
-        };
+        let objects = pack.objects()?;
+        let ranges = pack_stream::ranges(self.frames(task, pack.by_frame(&objects)));
         Ok(ranges.into_iter().map(|range| (task.id, range)).collect())
     }
 
-    fn is_chosen(&self, task: &PackTask, frame: usize) -> bool {
-        is_chosen(task.data, self.random.hash_one((task.id, frame)))
+    /// Returns the frames to read.
+    fn frames<'o>(
+        &self,
+        task: &PackTask,
+        frames: impl Iterator<Item = FrameObjects<'o>>,
+    ) -> impl Iterator<Item = FrameObjects<'o>> {
+        let numbered = frames.enumerate();
+        let chosen = numbered
+            .filter(|(number, _)| is_chosen(task.data, self.random.hash_one((task.id, number))));
+        chosen.map(|(_, contents)| contents)
     }
 
     /// Reads the selected part of a pack. Returns the number of bytes read.
@@ -233,10 +233,13 @@ impl RemotePackVerifier<'_> {
     }
 
     fn check_whole(&self, task: &PackTask, pack: &PackFile) -> Result<u64, StoreError> {
-        let mut check = |batch: &[FrameObjects<'_>], bytes: &mut [u8]| {
-            self.check_batch(pack, batch, bytes);
+        let each = self.each_frame(task.id);
+        let mut sink = |bytes: &[u8]| {
+            self.run.observer.advance(bytes.len() as u64, 0);
+            Ok::<_, StoreError>(())
         };
-        match pack.hash_at(self.source, &mut check, self.run.observer)? {
+        let stream = PackStream::of_remote(pack, self.source, self.run.observer);
+        match stream.hash(&pack.objects()?, &each, &mut sink)? {
             Some(actual) if actual != task.id => {
                 self.run.shadow_pack(task.id, None);
                 self.run.add(VerifyProblem::PackHash { pack: task.id, actual }, []);
@@ -253,67 +256,27 @@ impl RemotePackVerifier<'_> {
     }
 
     fn check_sample(&self, task: &PackTask, pack: &PackFile) -> Result<u64, StoreError> {
-        let (objects, mut read) = (pack.objects()?, 0);
-        for (number, contents) in pack.by_frame(&objects).enumerate() {
-            let FrameObjects { frame, objects } = contents;
-            if !self.is_chosen(task, number) || self.run.observer.cancelled() {
-                continue;
-            }
-            let stored = self.source.read(task.id, frame.range());
-            let stored = stored.map_err(|source| StoreError::Fetch { pack: task.id, source })?;
-            self.check_stored(pack, contents, stored);
-            read += u64::from(frame.stored_bytes);
-            self.run.observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
-        }
-        Ok(read)
+        let (objects, check) = (pack.objects()?, self.each_frame(task.id));
+        let read = AtomicU64::new(0);
+        let each = |contents: FrameObjects<'_>, raw: Result<&[u8], StoreError>| {
+            let stored_bytes = u64::from(contents.frame.stored_bytes);
+            read.fetch_add(stored_bytes, Ordering::Relaxed);
+            self.run.observer.advance(stored_bytes, contents.objects.len() as u64);
+            check(contents, raw)
+        };
+        let stream = PackStream::of_remote(pack, self.source, self.run.observer);
+        stream.check_frames(self.frames(task, pack.by_frame(&objects)), &each)?;
+        Ok(read.into_inner())
     }
 
-    /// Checks consecutive frames in `bytes`. If a frame is wrong at first and right when it
-    /// is read again, the damage happened in transit; the frame is then corrected in `bytes`.
-    fn check_batch(&self, pack: &PackFile, batch: &[FrameObjects<'_>], bytes: &mut [u8]) {
-        let mut pieces = Vec::with_capacity(batch.len());
-        let mut rest = bytes;
-        for contents in batch {
-            let length = (contents.frame.stored_bytes as usize).min(rest.len());
-            let (piece, others) = rest.split_at_mut(length);
-            rest = others;
-            pieces.push((*contents, piece));
-        }
-        pieces.par_iter_mut().with_max_len(1).for_each(|(contents, piece)| {
-            let right = self.check_stored(pack, *contents, piece.to_vec());
-            if let Some(right) = right.filter(|right| right.len() == piece.len()) {
-                piece.copy_from_slice(&right);
-            }
-        });
-    }
-
-    /// Checks a frame, and reads it once more if it is wrong. Returns the bytes of the second
-    /// read if they are right.
-    fn check_stored(
+    fn each_frame(
         &self,
-        pack: &PackFile,
-        contents: FrameObjects<'_>,
-        stored: Vec<u8>,
-    ) -> Option<Vec<u8>> {
-        let frame = contents.frame;
-        if frame.matches(&stored) {
-            self.run.check_raw(pack, contents, pack.expand(frame, stored));
-            return None;
+        pack: PackId,
+    ) -> impl Fn(FrameObjects<'_>, Result<&[u8], StoreError>) -> Result<(), StoreError> {
+        move |contents, raw| {
+            self.run.check_raw(pack, contents, raw);
+            Ok(())
         }
-        let again = match self.source.read(pack.id(), frame.range()) {
-            Ok(again) => Some(again).filter(|again| frame.matches(again)),
-            Err(error) if !error.is_transport() => None,
-            Err(source) => {
-                self.run.fail(StoreError::Fetch { pack: pack.id(), source });
-                return None;
-            }
-        };
-        let raw = match &again {
-            Some(again) => pack.expand(frame, again.clone()),
-            None => Err(StoreError::Frame { pack: pack.id(), offset_bytes: frame.offset }),
-        };
-        self.run.check_raw(pack, contents, raw);
-        again
     }
 }
 

@@ -49,7 +49,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::Head,
     },
-    store::{Store, StoreError},
+    store::{PackStream, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -247,7 +247,13 @@ fn verify_replaced(
     }
     let source = RemotePacks::new(remote, BlockingContext::without_stop(runtime));
     for id in packs.iter().filter(|id| mirror.is_shadowed(id)) {
-        let read = mirror.open_pack(id)?.hash_at(&source, &mut |_, _| {}, observer);
+        let pack = mirror.open_pack(id)?;
+        let stream = PackStream::of_remote(&pack, &source, observer);
+        let mut sink = |bytes: &[u8]| {
+            observer.advance(bytes.len() as u64, 0);
+            Ok(())
+        };
+        let read = stream.hash(&pack.objects()?, &|_, _| Ok(()), &mut sink);
         let actual = read.map_err(|error| PackFetcher::of(remote).damaged(error))?;
         if actual.ok_or(RemoteError::Interrupted)? != *id {
             let (key, location) = (format!("{OBJECTS}{id}"), remote.location().to_owned());

@@ -8,8 +8,8 @@ use snap_core::{
         io::PathError,
         observe::{Observer, Phase},
     },
-    ops::{select::SelectedPacks, staging_area},
-    store::StoreError,
+    ops::select::SelectedPacks,
+    store::{StoreError, pack_stream::hash_file},
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
@@ -60,12 +60,9 @@ async fn upload_error(pack: PackUpload, error: ServiceError) -> RemoteError {
         return error.into();
     }
     let id = pack.id;
-    let read = move || staging_area::hash_of(&pack.path);
+    let read = move || hash_file(&pack.path);
     match tokio::task::spawn_blocking(read).await {
-        Ok(Ok(hash)) if hash.as_bytes() != id.as_bytes() => {
-            let actual = PackId::from_bytes(*hash.as_bytes());
-            StoreError::PackHash { pack: id, actual }.into()
-        }
+        Ok(Ok(actual)) if actual != id => StoreError::PackHash { pack: id, actual }.into(),
         _ => error.into(),
     }
 }

@@ -14,8 +14,7 @@ use std::{
 use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, io::PathError, limits},
-    ops::staging_area::hash_of,
-    store::StoreError,
+    store::{StoreError, pack_stream::hash_file},
 };
 use snap_remote::{service::UploadProgress, store::OBJECTS};
 
@@ -79,7 +78,7 @@ impl UpstreamRepository {
             return Err(unavailable());
         }
         // A bucket keeps the first bytes that it gets under a name, so check them before.
-        if *hash_of(path)?.as_bytes() != *id.as_bytes() {
+        if hash_file(path)? != *id {
             return Err(self.lost(id, path));
         }
         let length = fs_err::metadata(path).map_err(PathError::when("stat", path))?.len();

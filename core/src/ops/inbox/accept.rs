@@ -10,11 +10,9 @@
 //! ([`prepare`]). Packs that passed it are then added to the store in one step
 //! ([`VerifiedPacks::adopt`]).
 
-use std::{
-    collections::HashSet,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
+use super::{Adoption, CompleteCommits, Inbox, WalkStart};
 use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
@@ -22,10 +20,9 @@ use crate::{
         limits,
         observe::{Observer, Phase},
     },
-    format::pack::{ObjectKind, PackedObject},
-    ops::reach::{self, ReachError, ReachWalk},
-    repo::history::ancestors,
-    store::{Marks, ObjectLocation, PackFile, ReceivedPacks, Store, StoreError, WriteStats},
+    format::pack::ObjectKind,
+    ops::reach::{self, ReachError},
+    store::{Marks, ObjectLocation, PackFile, PackStream, Store, StoreError, WriteStats},
 };
 
 /// The reason why packs were not added.
@@ -72,22 +69,25 @@ impl AcceptError {
     }
 }
 
-/// Checks a pack on its own: its footer, every frame, and every object against its id. **Not**
-/// checked: that the file hashes to its name.
+/// Checks a pack on its own: its footer, every frame, every object against its id, and its hash
+/// against its name.
 ///
 /// # Errors
 /// [`AcceptError::Store`] when the pack is damaged or cannot be read;
 /// [`AcceptError::Interrupted`].
 pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
-    pack.check(&pack.objects()?, observer)?;
-    observer.check(AcceptError::Interrupted)
+    let mut sink = |_: &[u8]| Ok::<_, StoreError>(());
+    match PackStream::of(&pack, observer).check(&pack.objects()?, &mut sink)? {
+        true => Ok(()),
+        false => Err(AcceptError::Interrupted),
+    }
 }
 
 /// Packs that are checked and complete, but not part of the store yet.
 #[derive(Debug)]
 pub struct VerifiedPacks<'s> {
-    incoming: ReceivedPacks<'s>,
+    inbox: Inbox<'s>,
     tips: Vec<CommitId>,
 }
 
@@ -102,18 +102,19 @@ pub fn prepare<'s>(
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<VerifiedPacks<'s>, AcceptError> {
-    let mut incoming = ReceivedPacks::new(store, observer)?;
+    let mut inbox = Inbox::new(store, observer)?;
     for (id, path) in packs {
-        incoming.link_verified(path, *id)?;
+        inbox.link(path, *id)?;
     }
-    let found = incoming.named_chunks();
+    let found = inbox.named_chunks();
     if found > limits::NAMED_CHUNKS {
         return Err(AcceptError::TooMuch { found });
     }
     observer.phase(Phase::Structure, None);
-    check_complete(&incoming, tips, observer)?;
+    let prepared = VerifiedPacks { inbox, tips: tips.to_vec() };
+    prepared.check_complete(observer)?;
     observer.check(AcceptError::Interrupted)?;
-    Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
+    Ok(prepared)
 }
 
 impl VerifiedPacks<'_> {
@@ -124,10 +125,16 @@ impl VerifiedPacks<'_> {
     /// # Errors
     /// [`AcceptError`].
     pub fn adopt(self, observer: &dyn Observer) -> Result<WriteStats, AcceptError> {
-        if self.incoming.target_lost_packs()? {
-            check_complete(&self.incoming, &self.tips, observer)?;
+        if self.inbox.target_lost_packs()? {
+            self.check_complete(observer)?;
         }
-        Ok(self.incoming.adopt_packs()?)
+        Ok(self.inbox.adopt(Adoption::Packs)?)
+    }
+
+    fn check_complete(&self, observer: &dyn Observer) -> Result<(), AcceptError> {
+        let mut complete = CompleteCommits::of(self.inbox.target(), &self.tips);
+        let checked = self.inbox.check_complete(WalkStart::AllObjects, &mut complete, observer);
+        checked.map(drop).map_err(reach_error)
     }
 }
 
@@ -142,7 +149,7 @@ pub fn check_commit(
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<(), AcceptError> {
-    let mut complete = CompleteCommits { store, tips, all: None };
+    let mut complete = CompleteCommits::of(store, tips);
     let marks = Marks::new(store);
     let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         store.check_alive(id, place.kind)?;
@@ -192,72 +199,4 @@ fn is_local_fault(error: &StoreError) -> bool {
             | StoreError::Fetch { .. }
             | StoreError::CorruptedInTransit { .. }
     )
-}
-
-fn check_complete(
-    incoming: &ReceivedPacks<'_>,
-    tips: &[CommitId],
-    observer: &dyn Observer,
-) -> Result<(), AcceptError> {
-    let mut complete = CompleteCommits { store: incoming.target(), tips, all: None };
-    let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
-    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-        if incoming.own().locate(id)?.is_some() {
-            return ours.mark(id);
-        }
-        incoming.target().check_alive(id, place.kind)?;
-        let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
-        Ok(!is_complete && theirs.mark(id)? && incoming.should_descend(place)?)
-    };
-    let mut walk = ReachWalk::new(incoming, &mut enter, observer);
-    for id in incoming.packs() {
-        let objects = incoming.own().open_pack(id)?.objects()?;
-        let of_kind =
-            |kind| objects.iter().filter(move |object: &&PackedObject| object.kind == kind);
-        let commits: Vec<CommitId> =
-            of_kind(ObjectKind::Commit).map(|object| CommitId::from_object(object.id)).collect();
-        walk.visit(&commits).map_err(reach_error)?;
-        // Objects that no commit reaches must be complete, too: later packs may refer to
-        // them.
-        let (list, part) = (ObjectKind::ChunkList, ObjectKind::ListPart);
-        for kind in [ObjectKind::Link, ObjectKind::Tree, list, part] {
-            let starts: Vec<_> = of_kind(kind).map(|object| (object.id, kind)).collect();
-            walk.visit_below(&starts).map_err(reach_error)?;
-        }
-    }
-    Ok(())
-}
-
-/// The commits that refs reach. They are complete.
-struct CompleteCommits<'a> {
-    store: &'a Store,
-    tips: &'a [CommitId],
-    /// All reachable commits. Computed only on demand, since most pushes continue from a
-    /// tip.
-    all: Option<HashSet<ObjectId>>,
-}
-
-impl CompleteCommits<'_> {
-    /// Returns the parents of a commit, or `None` if the store has lost the commit.
-    fn parents(&self, id: &CommitId) -> Result<Option<Vec<CommitId>>, StoreError> {
-        match self.store.ancestor(id) {
-            Ok(found) => Ok(Some(found.commit.parents)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn has(&mut self, id: &ObjectId) -> Result<bool, StoreError> {
-        if let Some(tip) = self.tips.iter().find(|tip| tip.object() == *id) {
-            return Ok(self.parents(tip)?.is_some());
-        }
-        if self.all.is_none() {
-            // Omit the commits that the store has lost: the received packs may contain them.
-            let all = ancestors(self.tips.iter().copied(), |id| self.parents(&id))?;
-            self.all = Some(all.into_iter().map(|id| id.object()).collect());
-        }
-        Ok(self.all.as_ref().is_some_and(|all| all.contains(id)))
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
 
-use super::{JOURNAL, RECEIVING_PREFIX, StagingArea};
+use super::{JOURNAL, RECEIVING_PREFIX, SharedInbox};
 use crate::{
     base::{id::PackId, io::PathError},
     store::sweep,
@@ -11,8 +11,8 @@ use crate::{
 /// The time after which an unused staged file is removed.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
-impl StagingArea {
-    /// Creates the folder, and keeps [`StagingArea::sweep_abandoned`] from removing its files while
+impl SharedInbox {
+    /// Creates the folder, and keeps [`SharedInbox::sweep_abandoned`] from removing its files while
     /// this value lives. Call this before a file is created in the folder.
     ///
     /// # Errors

@@ -1,20 +1,20 @@
-//! The staging area of a store: received packs that are not part of the store yet.
+//! The shared inbox of a store: packs that clients send, and that are not part of the store yet.
 //!
 //! Each pack is checked on its own and waits in `tmp/staged/`. Once everything that a
 //! group of packs refers to is present, they become part of the store together
-//! ([`StagingArea::publish`]).
+//! ([`SharedInbox::publish`]).
 //!
 //! A server and a push into a folder stage packs in the same way, also concurrently. Only the
 //! journal is durable; a client that finds a pack gone uploads it again. The next process that
 //! stages packs uses the packs of a killed process, and removes packs that were unused for a day.
 //! The next writer of the store removes all of them if no process stages packs then
-//! ([`StagingArea::sweep_abandoned`]).
+//! ([`SharedInbox::sweep_abandoned`]).
 //!
 //! | file         | content |
 //! |--------------|------|
 //! | 64 digits    | a pack under its name |
 //! | `publishing` | the journal: names of packs, some of which may be part of the store already |
-//! | others       | partial uploads of a server ([`StagingArea::dir`]) |
+//! | others       | partial uploads of a server ([`SharedInbox::dir`]) |
 //!
 //! The staging folder itself is locked during a publication. Processes that stage packs hold the
 //! file `staged.lock` of the store, shared.
@@ -41,20 +41,15 @@ use crate::{
         limits,
         observe::{Observer, Silent},
     },
-    disk::{
-        Disk,
-        output::folder_of,
-        regular::{open_regular, read_at_most},
-        scratch::create_locked,
-    },
+    disk::{Disk, output::folder_of, regular::read_at_most, scratch::create_locked},
     format::{outline, pack::ObjectKind, wire::FormatError},
-    ops::accept::{self, AcceptError, VerifiedPacks},
+    ops::inbox::accept::{self, AcceptError, VerifiedPacks},
     repo::{
         Repo,
         refs::RefError,
         roots::{RootChoice, Roots},
     },
-    store::{Store, StoreError},
+    store::{Store, StoreError, pack_stream::hash_file},
 };
 
 /// The staging folder within `tmp/` of a store.
@@ -153,9 +148,9 @@ pub enum IndexUpload {
     Packs(BTreeSet<PackId>),
 }
 
-/// The staging area of a store.
+/// The packs that wait to become part of a store.
 #[derive(Debug)]
-pub struct StagingArea {
+pub struct SharedInbox {
     dir: PathBuf,
     /// The packs of the store.
     objects: PathBuf,
@@ -202,8 +197,8 @@ pub struct Publishing<'s> {
     _everywhere: File,
 }
 
-impl StagingArea {
-    /// Returns the staging area of a store. Changes nothing on disk.
+impl SharedInbox {
+    /// Returns the shared inbox of a store. Changes nothing on disk.
     pub fn new(store: &Store) -> Self {
         let (dir, disk) = (store.dir().join("tmp").join(FOLDER), store.disk().clone());
         let (checked, complete) = (Mutex::default(), Mutex::default());
@@ -279,8 +274,7 @@ impl StagingArea {
             return Ok(Some(path));
         }
         // The pack was left by another process, or has changed since it was checked.
-        let hash = hash_of(&path).map_err(StagedError::from);
-        match hash.and_then(|hash| self.check(*id, hash, &path, mark, &Silent)) {
+        match self.check(*id, &path, mark, &Silent) {
             Ok(()) => Ok(Some(path)),
             Err(error) if error.is_client_error() => {
                 let _ = self.disk.remove(&path);
@@ -312,21 +306,19 @@ impl StagingArea {
         }
     }
 
-    /// Checks that a file with this hash is the pack `id`, and that its contents are
-    /// sound.
+    /// Checks that a file is the pack `id`, and that its contents are sound.
     fn check(
         &self,
         id: PackId,
-        hash: blake3::Hash,
         path: &Path,
         mark: FileMark,
         observer: &dyn Observer,
     ) -> Result<(), StagedError> {
-        if *hash.as_bytes() != *id.as_bytes() {
-            return Err(StagedError::Hash);
-        }
         accept::check(path, id, observer).map_err(|error| match error.kind() {
-            ErrorKind::Damaged | ErrorKind::Unsupported => StagedError::InvalidPack(error),
+            ErrorKind::Damaged | ErrorKind::Unsupported => match hash_file(path) {
+                Ok(actual) if actual != id => StagedError::Hash,
+                _ => StagedError::InvalidPack(error),
+            },
             _ => error.into(),
         })?;
         self.checked.lock().insert(id, mark);
@@ -386,13 +378,13 @@ impl StagingArea {
         &self.disk
     }
 
-    /// Removes a pack from the staging area.
+    /// Removes a pack from the inbox.
     pub fn forget(&self, id: &PackId) {
         self.checked.lock().remove(id);
         let _ = self.disk.remove(&self.dir.join(id.to_string()));
     }
 
-    /// Receives a pack: hashes it as it arrives, then checks every frame and every object in it.
+    /// Receives a pack, then checks its hash, every frame and every object in it.
     /// The pack becomes part of the store only when it is [published](Self::publish).
     ///
     /// # Errors
@@ -413,19 +405,15 @@ impl StagingArea {
         // The file is removed on drop unless it is kept.
         let mut file = create_locked(&self.disk, &self.dir, RECEIVING_PREFIX).map_err(io)?;
         let path = file.path().to_owned();
-        let mut hasher = blake3::Hasher::new();
         for piece in pieces {
-            let piece = piece?;
-            hasher.update(piece.as_ref());
-            file.write(piece.as_ref()).map_err(io)?;
+            file.write(piece?.as_ref()).map_err(io)?;
         }
-        self.keep(id, hasher.finalize(), &path, observer)?;
+        self.keep(id, &path, observer)?;
         file.keep();
         Ok(Received::Added)
     }
 
-    /// Stages a complete file with this hash, if it is the pack `id` and its contents are
-    /// sound.
+    /// Stages a complete file, if it is the pack `id` and its contents are sound.
     ///
     /// # Errors
     /// [`StagedError::Hash`] and [`StagedError::InvalidPack`] when the file is not this pack or is
@@ -433,12 +421,11 @@ impl StagingArea {
     pub fn keep(
         &self,
         id: PackId,
-        hash: blake3::Hash,
         path: &Path,
         observer: &dyn Observer,
     ) -> Result<(), StagedError> {
         let file = fs_err::metadata(path).map_err(PathError::when("stat", path))?;
-        self.check(id, hash, path, FileMark::of(&file), observer)?;
+        self.check(id, path, FileMark::of(&file), observer)?;
         Ok(self.disk.replace(path, &self.dir.join(id.to_string()))?)
     }
 
@@ -570,9 +557,9 @@ pub trait PublishTarget {
     ) -> Result<(), Self::Error>;
 }
 
-/// The store that contains the staging area, as its own target.
+/// The store that contains the inbox, as its own target.
 struct OwnStore<'a> {
-    staged: &'a StagingArea,
+    staged: &'a SharedInbox,
     repo: &'a Repo,
 }
 
@@ -613,7 +600,7 @@ impl PublishTarget for OwnStore<'_> {
     }
 }
 
-impl StagingArea {
+impl SharedInbox {
     /// Publishes staged packs, if they are sound and everything that they refer to is present.
     /// Returns the packs that were new to the store.
     ///
@@ -629,12 +616,12 @@ impl StagingArea {
         self.publish_to(&OwnStore { staged: self, repo }, ids, observer, &mut None)
     }
 
-    /// As [`StagingArea::publish`], for any target. If new packs were checked, `lock` holds the
+    /// As [`SharedInbox::publish`], for any target. If new packs were checked, `lock` holds the
     /// publishing lock on return, even after an error. A caller that already has the lock passes it
     /// in.
     ///
     /// # Errors
-    /// As [`StagingArea::publish`], and the errors of the target.
+    /// As [`SharedInbox::publish`], and the errors of the target.
     pub fn publish_to<'s, T: PublishTarget>(
         &'s self,
         target: &T,
@@ -738,7 +725,7 @@ impl StagingArea {
     /// part of the store already.
     ///
     /// # Errors
-    /// As [`StagingArea::publish`]. If packs are missing or damaged, the journal entry is
+    /// As [`SharedInbox::publish`]. If packs are missing or damaged, the journal entry is
     /// removed and not tried again.
     pub fn resume_publication(&self, repo: &Repo) -> Result<(), StagedError> {
         // Most stores have no journal. Check it first, since a read-only store cannot be
@@ -811,8 +798,8 @@ impl StagingArea {
 /// [`StoreError`] when the pack cannot be read.
 pub fn is_sound(store: &Store, id: &PackId) -> Result<bool, StoreError> {
     let path = store.pack_path(id);
-    let actual = match hash_of(&path) {
-        Ok(hash) => PackId::from_bytes(*hash.as_bytes()),
+    let actual = match hash_file(&path) {
+        Ok(actual) => actual,
         Err(error) if error.is_not_found() => {
             store.refresh()?;
             return Ok(store.packs().contains(id));
@@ -823,15 +810,4 @@ pub fn is_sound(store: &Store, id: &PackId) -> Result<bool, StoreError> {
         store.shadow_damage(&StoreError::PackHash { pack: *id, actual })?;
     }
     Ok(actual == *id)
-}
-
-/// Returns the hash of a file's bytes.
-///
-/// # Errors
-/// [`PathError`] when it cannot be read.
-pub fn hash_of(path: &Path) -> Result<blake3::Hash, PathError> {
-    let mut hasher = blake3::Hasher::new();
-    let file = open_regular(path).map_err(PathError::when("open", path))?;
-    hasher.update_reader(file).map_err(PathError::when("read", path))?;
-    Ok(hasher.finalize())
 }
