@@ -173,18 +173,15 @@ impl<'a> PackStream<'a> {
             stored.push((*contents, this));
             rest = others;
         }
-        let check = |(contents, stored): (FrameObjects<'_>, &mut [u8])| {
-            if self.observer.cancelled() {
-                return Ok(());
-            }
-            match self.read_frame(contents.frame, stored) {
-                Err(error) if error.is_transport() => Err(error),
+        let check = |(contents, stored): (FrameObjects<'_>, &mut [u8])| match self
+            .read_frame(contents.frame, stored)
+        {
+            Err(error) if error.is_transport() => Err(error),
+            Err(error) => each(contents, Err(error)),
+            Ok(()) => match self.pack.expanded(contents.frame, stored) {
+                Ok(raw) => each(contents, Ok(&raw)),
                 Err(error) => each(contents, Err(error)),
-                Ok(()) => match self.pack.expanded(contents.frame, stored) {
-                    Ok(raw) => each(contents, Ok(&raw)),
-                    Err(error) => each(contents, Err(error)),
-                },
-            }
+            },
         };
         // All results, so that the first error does not depend on the threads.
         let checked: Vec<_> = stored.into_par_iter().with_max_len(1).map(check).collect();

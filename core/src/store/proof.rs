@@ -289,6 +289,7 @@ impl Store {
                 Err(error) => refused(id, error)?,
             }
             observer.advance(bytes(id), 0);
+            observer.advance(bytes(id), 0);
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs::File,
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -312,34 +313,33 @@ impl<'s> Inbox<'s> {
         self.own.drop_index();
         let (mut whole, mut mixed) = (Vec::new(), Vec::new());
         for id in ordered {
-            let pack = PackFile::open(&self.own.pack_path(&id), id)?;
+            let pack = self.open(&id)?;
             match self.known_objects(&pack, how)? {
-                0 => whole.push(pack),
-                known if known < pack.object_count() => mixed.push(pack),
+                // Sync all packs first, to shorten the time between the first rename and the last one.
+                0 => whole.push((id, self.synced(&id)?)),
+                known if known < pack.object_count() => mixed.push(id),
                 _ => {}
             }
         }
-        // Sync all packs first, to shorten the time between the first rename and the last one.
-        for pack in &whole {
-            self.target.disk().sync_file(&self.own.pack_path(&pack.id()))?;
-        }
         let mut stats = WriteStats::default();
-        for pack in &whole {
+        for (id, path) in &whole {
+            let pack = PackFile::open(path, *id)?;
             let objects = pack.objects()?;
             stats.objects += objects.len() as u64;
             stats.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
             stats.stored_bytes += pack.file_bytes();
             stats.packs += 1;
-            if self.target.is_damaged(&pack.id()) {
-                self.target.keep_in_quarantine(&pack.id())?;
+            if self.target.is_damaged(id) {
+                self.target.keep_in_quarantine(id)?;
             }
-            self.target.adopt_pack(&self.own.pack_path(&pack.id()), pack, objects, self.epoch)?;
+            self.target.adopt_pack(path, &pack, objects, self.epoch)?;
         }
         match how {
             Adoption::NewObjects(level) if !mixed.is_empty() => {
                 let writer = ObjectWriter::new(self.target, level, 1)?;
-                for pack in &mixed {
-                    copy_pack(&writer, pack, FrameMode::Refill, &mut |new| writer.claim(new))?;
+                for id in &mixed {
+                    let pack = self.open(id)?;
+                    copy_pack(&writer, &pack, FrameMode::Refill, &mut |new| writer.claim(new))?;
                 }
                 // This also makes the names of the moved packs durable.
                 stats += writer.finish()?;
@@ -347,6 +347,23 @@ impl<'s> Inbox<'s> {
             _ => self.target.make_names_durable()?,
         }
         Ok(stats)
+    }
+
+    fn open(&self, id: &PackId) -> Result<PackFile, StoreError> {
+        PackFile::open(&self.own.pack_path(id), *id)
+    }
+
+    /// Makes the bytes of a pack durable, on the disk of the target. Returns their path.
+    fn synced(&self, id: &PackId) -> Result<PathBuf, StoreError> {
+        let (mut path, tmp) = (self.own.pack_path(id), self.target.scratch_dir()?);
+        let stat = |path: &Path| fs_err::metadata(path).map_err(PathError::when("stat", path));
+        if stat(&path)?.dev() != stat(&tmp)?.dev() {
+            let copy = tmp.join(unique_name("pack"));
+            fs_err::copy(&path, &copy).map_err(PathError::when("copy", &path))?;
+            path = copy;
+        }
+        self.target.disk().sync_file(&path)?;
+        Ok(path)
     }
 
     /// Returns how many objects of a pack the target need not get. A moved pack replaces a partial or
