@@ -555,7 +555,7 @@ impl CliError {
             | Self::Signal(source)
             | Self::Output(source)
             | Self::ExportTo { source, .. } => {
-                match ErrorKind::of_io(source) {
+                match ErrorKind::from(source.kind()) {
                     // The error is not about data of the store.
                     ErrorKind::Damaged | ErrorKind::Invalid => ErrorKind::Unavailable,
                     kind => kind,

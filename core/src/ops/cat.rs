@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use crate::{
-    base::{id::ContentId, kind::ErrorKind, observe::Observer},
+    base::{id::ContentId, kind::Kind, observe::Observer},
     store::{ContentReader, Store, StoreError},
 };
 
@@ -17,7 +17,7 @@ pub struct CatOutcome {
 }
 
 /// The reason why a content was not written completely.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum CatError {
     /// The content cannot be read, or is damaged.
@@ -28,18 +28,8 @@ pub enum CatError {
     Output(#[from] io::Error),
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
-}
-
-impl CatError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Output(source) => ErrorKind::of_io(source),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 /// Writes the content `id` to `out`. Fails if its length differs from `stated`, the length in the entry

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use crate::{
     base::{
         id::{ChunkListId, CommitId, ContentId, ObjectId, TreeId},
-        kind::ErrorKind,
+        kind::Kind,
         observe::Observer,
     },
     format::{
@@ -147,7 +147,7 @@ impl TreeSource for dyn ObjectSource + '_ {
 }
 
 /// The reason why a walk failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum ReachError {
     /// An object is missing or damaged.
@@ -155,21 +155,12 @@ pub enum ReachError {
     Store(#[from] StoreError),
     /// The size in a file's entry differs from the size of its content.
     #[error("content {id} has {found} bytes instead of {claimed}")]
+    #[kind(Damaged)]
     Size { id: ObjectId, claimed: u64, found: u64 },
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
-}
-
-impl ReachError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Size { .. } => ErrorKind::Damaged,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 /// Returns true if everything that a commit refers to is here, so that it can be read without a fetch.

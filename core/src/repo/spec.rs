@@ -19,7 +19,7 @@
 use crate::{
     base::{
         id::{CommitId, ContentId, Id, IdPrefix, ObjectId},
-        kind::ErrorKind,
+        kind::Kind,
         suggestions::similar_names,
         time::Time,
     },
@@ -67,7 +67,8 @@ pub struct PrefixMatch {
 }
 
 /// Why a text does not name one commit.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(NotFound)]
 #[non_exhaustive]
 pub enum SpecError {
     /// A part of the revision names no commit; `close` are similar names.
@@ -78,6 +79,7 @@ pub enum SpecError {
     Unborn { branch: RefName },
     /// A branch or tag is missing, and no log records its removal.
     #[error("{} `{}` is missing; it last pointed at commit {id:.12}", name.kind().noun(), name.short())]
+    #[kind(Damaged)]
     Lost { name: RefName, id: CommitId },
     /// Several commits have this prefix. The candidates are some of them, newest first.
     #[error("id prefix `{prefix}` is ambiguous")]
@@ -97,12 +99,15 @@ pub enum SpecError {
     ForgottenBefore { text: String, newest: CommitId, time: Time },
     /// A date cannot be parsed.
     #[error("`{date}` is not a date")]
+    #[kind(Invalid)]
     Date { date: String },
     /// The date after an `@` is missing.
     #[error("`{text}` has no date after the `@`")]
+    #[kind(Invalid)]
     NoDate { text: String },
     /// The revision is not valid UTF-8; the text contains replacement characters.
     #[error("`{text}` is not a revision")]
+    #[kind(Invalid)]
     Syntax { text: String },
     /// The path cannot be resolved.
     #[error(transparent)]
@@ -113,25 +118,6 @@ pub enum SpecError {
     /// A commit cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-impl SpecError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Unknown { .. }
-            | Self::Unborn { .. }
-            | Self::Ambiguous { .. }
-            | Self::NoParent { .. }
-            | Self::NoneBefore { .. }
-            | Self::ForgottenBefore { .. } => ErrorKind::NotFound,
-            Self::Lost { .. } => ErrorKind::Damaged,
-            Self::Date { .. } | Self::NoDate { .. } | Self::Syntax { .. } => ErrorKind::Invalid,
-            Self::Path(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-        }
-    }
 }
 
 /// A suffix of a revision.

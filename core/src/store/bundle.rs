@@ -108,7 +108,7 @@ impl BundleError {
             Self::Incomplete { .. } => ErrorKind::NotFound,
             Self::Prerequisites { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
-            Self::Stream { source, .. } => ErrorKind::of_io(source),
+            Self::Stream { source, .. } => source.kind().into(),
             Self::Io(error) => error.kind(),
             Self::Store(error) => error.kind(),
         }

@@ -17,7 +17,7 @@ pub mod unpack;
 use std::path::Path;
 
 use crate::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, limits, observe::Observer},
+    base::{id::CommitId, io::PathError, kind::Kind, limits, observe::Observer},
     disk::{Disk, scratch::Scratch},
     ops::{commit::CommitError, reach::ReachError},
     repo::{Config, Repo, RepoError},
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The reason why a bundle could not be written or unpacked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum Error {
     /// The bundle or its file is invalid.
@@ -33,21 +33,26 @@ pub enum Error {
     Bundle(#[from] BundleError),
     /// The store lacks commits that the bundle requires.
     #[error("the store lacks prerequisites of the bundle: {}", listed(.missing))]
+    #[kind(NotFound)]
     Prerequisites { missing: Vec<CommitId> },
     /// The bundle lacks an object that its commit refers to, or has an invalid one.
     #[error("the bundle is incomplete: commit {commit:.12} cannot be read completely")]
+    #[kind(Damaged)]
     Broken { commit: CommitId, source: Box<ReachError> },
     /// An object in the bundle is not what its id says.
     #[error("the bundle is damaged")]
+    #[kind(Damaged)]
     Damaged(#[source] StoreError),
     /// The check would read more bytes than allowed.
     #[error("verifying the bundle would read {found} bytes; the limit is {most}")]
+    #[kind(Invalid)]
     TooMuch { found: u64, most: u64 },
     /// The chunk lists name more chunks than [`limits::NAMED_CHUNKS`].
     #[error(
         "the chunk lists of the bundle name {found} chunks; the limit is {}",
         limits::NAMED_CHUNKS
     )]
+    #[kind(Invalid)]
     TooManyChunks { found: u64 },
     /// The store lacks an object that the commit refers to.
     #[error(transparent)]
@@ -66,6 +71,7 @@ pub enum Error {
     Io(#[from] PathError),
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
 }
 
@@ -77,24 +83,6 @@ fn listed(ids: &[CommitId]) -> String {
     let more = ids.len().saturating_sub(LISTED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("commits {}{rest}", shown.join(", "))
-}
-
-impl Error {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Bundle(error) => error.kind(),
-            Self::Prerequisites { .. } => ErrorKind::NotFound,
-            Self::Broken { .. } | Self::Damaged(_) => ErrorKind::Damaged,
-            Self::TooMuch { .. } | Self::TooManyChunks { .. } => ErrorKind::Invalid,
-            Self::Reach(error) => error.kind(),
-            Self::Commit(error) => error.kind(),
-            Self::Repo(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 impl From<CommitError> for Error {

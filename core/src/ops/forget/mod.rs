@@ -20,7 +20,7 @@ use crate::{
     base::{
         again::until_settled,
         id::CommitId,
-        kind::ErrorKind,
+        kind::Kind,
         limits,
         observe::{Observer, Phase},
         time::Time,
@@ -40,7 +40,8 @@ use crate::{
 };
 
 /// Why commits could not be forgotten. Then none of them is.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Invalid)]
 #[non_exhaustive]
 pub enum ForgetError {
     /// A commit cannot be read, or the links cannot be written.
@@ -60,23 +61,12 @@ pub enum ForgetError {
     OnlyTips,
     /// Collections began again and again.
     #[error("other processes began a collection again and again")]
+    #[kind(Locked)]
     Contended,
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
-}
-
-impl ForgetError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Partial(_) | Self::Protected { .. } | Self::OnlyTips => ErrorKind::Invalid,
-            Self::Contended => ErrorKind::Locked,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 /// Errors of a marking, which computes sizes.

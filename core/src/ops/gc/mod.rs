@@ -27,7 +27,7 @@ use crate::{
         again::until_settled,
         id::{CommitId, ObjectId, PackId},
         io::PathError,
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
         observe::{Observer, Phase, Silent},
         time::Time,
@@ -111,27 +111,39 @@ impl GcOutcome {
 }
 
 /// Why a collection ended without deleting anything.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum GcError {
     /// An object that a ref needs is missing or damaged.
     #[error(transparent)]
+    #[kind(of_stored(_0))]
     Store(#[from] StoreError),
     /// A ref cannot be read.
     #[error(transparent)]
     Ref(#[from] RefError),
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot collect garbage: its remote has the other objects")]
+    #[kind(Invalid)]
     Partial(PartialClone),
     /// Refs moved again and again.
     #[error("other processes began a collection again and again")]
+    #[kind(Locked)]
     Contended,
     /// A file operation failed.
     #[error(transparent)]
     Io(#[from] PathError),
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
+}
+
+/// The ids of objects come from the store itself.
+fn of_stored(error: &StoreError) -> ErrorKind {
+    match error {
+        StoreError::Missing { .. } | StoreError::WrongKind { .. } => ErrorKind::Damaged,
+        error => error.kind(),
+    }
 }
 
 impl GcError {
@@ -142,22 +154,6 @@ impl GcError {
             Self::Ref(RefError::Io(error)) | Self::Io(error) => error.is_full(),
             Self::Ref(RefError::Objects(error)) => error.is_full(),
             _ => false,
-        }
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            // The ids come from the store itself.
-            Self::Store(StoreError::Missing { .. } | StoreError::WrongKind { .. }) => {
-                ErrorKind::Damaged
-            }
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Partial(_) => ErrorKind::Invalid,
-            Self::Contended => ErrorKind::Locked,
-            Self::Io(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
         io::PathError,
-        kind::ErrorKind,
+        kind::Kind,
         observe::{Observer, Phase, Silent},
     },
     format::{commit::Commit, pack::ObjectKind},
@@ -128,7 +128,7 @@ pub fn is_repairable(problem: &verify::VerifyProblem) -> bool {
 }
 
 /// The reason why a repair ended early. Repairs made before the error remain.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum RepairError {
     /// Verification of the store failed.
@@ -145,25 +145,13 @@ pub enum RepairError {
     Adopt(#[from] BundleError),
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
 }
 
 impl From<PathError> for RepairError {
     fn from(error: PathError) -> Self {
         Self::Store(error.into())
-    }
-}
-
-impl RepairError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Verify(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Reach(error) => error.kind(),
-            Self::Adopt(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     base::{
         again::until_settled,
         id::{BlobId, CommitId, ObjectId},
-        kind::ErrorKind,
+        kind::Kind,
         limits,
         observe::{Observer, Phase},
         time::Time,
@@ -105,7 +105,7 @@ pub struct RewriteOutcome {
 }
 
 /// Why commits could not be rewritten. Then no ref has moved.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum RewriteError {
     /// An object cannot be read or written.
@@ -119,34 +119,24 @@ pub enum RewriteError {
     Past(#[from] PastError),
     /// A pattern cannot be parsed.
     #[error(transparent)]
+    #[kind(Invalid)]
     Pattern(#[from] PatternError),
     /// The store lacks objects that its origin has.
     #[error("a partial clone cannot rewrite commits: its remote has the other objects")]
+    #[kind(Invalid)]
     Partial(PartialClone),
     /// No commit of the chosen branches and tags has such a path.
     #[error("no commit contains `{}`", patterns.join("`, `"))]
+    #[kind(NotFound)]
     NoMatch { patterns: Vec<String> },
     /// Refs moved again and again.
     #[error("other processes moved branches again and again")]
+    #[kind(Locked)]
     Contended,
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
-}
-
-impl RewriteError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Past(error) => error.kind(),
-            Self::Partial(_) | Self::Pattern(_) => ErrorKind::Invalid,
-            Self::NoMatch { .. } => ErrorKind::NotFound,
-            Self::Contended => ErrorKind::Locked,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 /// Errors of the marking.

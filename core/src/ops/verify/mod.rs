@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use crate::{
     base::{
         id::{CommitId, ContentId, ObjectId, PackId},
-        kind::ErrorKind,
+        kind::Kind,
         observe::Observer,
         time::Time,
     },
@@ -147,7 +147,7 @@ pub struct VerifyOutcome {
 }
 
 /// The reason why a verification ended early.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum VerifyError {
     /// The refs cannot be listed.
@@ -158,18 +158,8 @@ pub enum VerifyError {
     Store(#[from] StoreError),
     /// The user asked to stop.
     #[error("interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
-}
-
-impl VerifyError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Ref(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 /// The state of one verification. Several threads add to it.
