@@ -285,7 +285,7 @@ fn collect(
     collected.map_err(|error| match error {
         RepairError::Store(error) => error.into(),
         RepairError::Reach(snap_core::ops::reach::ReachError::Store(error)) => error.into(),
-        RepairError::Interrupted => RemoteError::Interrupted,
+        RepairError::Blocked(blocked) => blocked.into(),
         error => RemoteError::Repair(Box::new(error)),
     })
 }

@@ -12,6 +12,7 @@ use std::{
 
 use snap_core::{
     base::{
+        blocked::Blocked,
         id::{CommitId, PackId},
         observe::Observer,
     },
@@ -130,7 +131,7 @@ pub fn run(
         VerifyError::Ref(error) => error.into(),
         VerifyError::Store(error) => error.into(),
         // Unknown errors of the engine count as an interruption.
-        _ => RemoteError::Interrupted,
+        _ => RemoteError::Blocked(Blocked::Interrupted),
     })?;
     found.partial_packs = partial.as_ref().map_or(0, |partial| partial.packs);
     let outcome = RemoteVerifyOutcome { problems, found, partial, collected };

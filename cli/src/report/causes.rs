@@ -8,8 +8,8 @@ use std::error::Error;
 use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        forget::ForgetError, gc::GcError, list::ListError, reach::ReachError, repair::RepairError,
-        restore::RestoreError, rewrite::RewriteError, verify::VerifyError,
+        list::ListError, reach::ReachError, removal_error::RemovalError, repair::RepairError,
+        restore::RestoreError, verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::{BundleError, RemoteFrameError, StoreError},
@@ -47,9 +47,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Export(inner) => Some(inner),
         CliError::Verify(inner) => Some(inner),
         CliError::Repair(inner) => Some(inner),
-        CliError::Gc(inner) => Some(inner),
-        CliError::Forget(inner) => Some(inner),
-        CliError::Rewrite(inner) => Some(inner),
+        CliError::Removal(inner) => Some(inner),
         CliError::Repo(inner) => Some(inner),
         CliError::Config(inner) => Some(inner),
         CliError::Ref(inner) => Some(inner),
@@ -170,20 +168,11 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
         return Some(inner);
     }
     match error.downcast_ref() {
-        Some(GcError::Store(inner)) => return Some(inner),
-        Some(GcError::Ref(inner)) => return Some(inner),
-        _ => {}
-    }
-    match error.downcast_ref() {
-        Some(ForgetError::Store(inner)) => return Some(inner),
-        Some(ForgetError::Ref(inner)) => return Some(inner),
-        _ => {}
-    }
-    match error.downcast_ref() {
-        Some(RewriteError::Store(inner)) => return Some(inner),
-        Some(RewriteError::Ref(inner)) => return Some(inner),
-        Some(RewriteError::Past(inner)) => return Some(inner),
-        Some(RewriteError::Pattern(inner)) => return Some(inner),
+        Some(RemovalError::Store(inner)) => return Some(inner),
+        Some(RemovalError::Ref(inner)) => return Some(inner),
+        Some(RemovalError::Past(inner)) => return Some(inner),
+        Some(RemovalError::Pattern(inner)) => return Some(inner),
+        Some(RemovalError::Io(inner)) => return Some(inner),
         _ => {}
     }
     match error.downcast_ref() {

@@ -17,6 +17,7 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         limits,
@@ -44,9 +45,9 @@ pub enum AcceptError {
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The observer cancelled the operation.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl AcceptError {
@@ -58,7 +59,7 @@ impl AcceptError {
     /// Returns true if the error may come from packs that were damaged after they were
     /// checked.
     pub(super) fn may_be_damage(&self) -> bool {
-        !matches!(self, Self::TooMuch { .. } | Self::Interrupted)
+        !matches!(self, Self::TooMuch { .. } | Self::Blocked(Blocked::Interrupted))
     }
 
     /// Classifies the error for the caller.
@@ -67,7 +68,7 @@ impl AcceptError {
             Self::Incomplete(_) => ErrorKind::Damaged,
             Self::TooMuch { .. } => ErrorKind::Invalid,
             Self::Store(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Blocked(error) => error.kind(),
         }
     }
 }
@@ -77,11 +78,11 @@ impl AcceptError {
 ///
 /// # Errors
 /// [`AcceptError::Store`] when the pack is damaged or cannot be read;
-/// [`AcceptError::Interrupted`].
+/// [`AcceptError::Blocked`].
 pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
     pack.check(&pack.objects()?, observer)?;
-    observer.check(AcceptError::Interrupted)
+    Ok(observer.check()?)
 }
 
 /// Packs that are checked and complete, but not part of the store yet.
@@ -112,7 +113,7 @@ pub fn prepare<'s>(
     }
     observer.phase(Phase::Structure, None);
     check_complete(&incoming, tips, observer)?;
-    observer.check(AcceptError::Interrupted)?;
+    observer.check()?;
     Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
 }
 
@@ -176,7 +177,7 @@ pub fn check_commit_in_whole_packs(
 
 fn reach_error(error: ReachError) -> AcceptError {
     match error {
-        ReachError::Interrupted => AcceptError::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         ReachError::Store(error) if is_local_fault(&error) => AcceptError::Store(error),
         error => AcceptError::Incomplete(Box::new(error)),
     }

@@ -7,7 +7,7 @@
 use std::io;
 
 use crate::{
-    base::{id::TreeId, kind::Kind, limits, observe::Observer},
+    base::{blocked::Blocked, id::TreeId, kind::Kind, limits, observe::Observer},
     format::tree::{Entry, EntryKind},
     repo::path::push_name,
     store::{Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
@@ -44,10 +44,9 @@ pub enum ListError {
     /// The receiver of the entries returned an error.
     #[error("cannot write the listing")]
     Output(#[from] io::Error),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl ListError {
@@ -91,7 +90,7 @@ pub fn run(
                 walk.open(store, node).map_err(|error| ListError::at(&path, error))?;
             }
             WalkStep::Entry(entry) => {
-                observer.check(ListError::Interrupted)?;
+                observer.check()?;
                 push_name(&mut path, entry.name.as_bytes());
                 each(&path, &entry)?;
                 outcome.entries += 1;

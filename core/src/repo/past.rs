@@ -1,7 +1,7 @@
 //! Errors of a walk through history.
 
 use crate::{
-    base::{id::CommitId, kind::Kind, limits},
+    base::{blocked::Blocked, id::CommitId, kind::Kind, limits},
     local::pattern::PatternCost,
     store::StoreError,
 };
@@ -33,10 +33,9 @@ pub enum PastError {
     /// A commit or the index cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The user cancelled the command.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 /// Why a pattern is invalid.

@@ -28,6 +28,7 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::CommitId,
         io::{PathError, if_exists},
         kind::Kind,
@@ -158,10 +159,9 @@ pub enum RefError {
     #[error("another snap process has been using the files of {} for {waited_secs} seconds", project.display())]
     #[kind(Locked)]
     FilesBusy { project: PathBuf, waited_secs: u64 },
-    /// The user cancelled while the command waited for a lock.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
     /// A file operation failed.
     #[error(transparent)]
     Io(#[from] PathError),

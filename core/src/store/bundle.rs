@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
@@ -67,9 +68,9 @@ pub enum BundleError {
     /// The bundle has prerequisites, so it cannot be read in place.
     #[error("the bundle is incomplete: it requires commit {}", prerequisites(.missing))]
     Incomplete { missing: Vec<CommitId> },
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
     /// The stream could not be read or written. `action` is "read" or "write".
     #[error("cannot {action} the bundle")]
     Stream { action: &'static str, source: io::Error },
@@ -107,7 +108,7 @@ impl BundleError {
             Self::Pack { source, .. } => source.kind(),
             Self::Incomplete { .. } => ErrorKind::NotFound,
             Self::Prerequisites { .. } => ErrorKind::Invalid,
-            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Blocked(error) => error.kind(),
             Self::Stream { source, .. } => source.kind().into(),
             Self::Io(error) => error.kind(),
             Self::Store(error) => error.kind(),

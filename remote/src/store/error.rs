@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use snap_core::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind},
+    base::{blocked::Blocked, id::CommitId, io::PathError, kind::ErrorKind},
     ops::{reach::ReachError, repair::RepairError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
     store::{BundleError, RemoteFrameError, StoreError},
@@ -287,9 +287,9 @@ pub enum RemoteError {
     /// The data that the remote store has lost could not be collected.
     #[error(transparent)]
     Repair(Box<RepairError>),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 fn position_text(theirs: Option<&CommitId>) -> String {
@@ -342,7 +342,7 @@ impl RemoteError {
             Self::Ref(error) => error.kind(),
             Self::Store(error) => error.kind(),
             Self::Io(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Blocked(error) => error.kind(),
         }
     }
 }

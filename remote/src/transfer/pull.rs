@@ -8,6 +8,7 @@
 use snap_core::{
     base::{
         again::until_settled,
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         limits,
         observe::{Note, Observer, Phase},
@@ -158,7 +159,7 @@ fn run_once(
     let received_bytes = run.receive(&mut incoming, &wanted, runtime)?;
     run.gather(&mut incoming, &wanted, options.level)?;
     check_complete(&incoming, commit, observer).map_err(|source| match source {
-        ReachError::Interrupted => RemoteError::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         source => RemoteError::Incomplete {
             location: remote.location().to_owned(),
             source: Box::new(source),
@@ -173,7 +174,7 @@ fn run_once(
 /// store lists.
 fn hash_own_packs(store: &Store, observer: &dyn Observer) -> Result<(), RemoteError> {
     store.hash_unproven_packs(observer)?;
-    if observer.cancelled() { Err(RemoteError::Interrupted) } else { Ok(()) }
+    Ok(observer.check()?)
 }
 
 /// Returns true if a commit is stored locally with everything that it refers to. The pull then
@@ -191,7 +192,7 @@ fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<b
     };
     match reach::visit(store, &[commit], &mut enter, observer) {
         Ok(()) => Ok(!is_shadowed),
-        Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
+        Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
         // Objects that are missing or damaged locally may come from the remote store.
         Err(_) => Ok(false),
     }
@@ -269,7 +270,7 @@ impl PullRun<'_> {
         let store = self.receiving.store();
         let is_whole = store.complete(&id, self.observer);
         if !is_whole.map_err(|error| self.blame(&id, error.into()))? {
-            return Err(RemoteError::Interrupted);
+            return Err(Blocked::Interrupted.into());
         }
         let linked = incoming.link(&store.pack_path(&id), id).map_err(BundleError::from);
         let taken = linked.and_then(|()| incoming.add_verified(id));

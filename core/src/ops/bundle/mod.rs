@@ -17,7 +17,7 @@ pub mod unpack;
 use std::path::Path;
 
 use crate::{
-    base::{id::CommitId, io::PathError, kind::Kind, limits, observe::Observer},
+    base::{blocked::Blocked, id::CommitId, io::PathError, kind::Kind, limits, observe::Observer},
     disk::{Disk, scratch::Scratch},
     ops::{commit::CommitError, reach::ReachError},
     repo::{Config, Repo, RepoError},
@@ -69,10 +69,9 @@ pub enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 /// Maximum number of ids that a message lists.
@@ -100,7 +99,7 @@ impl From<RepoError> for Error {
 impl From<ReachError> for Error {
     fn from(error: ReachError) -> Self {
         match error {
-            ReachError::Interrupted => Self::Interrupted,
+            ReachError::Blocked(blocked) => blocked.into(),
             other => Self::Reach(other),
         }
     }

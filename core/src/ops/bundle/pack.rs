@@ -16,7 +16,7 @@ use crate::{
         reach,
         select::{Gather, PeerHas, SelectedPacks},
     },
-    store::{BundleError, BundleWriter, Marks, ObjectLocation, Store},
+    store::{BundleWriter, Marks, ObjectLocation, Store},
 };
 
 #[derive(Clone, Debug)]
@@ -96,12 +96,10 @@ pub(super) fn write(
     observer.phase(Phase::Bundle, Some(packs.iter().map(size).sum()));
     let mut writer = BundleWriter::new(out, head)?;
     for (store, id) in packs {
-        let mut step = |bytes| match observer.cancelled() {
-            true => Err(BundleError::Interrupted),
-            false => {
-                observer.advance(bytes, 0);
-                Ok(())
-            }
+        let mut step = |bytes| {
+            observer.check()?;
+            observer.advance(bytes, 0);
+            Ok(())
         };
         writer.copy_pack(store, *id, &mut step)?;
     }

@@ -92,7 +92,7 @@ pub fn prepare<'s>(
     observer: &dyn Observer,
 ) -> Result<VerifiedBundle<'s>, Error> {
     let opened = BundleReader::new(input);
-    observer.check(Error::Interrupted)?;
+    observer.check()?;
     let (reader, head) = opened?;
     prepare_opened(store, reader, head, options, observer)
 }
@@ -114,7 +114,7 @@ pub fn prepare_opened<'s>(
     let mut incoming = ReceivedPacks::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
     let received = receive(&mut reader, &head, &mut incoming, observer);
-    observer.check(Error::Interrupted)?;
+    observer.check()?;
     received?;
     let (objects, raw_bytes) = incoming.totals();
     head.check_totals(objects, raw_bytes)?;
@@ -123,7 +123,7 @@ pub fn prepare_opened<'s>(
         return Err(Error::TooManyChunks { found });
     }
     let commits = check_complete(&incoming, &head, options, observer)?;
-    observer.check(Error::Interrupted)?;
+    observer.check()?;
     Ok(VerifiedBundle { incoming, head, commits, options: options.clone() })
 }
 
@@ -194,7 +194,8 @@ fn receive(
         let id = incoming.receive(|take| {
             reader.read_pack(bytes, &mut |piece| {
                 observer.advance(piece.len() as u64, 0);
-                if observer.cancelled() { Err(BundleError::Interrupted) } else { take(piece) }
+                observer.check()?;
+                take(piece)
             })
         })?;
         incoming.check(id, observer).map_err(|error| match error {
@@ -254,7 +255,7 @@ fn check_complete(
     let starts: Vec<CommitId> = head.prerequisites.iter().copied().chain([head.commit]).collect();
     let walked = reach::visit(incoming, &starts, &mut enter, observer);
     walked.map_err(|error| match error {
-        ReachError::Interrupted => Error::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         ReachError::Store(StoreError::Io(error)) => Error::Io(error),
         ReachError::Store(error) if error.is_remote() => Error::Store(error),
         error => Error::Broken { commit: head.commit, source: Box::new(error) },

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    base::{io::PathError, kind::Kind, name::EntryName},
+    base::{blocked::Blocked, io::PathError, kind::Kind, name::EntryName},
     format::wire::FormatError,
     local::ignore::PatternError,
     ops::{
@@ -135,16 +135,15 @@ pub enum CommitError {
     #[error("cannot start worker threads")]
     #[kind(Unavailable)]
     Threads(#[source] rayon::ThreadPoolBuildError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl From<ReachError> for CommitError {
     fn from(error: ReachError) -> Self {
         match error {
-            ReachError::Interrupted => Self::Interrupted,
+            ReachError::Blocked(blocked) => blocked.into(),
             error => Self::Incomplete(Box::new(error)),
         }
     }

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    base::{kind::Kind, limits},
+    base::{blocked::Blocked, kind::Kind, limits},
     local::ignore::PatternError,
     store::StoreError,
 };
@@ -32,10 +32,9 @@ pub enum DiffError {
     /// The receiver of the changes returned an error.
     #[error("cannot write the changes")]
     Output(#[from] io::Error),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl DiffError {

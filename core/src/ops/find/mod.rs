@@ -15,6 +15,7 @@ mod present;
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::CommitId,
         limits,
         observe::{Observer, Phase},
@@ -184,7 +185,7 @@ pub fn run<E: From<PastError>>(
         store.report_repairs(observer);
         present.finish(&mut |found| {
             if observer.cancelled() {
-                return Err(PastError::Interrupted.into());
+                return Err(PastError::Blocked(Blocked::Interrupted).into());
             }
             outcome.paths += 1;
             outcome.versions += found.versions.len() as u64;

@@ -28,6 +28,7 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::Kind,
@@ -143,10 +144,9 @@ pub enum RepairError {
     /// A repaired pack cannot be added to the store.
     #[error("cannot add a repaired pack to the store")]
     Adopt(#[from] BundleError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl From<PathError> for RepairError {
@@ -224,7 +224,7 @@ pub fn run(
             outcome.left = found;
             return Ok(outcome);
         }
-        observer.check(RepairError::Interrupted)?;
+        observer.check()?;
         for id in &packs {
             if adopt(store, &scratch, id, observer)? {
                 outcome.quarantined.push(*id);
@@ -424,7 +424,7 @@ impl Collector<'_> {
         let damaged = damaged_packs(self.target);
         for &id in &damaged {
             repaired.extend(self.recover(id, &mut planned)?);
-            observer.check(RepairError::Interrupted)?;
+            observer.check()?;
         }
         let lists = |id: &PackId| self.target.open_pack(id).and_then(|pack| pack.objects()).is_ok();
         let mut unlisted: BTreeSet<PackId> = damaged_packs(self.target).into_iter().collect();
@@ -437,7 +437,7 @@ impl Collector<'_> {
         observer.phase(Phase::Receive, None);
         for id in self.lost_packs(&wanted)? {
             repaired.extend(self.recover(id, &mut planned)?);
-            observer.check(RepairError::Interrupted)?;
+            observer.check()?;
         }
         wanted.retain(|id, _| !planned.contains(id));
         if self.salvage == Salvage::All {
@@ -447,7 +447,7 @@ impl Collector<'_> {
         // Files of the project may contain objects that no source has.
         wanted.append(&mut lost);
         repaired.append(&mut recovery.gather(&mut wanted)?);
-        observer.check(RepairError::Interrupted)?;
+        observer.check()?;
         let whole = |id: &PackId| !scratch.store().is_partial(id);
         let packs = scratch.store().packs().into_iter().filter(whole).collect();
         let lost = wanted.into_iter().map(|(id, kind)| LostObject { id, kind }).collect();

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ContentId, ObjectId, PackId},
         kind::Kind,
         observe::Observer,
@@ -156,10 +157,9 @@ pub enum VerifyError {
     /// The index or the folder of the packs cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    #[kind(Interrupted)]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 /// The state of one verification. Several threads add to it.
@@ -227,9 +227,9 @@ impl<'a> Verification<'a> {
     /// Returns an error if the verification must stop.
     ///
     /// # Errors
-    /// [`VerifyError::Interrupted`], or the error that was passed to [`Verification::fail`].
+    /// [`VerifyError::Blocked`], or the error that was passed to [`Verification::fail`].
     fn check_stopped(&self) -> Result<(), VerifyError> {
-        self.observer.check(VerifyError::Interrupted)?;
+        self.observer.check()?;
         let failed = self.failed.lock().take();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -272,8 +272,7 @@ impl Verification<'_> {
     /// Walks all commits again, and lists the affected commits and paths in the outcome.
     fn find_affected(&self, commits: &[Dated], most_paths: usize) -> Result<(), VerifyError> {
         let commits = commits.iter().map(|(_, id)| *id);
-        let check = || self.observer.check(VerifyError::Interrupted);
-        let touched = affected::find(self, commits, most_paths, &check)?;
+        let touched = affected::find::<_, VerifyError>(self, commits, most_paths, self.observer)?;
         self.count(|outcome| outcome.touched = touched);
         Ok(())
     }
