@@ -23,8 +23,8 @@ use snap_core::{
     format::pack::ObjectKind,
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, removal_error::RemovalError, repair::RepairError, restore::RestoreError,
-        update::UpdateError, verify::VerifyError,
+        list::ListError, removal_error::RemovalError, restore::RestoreError, update::UpdateError,
+        verify::VerifyError,
     },
     repo::{
         PastError, Pointer, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -391,8 +391,6 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Verify(#[from] VerifyError),
     #[error(transparent)]
-    Repair(#[from] RepairError),
-    #[error(transparent)]
     Removal(#[from] RemovalError),
     /// A redo moves one ref, and a rewrite all of them.
     #[error("cannot redo `snap rewrite`")]
@@ -599,7 +597,6 @@ impl CliError {
             Self::Update(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
-            Self::Repair(error) => error.kind(),
             Self::Removal(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             #[cfg(feature = "serve")]

@@ -17,7 +17,7 @@ use snap_core::{
     local::ignore::GIT,
     ops::{
         bundle, commit::CommitError, export::ExportError, forget::KeepReason, list::ListError,
-        removal_error::RemovalError, restore::RestoreError,
+        reach::ReachError, removal_error::RemovalError, restore::RestoreError,
     },
     repo::{
         PastError, Pointer, RefError, RefName, Repo, RepoError, SpecError, UndoError,
@@ -349,7 +349,9 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
         bundle::Error::Broken { .. } | bundle::Error::Damaged(_) => {
             "nothing was unpacked; copy or create the bundle again"
         }
-        bundle::Error::Blocked(_) => "nothing was changed; run the command again",
+        bundle::Error::Blocked(_) | bundle::Error::Reach(ReachError::Blocked(_)) => {
+            "nothing was changed; run the command again"
+        }
         _ => return None,
     };
     Some(hint.to_owned())
@@ -667,7 +669,6 @@ fn of_spec(error: &SpecError) -> Option<String> {
         )),
         SpecError::NoParent { number: 1, .. } => Some("it is the first commit".into()),
         SpecError::NoParent { .. } => Some("`snap show` lists the parents of a commit".into()),
-        SpecError::Lost { name, id } => Some(of_lost_ref(name, id)),
         SpecError::Unborn { .. } => Some("`snap commit` creates the first one".into()),
         SpecError::Ambiguous { candidates, .. } => {
             let mut hint = "give more digits".to_owned();

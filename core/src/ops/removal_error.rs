@@ -30,7 +30,6 @@ pub enum RemovalError {
     Past(#[from] PastError),
     /// A pattern of a rewrite cannot be parsed.
     #[error(transparent)]
-    #[kind(Invalid)]
     Pattern(#[from] PatternError),
     /// No commit of the chosen branches and tags has such a path.
     #[error("no commit contains `{}`", patterns.join("`, `"))]

@@ -11,11 +11,7 @@ use crate::{
     disk::{Disk, output::folder_of, scratch::unique_name, symlink_guard},
     format::outline,
     repo::{
-        config::{
-            self, Config, ConfigError, ConfigFile, SettingLayers,
-            file::{self, FileError},
-            layer::ConfigOwner,
-        },
+        config::{self, Config, ConfigError, ConfigFile, SettingLayers, file, layer::ConfigOwner},
         mend::has_no_settings,
         refs::{Lock, RefError, Refs},
     },
@@ -364,17 +360,17 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     }
     read.map_err(|error| match error {
         // The cause may be a disk error or a crash, as well as a typing error of the user.
-        FileError::Config(ConfigError::Syntax { path, line, message }) => {
+        ConfigError::Syntax { path, line, message } => {
             ConfigError::Damaged { path, line, message }.into()
         }
-        FileError::Config(error) => error.into(),
-        FileError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
-        FileError::Io(error) => match error.source.kind() {
+        ConfigError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
+        ConfigError::Io(error) => match error.source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 RepoError::NotAStore { dir: dir.to_owned() }
             }
             _ => error.into(),
         },
+        error => error.into(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     base::{blocked::Blocked, id::CommitId, kind::Kind, limits},
-    local::pattern::PatternCost,
+    local::ignore::PatternError,
     store::StoreError,
 };
 
@@ -18,10 +18,9 @@ pub enum PastError {
     #[error("`{path}` in commit {commit:.12} is nested deeper than {} folders", limits::DEPTH)]
     #[kind(Damaged)]
     TooDeep { path: String, commit: CommitId },
-    /// A pattern is invalid. The error quotes its start.
-    #[error("`{pattern}` is not a valid pattern")]
-    #[kind(Invalid)]
-    Pattern { pattern: String, source: PatternProblem },
+    /// A pattern is invalid.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     /// No commit of the history contains any of these paths.
     #[error("no commit contains `{}`", paths.join("`, `"))]
     #[kind(NotFound)]
@@ -36,33 +35,6 @@ pub enum PastError {
     /// The operation stopped early.
     #[error(transparent)]
     Blocked(#[from] Blocked),
-}
-
-/// Why a pattern is invalid.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PatternProblem {
-    /// The glob has a syntax error.
-    #[error(transparent)]
-    Glob(#[from] globset::Error),
-    /// The glob is not UTF-8.
-    #[error("it contains a wildcard or backslash and is not UTF-8")]
-    NotText,
-    /// The pattern is empty.
-    #[error("it is empty")]
-    Empty,
-    /// The pattern has more components than one search supports.
-    #[error("it has more than {limit} parts")]
-    TooLong { limit: usize },
-    /// The pattern has too many bytes or wildcards.
-    #[error(transparent)]
-    Cost(#[from] PatternCost),
-    /// The braces of the pattern are nested deeper than [`limits::PATTERN_BRACES`].
-    #[error("its braces are nested deeper than {} levels", limits::PATTERN_BRACES)]
-    Braces,
-    /// The pattern contains `..`, so it matches no path in a snapshot.
-    #[error("it contains `..`")]
-    Climbs,
 }
 
 impl PastError {

@@ -77,10 +77,6 @@ pub enum SpecError {
     /// The branch has no commit yet.
     #[error("branch `{}` has no commit yet", branch.short())]
     Unborn { branch: RefName },
-    /// A branch or tag is missing, and no log records its removal.
-    #[error("{} `{}` is missing; it last pointed at commit {id:.12}", name.kind().noun(), name.short())]
-    #[kind(Damaged)]
-    Lost { name: RefName, id: CommitId },
     /// Several commits have this prefix. The candidates are some of them, newest first.
     #[error("id prefix `{prefix}` is ambiguous")]
     Ambiguous { prefix: String, candidates: Vec<PrefixMatch> },
@@ -237,7 +233,7 @@ impl<'a> Revisions<'a> {
     /// Returns the error for a branch of `HEAD` without a commit.
     fn absent(&self, branch: RefName) -> Result<SpecError, SpecError> {
         Ok(match self.repo.lost_ref(&branch)? {
-            Some(id) => SpecError::Lost { name: branch, id },
+            Some(at) => RefError::Lost { name: branch, at }.into(),
             None => SpecError::Unborn { branch },
         })
     }

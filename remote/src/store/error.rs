@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use snap_core::{
     base::{blocked::Blocked, id::CommitId, io::PathError, kind::ErrorKind},
-    ops::{reach::ReachError, repair::RepairError},
+    ops::{reach::ReachError, verify::VerifyError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
     store::{BundleError, RemoteFrameError, StoreError},
 };
@@ -284,9 +284,9 @@ pub enum RemoteError {
     /// A local file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The data that the remote store has lost could not be collected.
+    /// The remote store could not be verified or repaired.
     #[error(transparent)]
-    Repair(Box<RepairError>),
+    Repair(Box<VerifyError>),
     /// The operation stopped early.
     #[error(transparent)]
     Blocked(#[from] Blocked),

@@ -112,8 +112,8 @@ fn look(
         Ok(_) => Ok(SearchAnswer::All(found)),
         Err(SearchStop::Enough) => Ok(SearchAnswer::Some(found)),
         Err(SearchStop::Failed(PastError::Blocked(_))) => Ok(SearchAnswer::Late),
-        Err(SearchStop::Failed(PastError::Pattern { source, .. })) => {
-            Ok(SearchAnswer::Wrong(format!("The pattern is not valid: {source}.")))
+        Err(SearchStop::Failed(PastError::Pattern(error))) => {
+            Ok(SearchAnswer::Wrong(format!("The pattern is not valid: {}.", error.source)))
         }
         Err(SearchStop::Failed(error)) => Err(error.into()),
     }

@@ -26,6 +26,7 @@ use crate::{
 
 /// The reason why a bundle could not be written or unpacked.
 #[derive(Debug, thiserror::Error, Kind)]
+#[kind(Invalid)]
 #[non_exhaustive]
 pub enum Error {
     /// The bundle or its file is invalid.
@@ -45,24 +46,22 @@ pub enum Error {
     Damaged(#[source] StoreError),
     /// The check would read more bytes than allowed.
     #[error("verifying the bundle would read {found} bytes; the limit is {most}")]
-    #[kind(Invalid)]
     TooMuch { found: u64, most: u64 },
     /// The chunk lists name more chunks than [`limits::NAMED_CHUNKS`].
     #[error(
         "the chunk lists of the bundle name {found} chunks; the limit is {}",
         limits::NAMED_CHUNKS
     )]
-    #[kind(Invalid)]
     TooManyChunks { found: u64 },
     /// The store lacks an object that the commit refers to.
     #[error(transparent)]
-    Reach(ReachError),
+    Reach(#[from] ReachError),
     /// The folder could not be committed.
     #[error(transparent)]
-    Commit(Box<CommitError>),
+    Commit(#[from] CommitError),
     /// The scratch store could not be created.
     #[error(transparent)]
-    Repo(Box<RepoError>),
+    Repo(#[from] RepoError),
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -82,27 +81,6 @@ fn listed(ids: &[CommitId]) -> String {
     let more = ids.len().saturating_sub(LISTED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("commits {}{rest}", shown.join(", "))
-}
-
-impl From<CommitError> for Error {
-    fn from(error: CommitError) -> Self {
-        Self::Commit(Box::new(error))
-    }
-}
-
-impl From<RepoError> for Error {
-    fn from(error: RepoError) -> Self {
-        Self::Repo(Box::new(error))
-    }
-}
-
-impl From<ReachError> for Error {
-    fn from(error: ReachError) -> Self {
-        match error {
-            ReachError::Blocked(blocked) => blocked.into(),
-            other => Self::Reach(other),
-        }
-    }
 }
 
 /// Creates an empty store in a temporary folder in `scratch`. The folder is deleted on drop.

@@ -78,7 +78,6 @@ pub enum CommitError {
     OtherLayout { branch: RefName, before: SourceLayout },
     /// A pattern cannot be parsed.
     #[error(transparent)]
-    #[kind(Invalid)]
     Pattern(#[from] PatternError),
     /// The stream could not be read.
     #[error("cannot read the stream")]

@@ -27,7 +27,6 @@ pub enum DiffError {
     Folder { path: PathBuf, source: io::Error },
     /// A pattern cannot be parsed.
     #[error(transparent)]
-    #[kind(Invalid)]
     Pattern(#[from] PatternError),
     /// The receiver of the changes returned an error.
     #[error("cannot write the changes")]

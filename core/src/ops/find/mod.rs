@@ -160,7 +160,7 @@ pub fn run<E: From<PastError>>(
     observer: &dyn Observer,
     each: &mut dyn FnMut(&FoundPath) -> Result<(), E>,
 ) -> Result<FindOutcome, E> {
-    let pattern = NamePattern::new(options.pattern, options.case)?;
+    let pattern = NamePattern::new(options.pattern, options.case).map_err(PastError::from)?;
     let mut wanted = options.wanted;
     let mut outcome = FindOutcome::default();
     if pattern.folders_only() {

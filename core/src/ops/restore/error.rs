@@ -16,25 +16,22 @@ use crate::{
 
 /// The reason why a restore failed or is incomplete.
 #[derive(Debug, thiserror::Error, Kind)]
-#[kind(Invalid)]
+#[kind(Exists)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// Existing entries differ from the snapshot. Nothing was written. Paths are relative to the
     /// target, here and below.
     #[error("{}", counted(*count, first, "differs from the snapshot", "differ from the snapshot"))]
-    #[kind(Exists)]
     Differs { first: Vec<PathBuf>, count: u64 },
 
     /// Files that no commit contains would be removed, and the caller did not agree.
     /// Nothing was written.
     #[error("{}", counted(_0.count, &_0.first, "is in no commit and would be lost", "are in no commit and would be lost"))]
-    #[kind(Exists)]
     Unsaved(Losses),
 
     /// Non-empty folders are in the place of other entries. Nothing was written, or everything else
     /// was restored.
     #[error("{}", full_folders(*count, first))]
-    #[kind(Exists)]
     Blocked { first: Vec<PathBuf>, count: u64 },
 
     /// Stored objects are damaged or missing, or are stored elsewhere and cannot be
@@ -58,10 +55,12 @@ pub enum RestoreError {
 
     /// A symbolic link lies between the project and the target.
     #[error("{} is a symbolic link; restore does not follow links", _0.display())]
+    #[kind(Invalid)]
     Link(PathBuf),
 
     /// The target lies in a store.
     #[error("cannot restore into {}: it lies in the store {}", target.display(), store.display())]
+    #[kind(Invalid)]
     InStore { target: PathBuf, store: PathBuf },
 
     /// A folder is nested deeper than any tree may be.
@@ -76,7 +75,6 @@ pub enum RestoreError {
 
     /// An exclude rule of the commits is invalid.
     #[error(transparent)]
-    #[kind(Invalid)]
     Rules(PatternError),
 
     /// The user asked to stop.

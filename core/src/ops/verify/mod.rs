@@ -23,14 +23,20 @@ use crate::{
     base::{
         blocked::Blocked,
         id::{CommitId, ContentId, ObjectId, PackId},
+        io::PathError,
         kind::Kind,
         observe::Observer,
         time::Time,
     },
     local::stat_cache::StatCache,
-    ops::affected::{self, Affected, Sought},
+    ops::{
+        affected::{self, Affected, Sought},
+        reach::ReachError,
+    },
     repo::{Repo, ref_name::RefName, refs::RefError, roots::Root},
-    store::{ChunkVisit, Descend, EnteredParts, Epoch, Store, StoreError, walk_chunks},
+    store::{
+        BundleError, ChunkVisit, Descend, EnteredParts, Epoch, Store, StoreError, walk_chunks,
+    },
 };
 
 use structure::StartCommits;
@@ -147,16 +153,25 @@ pub struct VerifyOutcome {
     pub touched: Affected,
 }
 
-/// The reason why a verification ended early.
+/// The reason why a verification or a repair ended early. Repairs made before the error remain.
 #[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum VerifyError {
     /// The refs cannot be listed.
     #[error(transparent)]
     Ref(#[from] RefError),
-    /// The index or the folder of the packs cannot be read.
+    /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The walk over the structure failed.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// A repaired pack cannot be added to the store.
+    #[error("cannot add a repaired pack to the store")]
+    Adopt(#[from] BundleError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Io(#[from] PathError),
     /// The operation stopped early.
     #[error(transparent)]
     Blocked(#[from] Blocked),

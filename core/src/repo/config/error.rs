@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{base::kind::Kind, repo::config::layer::ConfigOwner};
+use crate::{
+    base::{io::PathError, kind::Kind},
+    repo::config::layer::ConfigOwner,
+};
 
 /// The file that a setting belongs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +82,7 @@ fn at(origin: &SettingOrigin) -> String {
     if *origin == SettingOrigin::Argument { String::new() } else { format!("{origin}: ") }
 }
 
-/// Why settings are invalid.
+/// Why settings are invalid or cannot be read.
 #[derive(Debug, thiserror::Error, Kind)]
 #[kind(Invalid)]
 #[non_exhaustive]
@@ -132,6 +135,9 @@ pub enum ConfigError {
     #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
     #[kind(Unsupported)]
     NotEditable { path: PathBuf, key: String },
+    /// The file could not be read.
+    #[error(transparent)]
+    Io(#[from] PathError),
 }
 
 impl ConfigError {
