@@ -19,7 +19,7 @@ use crate::{
     base::{
         blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
         observe::{Observer, Phase},
     },
@@ -30,17 +30,19 @@ use crate::{
 };
 
 /// The reason why packs were not added.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// An object that the packs refer to is missing or damaged.
     #[error("the packs refer to objects that are missing")]
+    #[kind(Damaged)]
     Incomplete(#[source] Box<ReachError>),
     /// The chunk lists name more chunks than [`limits::NAMED_CHUNKS`].
     #[error(
         "the chunk lists of these packs name {found} chunks; the limit is {}",
         limits::NAMED_CHUNKS
     )]
+    #[kind(Invalid)]
     TooMuch { found: u64 },
     /// The store could not be read or written.
     #[error(transparent)]
@@ -60,16 +62,6 @@ impl AcceptError {
     /// checked.
     pub(super) fn may_be_damage(&self) -> bool {
         !matches!(self, Self::TooMuch { .. } | Self::Blocked(Blocked::Interrupted))
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Incomplete(_) => ErrorKind::Damaged,
-            Self::TooMuch { .. } => ErrorKind::Invalid,
-            Self::Store(error) => error.kind(),
-            Self::Blocked(error) => error.kind(),
-        }
     }
 }
 

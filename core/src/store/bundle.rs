@@ -13,7 +13,7 @@ use crate::{
         blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         io::PathError,
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
     },
     format::{
@@ -28,7 +28,8 @@ use crate::{
 const COPY_BYTES: usize = 256 << 10;
 
 /// Why a bundle could not be read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Damaged)]
 #[non_exhaustive]
 pub enum BundleError {
     /// The head is invalid, or a newer snap wrote it.
@@ -51,6 +52,7 @@ pub enum BundleError {
     Packs,
     /// The bundle would name more prerequisites than readers accept.
     #[error("the bundle would have {count} prerequisites; the limit is {}", limits::PREREQUISITES)]
+    #[kind(Invalid)]
     Prerequisites { count: usize },
     /// The totals in the head do not match the contents. `what` is "objects" or "bytes of
     /// content".
@@ -64,9 +66,11 @@ pub enum BundleError {
     Stray { count: u64 },
     /// One of the packs is damaged.
     #[error("the pack at byte {at} of the bundle is damaged")]
+    #[kind(of_pack(source))]
     Pack { at: u64, source: StoreError },
     /// The bundle has prerequisites, so it cannot be read in place.
     #[error("the bundle is incomplete: it requires commit {}", prerequisites(.missing))]
+    #[kind(NotFound)]
     Incomplete { missing: Vec<CommitId> },
     /// The operation stopped early.
     #[error(transparent)]
@@ -82,37 +86,20 @@ pub enum BundleError {
     Store(#[from] StoreError),
 }
 
+/// The bundle is damaged if its pack lacks an object.
+fn of_pack(error: &StoreError) -> ErrorKind {
+    match error.kind() {
+        ErrorKind::NotFound => ErrorKind::Damaged,
+        kind => kind,
+    }
+}
+
 /// Formats a list of commits: the id of the first commit, and the number of the others.
 fn prerequisites(ids: &[CommitId]) -> String {
     match ids {
         [] => "others".to_owned(),
         [one] => format!("{one:.12}"),
         [first, rest @ ..] => format!("{first:.12} and {} more", rest.len()),
-    }
-}
-
-impl BundleError {
-    /// Returns what the caller can do about the error.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Head(source) => source.kind(),
-            Self::Empty
-            | Self::Cut { .. }
-            | Self::Trailing { .. }
-            | Self::PackBytes { .. }
-            | Self::Packs
-            | Self::Totals { .. }
-            | Self::Stray { .. }
-            | Self::Duplicate { .. } => ErrorKind::Damaged,
-            Self::Pack { source, .. } if source.kind() == ErrorKind::NotFound => ErrorKind::Damaged,
-            Self::Pack { source, .. } => source.kind(),
-            Self::Incomplete { .. } => ErrorKind::NotFound,
-            Self::Prerequisites { .. } => ErrorKind::Invalid,
-            Self::Blocked(error) => error.kind(),
-            Self::Stream { source, .. } => source.kind().into(),
-            Self::Io(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-        }
     }
 }
 
