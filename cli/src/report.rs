@@ -23,8 +23,8 @@ use snap_core::{
     format::pack::ObjectKind,
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        forget::ForgetError, gc::GcError, list::ListError, repair::RepairError,
-        restore::RestoreError, rewrite::RewriteError, update::UpdateError, verify::VerifyError,
+        list::ListError, removal_error::RemovalError, restore::RestoreError, update::UpdateError,
+        verify::VerifyError,
     },
     repo::{
         PastError, Pointer, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -391,13 +391,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Verify(#[from] VerifyError),
     #[error(transparent)]
-    Repair(#[from] RepairError),
-    #[error(transparent)]
-    Gc(#[from] GcError),
-    #[error(transparent)]
-    Forget(#[from] ForgetError),
-    #[error(transparent)]
-    Rewrite(#[from] RewriteError),
+    Removal(#[from] RemovalError),
     /// A redo moves one ref, and a rewrite all of them.
     #[error("cannot redo `snap rewrite`")]
     RedoRewrite,
@@ -555,7 +549,7 @@ impl CliError {
             | Self::Signal(source)
             | Self::Output(source)
             | Self::ExportTo { source, .. } => {
-                match ErrorKind::of_io(source) {
+                match ErrorKind::from(source.kind()) {
                     // The error is not about data of the store.
                     ErrorKind::Damaged | ErrorKind::Invalid => ErrorKind::Unavailable,
                     kind => kind,
@@ -603,10 +597,7 @@ impl CliError {
             Self::Update(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
-            Self::Repair(error) => error.kind(),
-            Self::Gc(error) => error.kind(),
-            Self::Forget(error) => error.kind(),
-            Self::Rewrite(error) => error.kind(),
+            Self::Removal(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             #[cfg(feature = "serve")]
             Self::Serve(error) => error.kind(),

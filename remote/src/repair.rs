@@ -16,11 +16,11 @@ use snap_core::{
         observe::Observer,
     },
     ops::{
+        reach::ReachError,
         repair::{
-            self, Collected, LostObject, RepairError, RepairRun, RepairTarget, Repaired,
-            ScratchStore, Sources,
+            self, Collected, LostObject, RepairRun, RepairTarget, Repaired, ScratchStore, Sources,
         },
-        verify::Data,
+        verify::{Data, VerifyError},
     },
     store::Store,
 };
@@ -283,9 +283,9 @@ fn collect(
     let elsewhere = RepairTarget { stubs, tips, level: options.level };
     let collected = repair::collect(&elsewhere, sources(), workshop, options.run, observer);
     collected.map_err(|error| match error {
-        RepairError::Store(error) => error.into(),
-        RepairError::Reach(snap_core::ops::reach::ReachError::Store(error)) => error.into(),
-        RepairError::Interrupted => RemoteError::Interrupted,
+        VerifyError::Store(error) | VerifyError::Reach(ReachError::Store(error)) => error.into(),
+        VerifyError::Io(error) => error.into(),
+        VerifyError::Blocked(blocked) => blocked.into(),
         error => RemoteError::Repair(Box::new(error)),
     })
 }

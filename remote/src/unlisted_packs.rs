@@ -368,7 +368,7 @@ fn reached_packs(
 
 fn walk_error(error: ReachError) -> RemoteError {
     match error {
-        ReachError::Interrupted => RemoteError::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         ReachError::Store(error) => error.into(),
         error => error.into(),
     }

@@ -129,8 +129,8 @@ pub fn run(
     let mut found = found.map_err(|error| match error {
         VerifyError::Ref(error) => error.into(),
         VerifyError::Store(error) => error.into(),
-        // Unknown errors of the engine count as an interruption.
-        _ => RemoteError::Interrupted,
+        VerifyError::Blocked(blocked) => blocked.into(),
+        error => RemoteError::Repair(Box::new(error)),
     })?;
     found.partial_packs = partial.as_ref().map_or(0, |partial| partial.packs);
     let outcome = RemoteVerifyOutcome { problems, found, partial, collected };

@@ -1,9 +1,10 @@
 //! Pagination: skip to an offset; stop when the client disconnects.
 
+use snap_core::base::blocked::Blocked;
 use snap_core::{base::observe::Observer, repo::past::PastError};
 
 /// Yields the items of a list, and checks the observer at each item. After a cancellation, yields
-/// [`PastError::Interrupted`] in place of items.
+/// [`PastError::Blocked`] in place of items.
 pub fn until_cancelled<'o, T: 'o, E: Into<PastError>>(
     items: impl Iterator<Item = Result<T, E>> + 'o,
     observer: &'o dyn Observer,
@@ -12,7 +13,7 @@ pub fn until_cancelled<'o, T: 'o, E: Into<PastError>>(
     std::iter::from_fn(move || {
         let item = items.next()?;
         Some(if observer.cancelled() {
-            Err(PastError::Interrupted)
+            Err(PastError::Blocked(Blocked::Interrupted))
         } else {
             item.map_err(Into::into)
         })
@@ -56,7 +57,7 @@ mod tests {
         assert_eq!(seen.len(), 3);
         let leaves = Leaves(AtomicU32::new(3));
         let mut list = until_cancelled((0..1000).map(Ok::<u32, StoreError>), &leaves);
-        assert!(matches!(skip_ok(&mut list, 10), Err(PastError::Interrupted)));
+        assert!(matches!(skip_ok(&mut list, 10), Err(PastError::Blocked(_))));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use snap_core::{
     base::{id::CommitId, kind::ErrorKind, observe::Silent, time::Time},
     ops::{
-        forget::{self, ForgetError, LastForget},
+        forget::{self, LastForget},
         gc::{self, GcOptions},
+        removal_error::RemovalError,
     },
     repo::{
         Pointer, RefError, RefLogMessage, RefName, Repo, UndoError,
@@ -189,7 +190,7 @@ fn a_lost_forgotten_commit_is_not_called_deleted() {
         let last = LastForget::read(&repo).unwrap().unwrap();
         assert_eq!(last.deleted, Some(old));
         let error = LastForget::check_not_lost(&repo, &old).unwrap_err();
-        assert!(matches!(error, ForgetError::Store(StoreError::Missing { .. })), "{error}");
+        assert!(matches!(error, RemovalError::Store(StoreError::Missing { .. })), "{error}");
         let error = tag(&repo, old);
         assert!(matches!(error, RefError::Objects(_)), "{error}");
         // Its link still leads to the commits before it.

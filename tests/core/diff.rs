@@ -441,7 +441,7 @@ fn a_receiver_error_or_a_cancellation_ends_the_diff() {
         }
     }
     let result = run(&repo, (None, &folder(scratch.source())), &all(), &Stop);
-    assert!(matches!(result, Err(DiffError::Interrupted)));
+    assert!(matches!(result, Err(DiffError::Blocked(_))));
 }
 
 #[test]

@@ -25,11 +25,13 @@ use snap_core::{
     ops::{
         find::{self, FindOptions},
         forget::{
-            self, ForgetChoice, ForgetError, ForgetPlan, GroupBy, KeepPolicy, KeepReason,
-            LastForget, Period, UndoneForget,
+            self, ForgetChoice, ForgetPlan, GroupBy, KeepPolicy, KeepReason, LastForget, Period,
+            UndoneForget,
         },
         gc::{self, GcOptions},
-        log, path_log, stats, tidy, verify,
+        log, path_log,
+        removal_error::RemovalError,
+        stats, tidy, verify,
     },
     repo::{PastError, RefLogMessage, RefName, Repo},
     store::{ObjectWriter, StoreError},
@@ -80,7 +82,7 @@ fn history(repo: &Repo) -> Vec<(CommitId, bool)> {
     steps.map(|step| step.map(|step| (step.id, step.is_forgotten)).unwrap()).collect()
 }
 
-fn plan(repo: &Repo, policy: KeepPolicy) -> Result<ForgetPlan, ForgetError> {
+fn plan(repo: &Repo, policy: KeepPolicy) -> Result<ForgetPlan, RemovalError> {
     let choice = ForgetChoice::Policy {
         policy,
         branches: Vec::new(),
@@ -268,10 +270,10 @@ fn a_policy_says_for_each_commit_why_it_stays() {
     assert_eq!(reasons, ["tip of main, last, daily", "last", "", "tag old"]);
     assert_eq!(found.forgotten(), [ids[1]].into());
     // The policy has no rule for tags.
-    assert!(matches!(plan(&repo, daily.clone()), Err(ForgetError::OnlyTips)));
+    assert!(matches!(plan(&repo, daily.clone()), Err(RemovalError::OnlyTips)));
     repo.refs().update(&old, Some(ids[0]), None, &message("tag: delete")).unwrap();
-    assert!(matches!(plan(&repo, daily), Err(ForgetError::OnlyTips)));
-    assert!(matches!(plan(&repo, KeepPolicy::default()), Err(ForgetError::OnlyTips)));
+    assert!(matches!(plan(&repo, daily), Err(RemovalError::OnlyTips)));
+    assert!(matches!(plan(&repo, KeepPolicy::default()), Err(RemovalError::OnlyTips)));
     // The present lies before the commits: they neither count nor go.
     let choice = ForgetChoice::Policy {
         policy: KeepPolicy::default(),
@@ -305,7 +307,7 @@ fn a_commit_of_another_branch_stays_and_a_named_tip_is_refused() {
     assert_eq!(gone(&ForgetChoice::Commits(vec![ids[0], ids[0]])).unwrap(), [ids[0]].into());
     for id in [ids[1], ids[3]] {
         let refused = gone(&ForgetChoice::Commits(vec![id])).unwrap_err();
-        assert!(matches!(refused, ForgetError::Protected { .. }), "{refused}");
+        assert!(matches!(refused, RemovalError::Protected { .. }), "{refused}");
     }
 }
 

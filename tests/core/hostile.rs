@@ -11,6 +11,7 @@ use std::{
 
 use snap_core::{
     base::{
+        blocked::Blocked,
         id::{BlobId, ChunkListId, CommitId, ContentId, ObjectId, TreeId},
         kind::ErrorKind,
         limits,
@@ -770,12 +771,12 @@ fn a_search_in_an_expanding_tree_takes_bounded_memory() {
                     found.path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
                 assert!(path > last, "{pattern}: a path is out of order or repeated");
                 (count, last) = (count + 1, path);
-                if count < most { Ok(()) } else { Err(PastError::Interrupted) }
+                if count < most { Ok(()) } else { Err(Blocked::Interrupted.into()) }
             };
             let found = in_time(pattern, || {
                 find::run(repo.store(), &[commit], &options, &Silent, &mut each)
             });
-            assert!(matches!(found, Err(PastError::Interrupted)), "{pattern}: {found:?}");
+            assert!(matches!(found, Err(PastError::Blocked(_))), "{pattern}: {found:?}");
         }
         // A search for a name that does not occur ends quickly.
         let options = find::FindOptions::new(b"nothing");

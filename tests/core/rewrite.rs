@@ -20,7 +20,8 @@ use snap_core::{
         forget::{self, LastForget},
         gc::{self, GcOptions},
         list, log,
-        rewrite::{self, LastRewrite, RewriteError, RewriteOptions, RewriteOutcome},
+        removal_error::RemovalError,
+        rewrite::{self, LastRewrite, RewriteOptions, RewriteOutcome},
         verify,
     },
     repo::{Config, Pointer, RefError, RefName, Repo, ref_name::RefKind},
@@ -87,7 +88,7 @@ fn without(patterns: &[&str]) -> RewriteOptions {
     RewriteOptions { patterns, ..RewriteOptions::default() }
 }
 
-fn try_rewrite(repo: &Repo, options: &RewriteOptions) -> Result<RewriteOutcome, RewriteError> {
+fn try_rewrite(repo: &Repo, options: &RewriteOptions) -> Result<RewriteOutcome, RemovalError> {
     rewrite::run(repo, options, &message("rewrite: without it"), &Silent)
 }
 
@@ -215,7 +216,7 @@ fn a_branch_that_is_not_named_keeps_the_path_and_is_listed() {
     assert_eq!(check(&scratch.repo()), Ok(5));
     let unknown = RewriteOptions { names: vec![branch("none")], ..without(&["own"]) };
     let error = try_rewrite(&repo, &unknown).unwrap_err();
-    assert!(matches!(error, RewriteError::Ref(RefError::Unknown { .. })), "{error}");
+    assert!(matches!(error, RemovalError::Ref(RefError::Unknown { .. })), "{error}");
 }
 
 /// Asks to stop once `main` has moved.

@@ -183,7 +183,7 @@ fn a_pull_resumes_after_an_interruption() {
     let runtime = place.runtime.handle();
     let mut remote = there.remote(&place);
     let stopped = pull::run(place.repo.store(), &mut remote, &options, runtime, &early);
-    assert!(matches!(stopped, Err(RemoteError::Interrupted)), "{stopped:?}");
+    assert!(matches!(stopped, Err(RemoteError::Blocked(_))), "{stopped:?}");
     assert!(is_empty(&place));
     let before = early.received.load(Ordering::Relaxed);
     assert!(before > 0);

@@ -11,7 +11,7 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::{id::CommitId, io::PathError, observe::Observer},
+    base::{blocked::Blocked, id::CommitId, io::PathError, observe::Observer},
     disk::Disk,
     ops::{
         restore::{self, RestoreOutcome as Restored, RestoreSource},
@@ -304,7 +304,7 @@ fn point(
     for (refs, reason) in [(tracking, tracking::REASON.to_owned()), (own, reason(place))] {
         for some in refs.chunks(REFS_AT_ONCE) {
             if cx.cancelled() {
-                return Err(RemoteError::Interrupted.into());
+                return Err(RemoteError::Blocked(Blocked::Interrupted).into());
             }
             cx.with_change(repo.config(), &reason, |change| repo.refs().create_all(some, change))?;
         }

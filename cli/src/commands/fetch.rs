@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::id::CommitId,
+    base::{blocked::Blocked, id::CommitId},
     ops::{
         missing_objects::{FetchRequest, HistoryDepth},
         reach,
@@ -175,7 +175,8 @@ fn is_complete(store: &Store, commit: CommitId, cx: &Context) -> Result<bool, Cl
     if !store.has_partial() && !store.has_any_dead() {
         return Ok(true);
     }
-    reach::is_here(store, commit, &cx.progress()).map_err(|_| RemoteError::Interrupted.into())
+    reach::is_here(store, commit, &cx.progress())
+        .map_err(|_| RemoteError::Blocked(Blocked::Interrupted).into())
 }
 
 /// Counts the commits of branches and tags that were forgotten at a remote and not in this store.

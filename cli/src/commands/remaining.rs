@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, observe::Silent},
     ops::{
         affected::{Affected, AffectedPath},
         remaining,
     },
     repo::{
-        RefName, Repo,
+        PastError, RefName, Repo,
         roots::{RootChoice, Roots},
     },
 };
@@ -83,8 +83,7 @@ pub(super) fn warn_of_returned(
     let roots = Roots::read(repo, RootChoice::Shared)?;
     let others = roots.pointers().filter(|(pointer, _)| pointer.name() != name);
     let known: Vec<CommitId> = others.map(|(_, id)| id).chain(old).collect();
-    let check = || Ok::<_, CliError>(());
-    let returned = remaining::returned(repo.store(), new, &known, &check)?;
+    let returned = remaining::returned::<PastError>(repo.store(), new, &known, &Silent)?;
     warn_of_paths(&returned, None, cx);
     Ok(())
 }

@@ -16,7 +16,7 @@ use snap_core::{
         record::{self, CommitRecord},
     },
     repo::{
-        Head, Repo, SpecError,
+        Head, RefError, Repo,
         base_state::Base,
         openness::{self, Exposed, Users},
     },
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
     if let (None, Head::Branch(branch)) = (last, repo.refs().head()?)
         && let Some(id) = repo.lost_ref(&branch)?
     {
-        return Err(SpecError::Lost { name: branch, id }.into());
+        return Err(RefError::Lost { name: branch, at: id }.into());
     }
     let last = last.map(|id| Ok::<_, CliError>((id, repo.store().commit(&id)?))).transpose()?;
     let commit = last.as_ref().map(|(_, commit)| commit);

@@ -10,8 +10,7 @@ use snap_core::{
     base::io::PathError,
     disk::{Disk, lock_wait::lock_folder, output::folder_of},
     repo::config::{
-        ConfigFile, FILE,
-        file::{self, FileError},
+        ConfigError, ConfigFile, FILE, file,
         layer::{ConfigOwner, Layer},
     },
 };
@@ -45,12 +44,12 @@ pub(super) fn read_system(env: &Env) -> Result<Layer, CliError> {
     };
     let file = match ConfigFile::read(path, ConfigOwner::System) {
         Ok(file) => file,
-        Err(FileError::Io(error))
+        Err(ConfigError::Io(error))
             if is_absent(error.source.kind(), env.system_config.is_some()) =>
         {
             return Ok(Layer::default());
         }
-        Err(error) => return Err(unreadable(error, path)),
+        Err(error) => return Err(unreadable(error)),
     };
     let named_by = env.system_config.as_ref().map_or(0, |_| rustix::process::geteuid().as_raw());
     match file.is_written_by(named_by) {
@@ -69,22 +68,17 @@ pub(super) fn read(env: &Env) -> Result<Layer, CliError> {
     let is_named = env.config.is_some();
     match ConfigFile::read(&path, ConfigOwner::User) {
         Ok(file) => Ok(file.layer),
-        Err(FileError::Io(error)) if is_absent(error.source.kind(), is_named) => {
+        Err(ConfigError::Io(error)) if is_absent(error.source.kind(), is_named) => {
             Ok(Layer::default())
         }
-        Err(error) => Err(unreadable(error, &path)),
+        Err(error) => Err(unreadable(error)),
     }
 }
 
-fn unreadable(error: FileError, path: &Path) -> CliError {
+fn unreadable(error: ConfigError) -> CliError {
     match error {
-        FileError::Io(error) => CliError::Settings(error),
-        FileError::Config(error) => error.into(),
-        error => CliError::Settings(PathError {
-            action: "read",
-            path: path.to_owned(),
-            source: io::Error::other(error),
-        }),
+        ConfigError::Io(error) => CliError::Settings(error),
+        error => error.into(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use snap_core::{disk::scratch::Scratch, store::RemoteFrames};
+use snap_core::{base::blocked::Blocked, disk::scratch::Scratch, store::RemoteFrames};
 use snap_remote::{
     location::Scheme,
     remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
@@ -277,7 +277,9 @@ impl Context {
     /// a failure of the service.
     pub(crate) fn remote_error(&self, error: RemoteError) -> CliError {
         match error {
-            RemoteError::Service(_) if self.cancelled() => RemoteError::Interrupted.into(),
+            RemoteError::Service(_) if self.cancelled() => {
+                RemoteError::Blocked(Blocked::Interrupted).into()
+            }
             error => error.into(),
         }
     }

@@ -8,8 +8,8 @@ use std::error::Error;
 use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        forget::ForgetError, gc::GcError, list::ListError, reach::ReachError, repair::RepairError,
-        restore::RestoreError, rewrite::RewriteError, verify::VerifyError,
+        list::ListError, reach::ReachError, removal_error::RemovalError, restore::RestoreError,
+        verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::{BundleError, RemoteFrameError, StoreError},
@@ -46,10 +46,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Restore(inner) => Some(inner),
         CliError::Export(inner) => Some(inner),
         CliError::Verify(inner) => Some(inner),
-        CliError::Repair(inner) => Some(inner),
-        CliError::Gc(inner) => Some(inner),
-        CliError::Forget(inner) => Some(inner),
-        CliError::Rewrite(inner) => Some(inner),
+        CliError::Removal(inner) => Some(inner),
         CliError::Repo(inner) => Some(inner),
         CliError::Config(inner) => Some(inner),
         CliError::Ref(inner) => Some(inner),
@@ -130,8 +127,8 @@ fn of_bundle_work(error: &bundle::Error) -> Option<Link<'_>> {
     match error {
         bundle::Error::Bundle(inner) => Some(inner),
         bundle::Error::Reach(inner) => Some(inner),
-        bundle::Error::Commit(inner) => Some(&**inner),
-        bundle::Error::Repo(inner) => Some(&**inner),
+        bundle::Error::Commit(inner) => Some(inner),
+        bundle::Error::Repo(inner) => Some(inner),
         bundle::Error::Store(inner) => Some(inner),
         bundle::Error::Io(inner) => Some(inner),
         bundle::Error::Broken { source, .. } => Some(&**source),
@@ -166,31 +163,19 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
     if let Some(ReachError::Store(inner)) = error.downcast_ref() {
         return Some(inner);
     }
-    if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
-        return Some(inner);
-    }
     match error.downcast_ref() {
-        Some(GcError::Store(inner)) => return Some(inner),
-        Some(GcError::Ref(inner)) => return Some(inner),
+        Some(RemovalError::Store(inner)) => return Some(inner),
+        Some(RemovalError::Ref(inner)) => return Some(inner),
+        Some(RemovalError::Past(inner)) => return Some(inner),
+        Some(RemovalError::Pattern(inner)) => return Some(inner),
+        Some(RemovalError::Io(inner)) => return Some(inner),
         _ => {}
     }
     match error.downcast_ref() {
-        Some(ForgetError::Store(inner)) => return Some(inner),
-        Some(ForgetError::Ref(inner)) => return Some(inner),
-        _ => {}
-    }
-    match error.downcast_ref() {
-        Some(RewriteError::Store(inner)) => return Some(inner),
-        Some(RewriteError::Ref(inner)) => return Some(inner),
-        Some(RewriteError::Past(inner)) => return Some(inner),
-        Some(RewriteError::Pattern(inner)) => return Some(inner),
-        _ => {}
-    }
-    match error.downcast_ref() {
-        Some(RepairError::Verify(inner)) => return Some(inner),
-        Some(RepairError::Store(inner)) => return Some(inner),
-        Some(RepairError::Reach(inner)) => return Some(inner),
-        Some(RepairError::Adopt(inner)) => return Some(inner),
+        Some(VerifyError::Store(inner)) => return Some(inner),
+        Some(VerifyError::Reach(inner)) => return Some(inner),
+        Some(VerifyError::Adopt(inner)) => return Some(inner),
+        Some(VerifyError::Io(inner)) => return Some(inner),
         _ => {}
     }
     if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {

@@ -3,21 +3,21 @@
 use std::{error::Error, ffi::OsStr, io, path::Path};
 
 use snap_core::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, suggestions::similar_names},
+    base::{
+        blocked::{Blocked, PartialClone},
+        id::CommitId,
+        io::PathError,
+        kind::ErrorKind,
+        suggestions::similar_names,
+    },
     disk::{
         scratch::{self, is_unique_name},
         symlink_guard::LinkError,
     },
     local::ignore::GIT,
     ops::{
-        bundle,
-        commit::CommitError,
-        export::ExportError,
-        forget::{ForgetError, KeepReason},
-        gc::GcError,
-        list::ListError,
-        restore::RestoreError,
-        rewrite::RewriteError,
+        bundle, commit::CommitError, export::ExportError, forget::KeepReason, list::ListError,
+        reach::ReachError, removal_error::RemovalError, restore::RestoreError,
     },
     repo::{
         PastError, Pointer, RefError, RefName, Repo, RepoError, SpecError, UndoError,
@@ -28,7 +28,6 @@ use snap_core::{
         },
         path::PathInTreeError,
         ref_log,
-        scope::PartialClone,
         undo::Direction,
     },
     store::{BundleError, StoreError},
@@ -82,9 +81,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_restore))
         .or_else(|| error.downcast_ref().and_then(of_export))
         .or_else(|| error.downcast_ref().and_then(of_commit))
-        .or_else(|| error.downcast_ref().and_then(of_gc))
-        .or_else(|| error.downcast_ref().and_then(of_forget))
-        .or_else(|| error.downcast_ref().and_then(of_rewrite))
+        .or_else(|| error.downcast_ref().and_then(of_removal))
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
         .or_else(|| error.downcast_ref().and_then(of_store))
@@ -334,7 +331,7 @@ fn of_bundle(error: &BundleError) -> Option<String> {
             "copy the file again\n\
              if a command sent the bundle, check its messages"
         }
-        BundleError::Interrupted => return None,
+        BundleError::Blocked(_) => return None,
         error if error.kind() == ErrorKind::Damaged => {
             "the file was changed after it was created; copy it again"
         }
@@ -352,7 +349,9 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
         bundle::Error::Broken { .. } | bundle::Error::Damaged(_) => {
             "nothing was unpacked; copy or create the bundle again"
         }
-        bundle::Error::Interrupted => "nothing was changed; run the command again",
+        bundle::Error::Blocked(_) | bundle::Error::Reach(ReachError::Blocked(_)) => {
+            "nothing was changed; run the command again"
+        }
         _ => return None,
     };
     Some(hint.to_owned())
@@ -515,36 +514,27 @@ fn of_partial(lacks: PartialClone) -> &'static str {
     }
 }
 
-fn of_forget(error: &ForgetError) -> Option<String> {
+fn of_removal(error: &RemovalError) -> Option<String> {
     let hint = match error {
-        ForgetError::Partial(lacks) => of_partial(*lacks),
-        ForgetError::Contended => "run the command again later",
-        ForgetError::OnlyTips => "add a rule such as --keep-daily 30, or pass --allow-none",
-        ForgetError::Protected { reason: KeepReason::Tip(name), .. } => {
+        RemovalError::Blocked(Blocked::Partial { lacks, .. }) => of_partial(*lacks),
+        RemovalError::Blocked(Blocked::Contended { .. }) => "run the command again later",
+        RemovalError::NoMatch { .. } => "`snap find NAME` shows which commits have a file",
+        RemovalError::OnlyTips => "add a rule such as --keep-daily 30, or pass --allow-none",
+        RemovalError::Protected { reason: KeepReason::Tip(name), .. } => {
             return Some(format!(
                 "to apply a policy to the branch, add a rule such as `snap forget {} --keep-daily 30`",
                 name.short()
             ));
         }
-        ForgetError::Protected { reason: KeepReason::Tag(name), .. } => {
+        RemovalError::Protected { reason: KeepReason::Tag(name), .. } => {
             return Some(format!("`snap tag -d {}` deletes the tag", name.short()));
         }
-        ForgetError::Protected { reason: KeepReason::Head, .. } => {
+        RemovalError::Protected { reason: KeepReason::Head, .. } => {
             "switch to a branch first: `snap branch --switch NAME`"
         }
-        ForgetError::Protected { reason: KeepReason::Base, .. } => {
+        RemovalError::Protected { reason: KeepReason::Base, .. } => {
             "run `snap commit` first; the files then come from the new commit"
         }
-        _ => return None,
-    };
-    Some(hint.to_owned())
-}
-
-fn of_rewrite(error: &RewriteError) -> Option<String> {
-    let hint = match error {
-        RewriteError::Partial(lacks) => of_partial(*lacks),
-        RewriteError::Contended => "run the command again later",
-        RewriteError::NoMatch { .. } => "`snap find NAME` shows which commits have a file",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -562,15 +552,6 @@ fn of_collected(pointer: &Pointer) -> String {
             format!("`snap {noun} -d {short}` deletes the {noun}")
         }
     }
-}
-
-fn of_gc(error: &GcError) -> Option<String> {
-    let hint = match error {
-        GcError::Partial(lacks) => of_partial(*lacks),
-        GcError::Contended => "run the command again later",
-        _ => return None,
-    };
-    Some(hint.to_owned())
 }
 
 /// Returns the hint for an error of a ref or of another small file of a store.
@@ -688,7 +669,6 @@ fn of_spec(error: &SpecError) -> Option<String> {
         )),
         SpecError::NoParent { number: 1, .. } => Some("it is the first commit".into()),
         SpecError::NoParent { .. } => Some("`snap show` lists the parents of a commit".into()),
-        SpecError::Lost { name, id } => Some(of_lost_ref(name, id)),
         SpecError::Unborn { .. } => Some("`snap commit` creates the first one".into()),
         SpecError::Ambiguous { candidates, .. } => {
             let mut hint = "give more digits".to_owned();
@@ -860,7 +840,7 @@ fn of_commit(error: &CommitError) -> Option<String> {
                 text::word(path.as_bytes())
             ));
         }
-        CommitError::Interrupted => "nothing was committed; run the command again",
+        CommitError::Blocked(_) => "nothing was committed; run the command again",
         _ => return None,
     };
     Some(hint.to_owned())

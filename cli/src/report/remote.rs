@@ -136,7 +136,7 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {
             "nothing was changed here; push again from an undamaged store"
         }
-        RemoteError::Interrupted => "run the command again; it continues where it stopped",
+        RemoteError::Blocked(_) => "run the command again; it continues where it stopped",
         _ => return None,
     };
     Some(hint.to_owned())

@@ -56,7 +56,7 @@ impl ServeError {
             Self::Nothing { .. } | Self::NoCacheFolder => ErrorKind::NotFound,
             Self::Tokens(error) => error.kind(),
             Self::Tls(error) => error.kind(),
-            Self::Listen { source, .. } => ErrorKind::of_io(source),
+            Self::Listen { source, .. } => source.kind().into(),
         }
     }
 }

@@ -62,7 +62,7 @@ pub struct PathError {
 impl PathError {
     /// Returns what the caller can do about the error.
     pub fn kind(&self) -> ErrorKind {
-        ErrorKind::of_io(&self.source)
+        self.source.kind().into()
     }
 
     /// Returns a closure for `map_err` that adds `action` and `path` to an error.

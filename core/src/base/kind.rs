@@ -1,8 +1,11 @@
 //! Error kinds, shared by all layers: what a caller can do about an error.
 //!
-//! Retries, exit codes and HTTP statuses depend on the kind alone.
+//! Retries, exit codes and HTTP statuses depend on the kind alone. An error enum derives [`Kind`] and
+//! names the kind at each variant.
 
 use std::io;
+
+pub use snap_derive::Kind;
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +33,11 @@ pub enum ErrorKind {
     Invalid,
 }
 
-impl ErrorKind {
-    /// Returns the kind of an I/O error. Never returns [`ErrorKind::Invalid`]: a system call can
-    /// fail although the user's request is valid.
-    pub fn of_io(error: &io::Error) -> Self {
-        match error.kind() {
+/// The kind of an I/O error. It is never [`ErrorKind::Invalid`]: a system call can fail although the
+/// user's request is valid.
+impl From<io::ErrorKind> for ErrorKind {
+    fn from(kind: io::ErrorKind) -> Self {
+        match kind {
             io::ErrorKind::NotFound => Self::NotFound,
             io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty => Self::Exists,
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Denied,

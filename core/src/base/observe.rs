@@ -4,7 +4,10 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::base::id::{CommitId, PackId};
+use crate::base::{
+    blocked::Blocked,
+    id::{CommitId, PackId},
+};
 
 /// A phase of an operation, for progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,16 +137,13 @@ pub trait Observer: Sync {
     fn cancelled(&self) -> bool {
         false
     }
-}
 
-// This is an inherent method because a trait with a generic method cannot be a `dyn Observer`.
-impl dyn Observer + '_ {
     /// Fails if the user asked to stop.
     ///
     /// # Errors
-    /// Fails with `interrupted`.
-    pub fn check<E>(&self, interrupted: E) -> Result<(), E> {
-        if self.cancelled() { Err(interrupted) } else { Ok(()) }
+    /// [`Blocked::Interrupted`].
+    fn check(&self) -> Result<(), Blocked> {
+        if self.cancelled() { Err(Blocked::Interrupted) } else { Ok(()) }
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 use memmap2::Mmap;
 
 use crate::{
-    base::{io::PathError, kind::ErrorKind},
+    base::{io::PathError, kind::Kind},
     disk::{Disk, NewFile, regular::open_regular},
     format::{
         pack::checksum,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Why a table could not be read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 pub enum TableError {
     /// The file could not be opened, mapped or written.
     #[error(transparent)]
@@ -36,16 +36,6 @@ pub enum TableError {
     /// The bytes break a rule of the format.
     #[error("table {} is damaged", path.display())]
     Damaged { path: PathBuf, source: FormatError },
-}
-
-impl TableError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Io(error) => error.kind(),
-            Self::Damaged { source, .. } => source.kind(),
-        }
-    }
 }
 
 /// An unfinished table, written record by record.

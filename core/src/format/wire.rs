@@ -9,10 +9,15 @@
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
-use crate::base::{id::ObjectId, kind::ErrorKind, name::NameError};
+use crate::base::{
+    id::ObjectId,
+    kind::{ErrorKind, Kind},
+    name::NameError,
+};
 
 /// Why bytes cannot be decoded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Kind)]
+#[kind(Damaged)]
 #[non_exhaustive]
 pub enum FormatError {
     /// The bytes end within the field that begins at `at`.
@@ -26,11 +31,13 @@ pub enum FormatError {
     Magic { what: &'static str },
     /// A newer version wrote the data.
     #[error("{what} has format version {found}; this snap reads up to {known}")]
+    #[kind(Unsupported)]
     Newer { what: &'static str, found: u32, known: u32 },
     /// A version from before the first release wrote the data.
     #[error(
         "{what} has format version {found}, from before the first release; this snap reads version {known}"
     )]
+    #[kind(Unsupported)]
     Older { what: &'static str, found: u32, known: u32 },
     /// A length or count exceeds its limit.
     #[error("{what} is {claimed}; the limit is {limit}")]
@@ -46,18 +53,14 @@ pub enum FormatError {
     Checksum { what: &'static str },
     /// An entry name could lead out of its folder or break the listing.
     #[error("invalid entry name at byte {at}")]
+    #[kind(Damaged)]
     Name { at: usize, source: NameError },
 }
 
 impl FormatError {
-    /// Returns what the caller can do about the error.
-    pub fn kind(&self) -> ErrorKind {
-        if self.is_of_version() { ErrorKind::Unsupported } else { ErrorKind::Damaged }
-    }
-
     /// Returns true if another version of snap wrote the data.
     pub fn is_of_version(&self) -> bool {
-        matches!(self, Self::Newer { .. } | Self::Older { .. })
+        self.kind() == ErrorKind::Unsupported
     }
 
     /// Fails if a length or count exceeds its limit.

@@ -18,7 +18,7 @@ use std::{
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    base::{limits, name::EntryName},
+    base::{kind::ErrorKind, limits, name::EntryName},
     local::{
         kernel_files::kernel_devices,
         mount::is_mount_point,
@@ -53,6 +53,13 @@ pub struct PatternError {
     /// The start of the pattern.
     pub pattern: String,
     pub source: PatternProblem,
+}
+
+impl PatternError {
+    /// Returns what the caller can do about the error.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::Invalid
+    }
 }
 
 /// Contents of ignore files by the path of their folder. Each folder's list has file names and
@@ -308,9 +315,8 @@ impl IgnoreScope {
                 costly.push((number, PatternCost::File));
                 continue;
             }
-            match patterns.add(line, Letters::Exact) {
-                Ok(()) | Err(PatternProblem::MatchesNothing) => {}
-                Err(PatternProblem::Cost(cost)) => costly.push((number, cost)),
+            if let Err(PatternProblem::Cost(cost)) = patterns.add(line, Letters::Exact) {
+                costly.push((number, cost));
             }
         }
         let error = costly.first().map(|(number, cost)| {

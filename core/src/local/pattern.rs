@@ -63,14 +63,33 @@ pub(crate) fn excerpt(pattern: &str) -> String {
 }
 
 /// Why a pattern is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PatternProblem {
-    /// The pattern is too costly.
+    /// The pattern has too many bytes or wildcards.
     #[error(transparent)]
-    Cost(PatternCost),
+    Cost(#[from] PatternCost),
     /// The pattern matches no path in git.
     #[error("it can match no path")]
     MatchesNothing,
+    /// The pattern is empty.
+    #[error("it is empty")]
+    Empty,
+    /// The pattern contains `..`, so it matches no path in a snapshot.
+    #[error("it contains `..`")]
+    Climbs,
+    /// The pattern has more components than one search supports.
+    #[error("it has more than {limit} parts")]
+    TooLong { limit: usize },
+    /// The braces of the pattern are nested deeper than [`limits::PATTERN_BRACES`].
+    #[error("its braces are nested deeper than {} levels", limits::PATTERN_BRACES)]
+    Braces,
+    /// The glob is not UTF-8.
+    #[error("it contains a wildcard or backslash and is not UTF-8")]
+    NotText,
+    /// The glob has a syntax error.
+    #[error(transparent)]
+    Glob(#[from] globset::Error),
 }
 
 /// What the last pattern that matches a path says about the path.

@@ -4,7 +4,11 @@
 use std::collections::HashMap;
 
 use crate::{
-    base::id::{CommitId, ContentId, ObjectId, TreeId},
+    base::{
+        blocked::Blocked,
+        id::{CommitId, ContentId, ObjectId, TreeId},
+        observe::Observer,
+    },
     format::tree::EntryKind,
     repo::path::push_name,
     store::{Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, UnreadNode, WalkStep},
@@ -69,15 +73,15 @@ pub(crate) trait Sought {
 }
 
 /// Lists those of the commits, newest first, that have a sought object, and at most `most_paths` of
-/// the paths. Searches each tree without a sought object once. Calls `check` before each commit.
+/// the paths. Searches each tree without a sought object once.
 ///
 /// # Errors
-/// [`StoreError`] when the index cannot be read, and the errors of `check`.
-pub(crate) fn find<S: Sought, E: From<StoreError>>(
+/// [`StoreError`] when the index cannot be read, and [`Blocked`] if the user asks to stop.
+pub(crate) fn find<S: Sought, E: From<StoreError> + From<Blocked>>(
     sought: &S,
     commits: impl IntoIterator<Item = CommitId>,
     most_paths: usize,
-    check: &dyn Fn() -> Result<(), E>,
+    observer: &dyn Observer,
 ) -> Result<Affected, E> {
     let store = sought.store();
     let mut search = AffectedSearch {
@@ -89,7 +93,7 @@ pub(crate) fn find<S: Sought, E: From<StoreError>>(
         affected: Affected::default(),
     };
     for id in commits {
-        check()?;
+        observer.check()?;
         if sought.has(&id.object()) {
             search.affected.commits.push(id);
             continue;

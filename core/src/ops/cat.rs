@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use crate::{
-    base::{id::ContentId, kind::ErrorKind, observe::Observer},
+    base::{blocked::Blocked, id::ContentId, kind::Kind, observe::Observer},
     store::{ContentReader, Store, StoreError},
 };
 
@@ -17,7 +17,7 @@ pub struct CatOutcome {
 }
 
 /// The reason why a content was not written completely.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum CatError {
     /// The content cannot be read, or is damaged.
@@ -26,20 +26,9 @@ pub enum CatError {
     /// The writer failed.
     #[error("cannot write the content")]
     Output(#[from] io::Error),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl CatError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Output(source) => ErrorKind::of_io(source),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 /// Writes the content `id` to `out`. Fails if its length differs from `stated`, the length in the entry
@@ -58,7 +47,7 @@ pub fn run(
     store.prefetch_contents(&mut std::iter::once(*id));
     let bytes =
         ContentReader::new(store).read::<CatError>(id, stated, 0..u64::MAX, &mut |chunk| {
-            observer.check(CatError::Interrupted)?;
+            observer.check()?;
             out.write_all(chunk)?;
             observer.advance(chunk.len() as u64, 0);
             Ok(())

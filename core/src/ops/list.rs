@@ -7,7 +7,7 @@
 use std::io;
 
 use crate::{
-    base::{id::TreeId, kind::ErrorKind, limits, observe::Observer},
+    base::{blocked::Blocked, id::TreeId, kind::Kind, limits, observe::Observer},
     format::tree::{Entry, EntryKind},
     repo::path::push_name,
     store::{Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
@@ -31,11 +31,12 @@ pub struct ListOutcome {
 }
 
 /// The reason why a listing ended early.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum ListError {
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("`{path}` is nested deeper than {} folders", limits::DEPTH)]
+    #[kind(Damaged)]
     TooDeep { path: String },
     /// A tree cannot be read.
     #[error("cannot list `{path}`")]
@@ -43,9 +44,9 @@ pub enum ListError {
     /// The receiver of the entries returned an error.
     #[error("cannot write the listing")]
     Output(#[from] io::Error),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl ListError {
@@ -54,16 +55,6 @@ impl ListError {
         match error {
             StoreError::TooDeep { .. } => Self::TooDeep { path },
             source => Self::Tree { path, source: Box::new(source) },
-        }
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::TooDeep { .. } => ErrorKind::Damaged,
-            Self::Tree { source, .. } => source.kind(),
-            Self::Output(source) => ErrorKind::of_io(source),
-            Self::Interrupted => ErrorKind::Interrupted,
         }
     }
 }
@@ -99,7 +90,7 @@ pub fn run(
                 walk.open(store, node).map_err(|error| ListError::at(&path, error))?;
             }
             WalkStep::Entry(entry) => {
-                observer.check(ListError::Interrupted)?;
+                observer.check()?;
                 push_name(&mut path, entry.name.as_bytes());
                 each(&path, &entry)?;
                 outcome.entries += 1;

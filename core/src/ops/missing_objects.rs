@@ -125,7 +125,7 @@ impl AbsentSearch<'_> {
         let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::Nodes), of_root);
         while let Some(step) = walk.next() {
             let WalkStep::Node(node) = step else { continue };
-            self.observer.check(ReachError::Interrupted)?;
+            self.observer.check()?;
             let paths = walk.tag().cloned().unwrap_or_default();
             if paths.is_empty() && !self.visited.mark(&node.id().object())? {
                 continue;
@@ -158,7 +158,7 @@ impl AbsentSearch<'_> {
             ContentId::Blob(_) => add(store.locate_content(id)?),
             ContentId::Chunked(list) => {
                 store.for_each_named::<ReachError>(list, &mut |id, kind| {
-                    observer.check(ReachError::Interrupted)?;
+                    observer.check()?;
                     if kind == ObjectKind::ListPart && !visited.mark(&id)? {
                         return Ok(Descend::Skip);
                     }

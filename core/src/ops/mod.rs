@@ -21,6 +21,7 @@ pub mod reach;
 pub mod record;
 pub mod recoverable;
 pub mod remaining;
+pub mod removal_error;
 pub mod repair;
 mod reserved;
 pub mod restore;

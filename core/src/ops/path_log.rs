@@ -141,7 +141,7 @@ impl PathLog<'_> {
         while self.left > 0
             && let Some(HistoryStep { id, commit, .. }) = self.history.pop()
         {
-            self.observer.check(PastError::Interrupted)?;
+            self.observer.check()?;
             let step = self.compare_with_parents(id, commit)?;
             if let Some(step) = step.filter(|step| self.options.filter.selects(&step.commit)) {
                 self.left -= 1;

@@ -10,8 +10,9 @@ use std::collections::HashMap;
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{ChunkListId, CommitId, ContentId, ObjectId, TreeId},
-        kind::ErrorKind,
+        kind::Kind,
         observe::Observer,
     },
     format::{
@@ -121,35 +122,21 @@ impl TreeSource for dyn ObjectSource + '_ {
 }
 
 /// The reason why a walk failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum ReachError {
     /// An object is missing or damaged.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The size in a file's entry differs from the size of its content.
-    #[error("content {id} has {found} bytes instead of {claimed}")]
-    Size { id: ObjectId, claimed: u64, found: u64 },
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl ReachError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Size { .. } => ErrorKind::Damaged,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 /// Returns true if everything that a commit refers to is here, so that it can be read without a fetch.
 ///
 /// # Errors
-/// [`ReachError::Interrupted`]. What cannot be read counts as not here.
+/// [`ReachError::Blocked`]. What cannot be read counts as not here.
 pub fn is_here(
     store: &Store,
     commit: CommitId,
@@ -161,7 +148,7 @@ pub fn is_here(
         false => Err(StoreError::Missing { id: *id, wanted: place.kind }),
     };
     match visit(store, &[commit], &mut enter, observer) {
-        Err(ReachError::Interrupted) => Err(ReachError::Interrupted),
+        Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
         visited => Ok(visited.is_ok()),
     }
 }
@@ -308,7 +295,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
         read: Result<Option<T>, ReachError>,
     ) -> Result<Option<T>, ReachError> {
         match read {
-            Err(ReachError::Interrupted) => Err(ReachError::Interrupted),
+            Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
             Err(error) => self.objects.on_unreadable(id, wanted, error).map(|()| None),
             read => read,
         }
@@ -400,7 +387,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
         };
         match found == claimed {
             true => Ok(()),
-            false => Err(ReachError::Size { id: object, claimed, found }),
+            false => Err(StoreError::Length { id: object, stated: claimed, found }.into()),
         }
     }
 
@@ -470,13 +457,13 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
         let place = self.place(&id, wanted)?.of_kind(&id, wanted)?;
         if place.bytes != chunk.bytes {
             let (claimed, found) = (chunk.bytes.into(), place.bytes.into());
-            return Err(ReachError::Size { id, claimed, found });
+            return Err(StoreError::Length { id, stated: claimed, found }.into());
         }
         (self.enter)(&id, &place)?;
         Ok(())
     }
 
     fn check(&self) -> Result<(), ReachError> {
-        self.observer.check(ReachError::Interrupted)
+        Ok(self.observer.check()?)
     }
 }

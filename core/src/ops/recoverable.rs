@@ -143,6 +143,6 @@ fn unread(
 
 /// Reads and hashes a content.
 fn is_readable(store: &Store, id: &ContentId, observer: &dyn Observer) -> bool {
-    let mut unless_cancelled = |_: &[u8]| observer.check(ContentError::Callback(()));
+    let mut unless_cancelled = |_: &[u8]| observer.check().map_err(ContentError::Callback);
     ContentReader::new(store).stream(id, None, &mut unless_cancelled).is_ok()
 }

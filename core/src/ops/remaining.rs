@@ -3,7 +3,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use crate::{
-    base::id::{CommitId, ContentId, ObjectId},
+    base::{
+        blocked::Blocked,
+        id::{CommitId, ContentId, ObjectId},
+        observe::Observer,
+    },
     ops::affected::{self, Affected, LISTED_PATHS, Sought},
     repo::history::{History, Parents, ancestors},
     store::{Store, StoreError},
@@ -54,15 +58,15 @@ impl Sought for Contents<'_> {
 }
 
 /// Finds those of the refs that reach one of the contents, and the paths. Skips forgotten commits.
-/// Calls `check` before each commit.
+///
 ///
 /// # Errors
-/// [`StoreError`] if a commit cannot be read, and the errors of `check`.
-pub fn find<N, E: From<StoreError>>(
+/// [`StoreError`] if a commit cannot be read, and [`Blocked`] if the user asks to stop.
+pub fn find<N, E: From<StoreError> + From<Blocked>>(
     store: &Store,
     refs: Vec<(N, CommitId)>,
     contents: &BTreeSet<ObjectId>,
-    check: &dyn Fn() -> Result<(), E>,
+    observer: &dyn Observer,
 ) -> Result<Remaining<N>, E> {
     if contents.is_empty() {
         return Ok(Remaining::default());
@@ -76,7 +80,7 @@ pub fn find<N, E: From<StoreError>>(
         }
     }
     let sought = Contents { store, ids: contents };
-    let affected = affected::find(&sought, commits, LISTED_PATHS, check)?;
+    let affected = affected::find::<_, E>(&sought, commits, LISTED_PATHS, observer)?;
     let having: HashSet<CommitId> = affected.commits.iter().copied().collect();
     let has_content = |(_, tip): &(N, CommitId)| {
         let parents = |id: CommitId| match having.contains(&id) {
@@ -93,15 +97,15 @@ pub fn find<N, E: From<StoreError>>(
 }
 
 /// Finds the commits and paths that bring back what a rewrite removed: those of the history of `new`
-/// without that of `known`. Calls `check` before each commit.
+/// without that of `known`.
 ///
 /// # Errors
-/// [`StoreError`] if a commit cannot be read, and the errors of `check`.
-pub fn returned<E: From<StoreError>>(
+/// [`StoreError`] if a commit cannot be read, and [`Blocked`] if the user asks to stop.
+pub fn returned<E: From<StoreError> + From<Blocked>>(
     store: &Store,
     new: CommitId,
     known: &[CommitId],
-    check: &dyn Fn() -> Result<(), E>,
+    observer: &dyn Observer,
 ) -> Result<Affected, E> {
     let contents: BTreeSet<ObjectId> = store.rewrites()?.purged().copied().collect();
     if contents.is_empty() {
@@ -114,5 +118,5 @@ pub fn returned<E: From<StoreError>>(
             commits.push(step.id);
         }
     }
-    affected::find(&Contents { store, ids: &contents }, commits, LISTED_PATHS, check)
+    affected::find(&Contents { store, ids: &contents }, commits, LISTED_PATHS, observer)
 }

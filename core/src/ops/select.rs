@@ -267,7 +267,7 @@ impl SendSet {
             error => Err(error),
         };
         store.prove_packs(packs, &mut check, observer)?;
-        observer.check(ReachError::Interrupted)
+        Ok(observer.check()?)
     }
 
     /// Checks the objects that are wanted from a pack against their ids.
@@ -329,7 +329,7 @@ impl SendSet {
     ) -> Result<(Vec<PackId>, Vec<PackFile>), ReachError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
         for (number, expected) in &self.by_pack {
-            observer.check(ReachError::Interrupted)?;
+            observer.check()?;
             let id = store.pack_id(*number).expect("a place has a pack of this store");
             let pack = store.open_pack(&id)?;
             let (mut all, mut found) = (true, 0);
@@ -404,7 +404,7 @@ fn gather_varied(
         wanted.announce(store, pack)?;
         copy_pack(&writer, pack, FrameMode::Keep, &mut choose)?;
         observer.advance(pack.file_bytes(), 0);
-        observer.check(ReachError::Interrupted)?;
+        observer.check()?;
     }
     writer.finish()?;
     Ok((gathered, scratch))

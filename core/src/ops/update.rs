@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use rustix::fs::fstat;
 
 use crate::{
-    base::{id::TreeId, kind::ErrorKind, name::EntryName, observe::Observer},
+    base::{id::TreeId, kind::Kind, name::EntryName, observe::Observer},
     format::{
         commit::Commit,
         tree::{EntryKind, Metadata, Xattr},
@@ -90,7 +90,7 @@ pub struct UpdatePlan {
 }
 
 /// Why an update could not be planned.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum UpdateError {
     /// The commits or files could not be compared.
@@ -99,16 +99,6 @@ pub enum UpdateError {
     /// The restore would fail.
     #[error(transparent)]
     Restore(#[from] RestoreError),
-}
-
-impl UpdateError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Diff(error) => error.kind(),
-            Self::Restore(error) => error.kind(),
-        }
-    }
 }
 
 impl Update<'_> {

@@ -99,9 +99,7 @@ impl<'a> Changed<'a> {
     /// # Errors
     /// [`PastError`] names the folder that cannot be read.
     pub fn step(&mut self) -> Result<Option<ChangedItem>, PastError> {
-        if self.observer.cancelled() {
-            return Err(PastError::Interrupted);
-        }
+        self.observer.check()?;
         if let Some((tree, others)) = self.next.take() {
             let sides =
                 if others.is_empty() { vec![None] } else { others.into_iter().map(Some).collect() };

@@ -19,6 +19,7 @@ use rustix::process::geteuid;
 
 use crate::{
     base::{
+        blocked::Blocked,
         io::PathError,
         observe::{Note, Observer},
     },
@@ -48,7 +49,7 @@ impl Repo {
     ///
     /// # Errors
     /// [`RefError::FilesBusy`] if another command uses the files for longer than a minute,
-    /// [`RefError::Interrupted`], [`RefError::Io`].
+    /// [`RefError::Blocked`], [`RefError::Io`].
     pub fn lock_files(
         &self,
         wanted: FilesUse,
@@ -124,7 +125,7 @@ fn lock(
     match waited.map_err(PathError::when("lock", store))? {
         LockOutcome::Locked => Ok(Some(FilesLock { _folder: folder })),
         LockOutcome::Unsupported => Ok(None),
-        LockOutcome::Interrupted => Err(RefError::Interrupted),
+        LockOutcome::Interrupted => Err(Blocked::Interrupted.into()),
         // A large commit may hold the lock for longer; a hint then tells the user what to do.
         LockOutcome::Busy => {
             let waited_secs = COMMAND_LOCK_TIMEOUTS.total.as_secs();

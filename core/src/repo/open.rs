@@ -7,15 +7,11 @@ use std::{
 };
 
 use crate::{
-    base::{io::PathError, kind::ErrorKind, observe::Observer},
+    base::{io::PathError, kind::Kind, observe::Observer},
     disk::{Disk, output::folder_of, scratch::unique_name, symlink_guard},
     format::outline,
     repo::{
-        config::{
-            self, Config, ConfigError, ConfigFile, SettingLayers,
-            file::{self, FileError},
-            layer::ConfigOwner,
-        },
+        config::{self, Config, ConfigError, ConfigFile, SettingLayers, file, layer::ConfigOwner},
         mend::has_no_settings,
         refs::{Lock, RefError, Refs},
     },
@@ -40,23 +36,29 @@ pub struct Repo {
 }
 
 /// Why a store could not be created or opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Denied)]
 #[non_exhaustive]
 pub enum RepoError {
     /// The path does not exist.
     #[error("no store found at {}", dir.display())]
+    #[kind(NotFound)]
     NoStore { dir: PathBuf },
     /// The path exists, but is not a store.
     #[error("{} is not a store", dir.display())]
+    #[kind(NotFound)]
     NotAStore { dir: PathBuf },
     /// The store has commits or refs, but its settings file is missing or empty.
     #[error("{} is damaged: its settings file {} is missing", dir.display(), config::FILE)]
+    #[kind(Damaged)]
     SettingsLost { dir: PathBuf },
     /// The store has settings, but no folder of objects.
     #[error("{} has no folder `objects`: it is damaged, or not a store", dir.display())]
+    #[kind(Damaged)]
     ObjectsLost { dir: PathBuf },
     /// The store has the layout of a remote.
     #[error("{} is a remote; it does not accept commits", dir.display())]
+    #[kind(Invalid)]
     Remote { dir: PathBuf },
     /// A part of the store is a symbolic link, which may lead outside it.
     #[error("{} is a symbolic link; snap does not follow links inside a store", path.display())]
@@ -72,9 +74,11 @@ pub enum RepoError {
     ObjectsInStore { objects: PathBuf, target: PathBuf },
     /// A store already exists in the folder.
     #[error("a store already exists at {}", dir.display())]
+    #[kind(Exists)]
     Exists { dir: PathBuf },
     /// The folder contains other files.
     #[error("{} is not empty", dir.display())]
+    #[kind(Exists)]
     NotEmpty { dir: PathBuf },
     /// The settings are invalid, or were written by a newer version.
     #[error(transparent)]
@@ -91,23 +95,6 @@ pub enum RepoError {
 }
 
 impl RepoError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NoStore { .. } | Self::NotAStore { .. } => ErrorKind::NotFound,
-            Self::SettingsLost { .. } | Self::ObjectsLost { .. } => ErrorKind::Damaged,
-            Self::Remote { .. } => ErrorKind::Invalid,
-            Self::Link { .. } | Self::FoundLink { .. } | Self::ObjectsInStore { .. } => {
-                ErrorKind::Denied
-            }
-            Self::Exists { .. } | Self::NotEmpty { .. } => ErrorKind::Exists,
-            Self::Config(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-        }
-    }
-
     /// Returns true if the settings are lost or damaged. Settings of another version are neither.
     pub fn is_of_settings(&self) -> bool {
         match self {
@@ -373,17 +360,17 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     }
     read.map_err(|error| match error {
         // The cause may be a disk error or a crash, as well as a typing error of the user.
-        FileError::Config(ConfigError::Syntax { path, line, message }) => {
+        ConfigError::Syntax { path, line, message } => {
             ConfigError::Damaged { path, line, message }.into()
         }
-        FileError::Config(error) => error.into(),
-        FileError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
-        FileError::Io(error) => match error.source.kind() {
+        ConfigError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
+        ConfigError::Io(error) => match error.source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 RepoError::NotAStore { dir: dir.to_owned() }
             }
             _ => error.into(),
         },
+        error => error.into(),
     })
 }
 

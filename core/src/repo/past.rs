@@ -1,13 +1,13 @@
 //! Errors of a walk through history.
 
 use crate::{
-    base::{id::CommitId, kind::ErrorKind, limits},
-    local::pattern::PatternCost,
+    base::{blocked::Blocked, id::CommitId, kind::Kind, limits},
+    local::ignore::PatternError,
     store::StoreError,
 };
 
 /// Why a walk through history ended early.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum PastError {
     /// A folder, or the content of a file, cannot be read. The root is `/`; `commit` is one of the
@@ -16,64 +16,28 @@ pub enum PastError {
     Tree { path: String, commit: CommitId, source: Box<StoreError> },
     /// A folder is nested deeper than [`limits::DEPTH`].
     #[error("`{path}` in commit {commit:.12} is nested deeper than {} folders", limits::DEPTH)]
+    #[kind(Damaged)]
     TooDeep { path: String, commit: CommitId },
-    /// A pattern is invalid. The error quotes its start.
-    #[error("`{pattern}` is not a valid pattern")]
-    Pattern { pattern: String, source: PatternProblem },
+    /// A pattern is invalid.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     /// No commit of the history contains any of these paths.
     #[error("no commit contains `{}`", paths.join("`, `"))]
+    #[kind(NotFound)]
     NoSuchPath { paths: Vec<String> },
     /// A path contains `..`.
     #[error("`{path}` contains `..`")]
+    #[kind(Invalid)]
     Climbs { path: String },
     /// A commit or the index cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The user cancelled the command.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-/// Why a pattern is invalid.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PatternProblem {
-    /// The glob has a syntax error.
+    /// The operation stopped early.
     #[error(transparent)]
-    Glob(#[from] globset::Error),
-    /// The glob is not UTF-8.
-    #[error("it contains a wildcard or backslash and is not UTF-8")]
-    NotText,
-    /// The pattern is empty.
-    #[error("it is empty")]
-    Empty,
-    /// The pattern has more components than one search supports.
-    #[error("it has more than {limit} parts")]
-    TooLong { limit: usize },
-    /// The pattern has too many bytes or wildcards.
-    #[error(transparent)]
-    Cost(#[from] PatternCost),
-    /// The braces of the pattern are nested deeper than [`limits::PATTERN_BRACES`].
-    #[error("its braces are nested deeper than {} levels", limits::PATTERN_BRACES)]
-    Braces,
-    /// The pattern contains `..`, so it matches no path in a snapshot.
-    #[error("it contains `..`")]
-    Climbs,
+    Blocked(#[from] Blocked),
 }
 
 impl PastError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Tree { source, .. } => source.kind(),
-            Self::TooDeep { .. } => ErrorKind::Damaged,
-            Self::Pattern { .. } | Self::Climbs { .. } => ErrorKind::Invalid,
-            Self::NoSuchPath { .. } => ErrorKind::NotFound,
-            Self::Store(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
-
     /// Returns a closure for `map_err` that adds the path and the commit.
     pub fn at(path: &[u8], commit: CommitId) -> impl FnOnce(StoreError) -> Self {
         move |error| match error {

@@ -1,7 +1,7 @@
 //! Resolves a path in a snapshot to its entry, through split directories.
 
 use crate::{
-    base::{id::TreeId, kind::ErrorKind},
+    base::{id::TreeId, kind::Kind},
     format::tree::{Entry, EntryKind},
     store::{Prefetch, Store, StoreError, TreeCursor, TreeItem},
 };
@@ -27,7 +27,8 @@ impl ResolvedPath {
 }
 
 /// Why a path cannot be resolved.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(NotFound)]
 #[non_exhaustive]
 pub enum PathInTreeError {
     /// There is no such entry. The path ends at the first missing component.
@@ -38,21 +39,11 @@ pub enum PathInTreeError {
     NotAFolder { path: String, noun: &'static str },
     /// The path contains `..`.
     #[error("`{path}` contains `..`")]
+    #[kind(Invalid)]
     Climbs { path: String },
     /// A tree cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-impl PathInTreeError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotFound { .. } | Self::NotAFolder { .. } => ErrorKind::NotFound,
-            Self::Climbs { .. } => ErrorKind::Invalid,
-            Self::Store(error) => error.kind(),
-        }
-    }
 }
 
 /// Splits a path into its components, without empty ones and `.`.

@@ -28,9 +28,10 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::CommitId,
         io::{PathError, if_exists},
-        kind::ErrorKind,
+        kind::Kind,
         limits,
         observe::{Note, Observer},
         time::Time,
@@ -99,20 +100,24 @@ pub struct RefLogMessage<'a> {
 }
 
 /// Why a ref could not be read or moved.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Exists)]
 #[non_exhaustive]
 pub enum RefError {
     /// The content of the file is not the expected `noun`, for example "commit id".
     #[error("{} is damaged: it is not a {noun}", path.display())]
+    #[kind(Damaged)]
     Damaged { path: PathBuf, noun: &'static str },
     /// The ref already exists.
     #[error("{} `{}` already exists", name.kind().noun(), name.short())]
     Exists { name: RefName, at: CommitId },
     /// The file of the ref is lost: its log ends with commit `at` and records no removal.
     #[error("{} `{}` is missing; it last pointed at commit {at:.12}", name.kind().noun(), name.short())]
+    #[kind(Damaged)]
     Lost { name: RefName, at: CommitId },
     /// A newer version wrote the file; this version must not overwrite it.
     #[error("{} was written by a newer version of snap", path.display())]
+    #[kind(Unsupported)]
     Newer { path: PathBuf },
     /// Another process has moved the ref to `found`, or has removed it.
     #[error("{} `{}` was moved by another process", name.kind().noun(), name.short())]
@@ -125,31 +130,38 @@ pub enum RefError {
     NameConflict { name: RefName, other: String },
     /// The ref does not exist.
     #[error("{} `{}` does not exist", name.kind().noun(), name.short())]
+    #[kind(NotFound)]
     Unknown { name: RefName },
     /// A ref name breaks a rule.
     #[error(transparent)]
+    #[kind(Invalid)]
     Name(#[from] RefNameError),
     /// A garbage collection has found the commit dead.
     #[error("commit {id:.12} was deleted by a garbage collection")]
+    #[kind(NotFound)]
     Collected { id: CommitId },
     /// A collection at a remote has deleted the commit of a branch, a tag or `HEAD`.
     #[error("{pointer} is at commit {id:.12}, which a garbage collection at a remote has deleted")]
+    #[kind(NotFound)]
     AtCollected { pointer: Pointer, id: CommitId },
     /// `snap rewrite` has replaced the commit, or an ancestor of it.
     #[error("{} was removed by `snap rewrite`", replaced(id, ancestor))]
+    #[kind(Refused)]
     Replaced { id: CommitId, ancestor: CommitId },
     /// The objects of the store cannot be read.
     #[error(transparent)]
     Objects(Box<StoreError>),
     /// Another process holds the lock.
     #[error("{} has been locked for {waited_secs} seconds", path.display())]
+    #[kind(Locked)]
     Locked { path: PathBuf, waited_secs: u64 },
     /// Another command reads or writes the project's files.
     #[error("another snap process has been using the files of {} for {waited_secs} seconds", project.display())]
+    #[kind(Locked)]
     FilesBusy { project: PathBuf, waited_secs: u64 },
-    /// The user cancelled while the command waited for a lock.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
     /// A file operation failed.
     #[error(transparent)]
     Io(#[from] PathError),
@@ -170,27 +182,6 @@ impl From<StoreError> for RefError {
 }
 
 impl RefError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Damaged { .. } | Self::Lost { .. } => ErrorKind::Damaged,
-            Self::Newer { .. } => ErrorKind::Unsupported,
-            Self::Exists { .. }
-            | Self::Moved { .. }
-            | Self::HeadMoved
-            | Self::NameConflict { .. } => ErrorKind::Exists,
-            Self::Unknown { .. } | Self::Collected { .. } | Self::AtCollected { .. } => {
-                ErrorKind::NotFound
-            }
-            Self::Objects(error) => error.kind(),
-            Self::Name(_) => ErrorKind::Invalid,
-            Self::Replaced { .. } => ErrorKind::Refused,
-            Self::Locked { .. } | Self::FilesBusy { .. } => ErrorKind::Locked,
-            Self::Interrupted => ErrorKind::Interrupted,
-            Self::Io(error) => error.kind(),
-        }
-    }
-
     /// Returns the path of the damaged file in the store, such as `refs/heads/main` or `HEAD`.
     pub fn damaged_file(&self) -> Option<String> {
         if let Self::Damaged { path, .. } = self { Some(in_store(path)) } else { None }

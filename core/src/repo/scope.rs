@@ -19,7 +19,7 @@ use std::{
 };
 
 use crate::{
-    base::{io::PathError, limits, name::EntryName},
+    base::{blocked::PartialClone, io::PathError, limits, name::EntryName},
     disk::{Disk, regular::read_at_most},
     repo::{
         Repo,
@@ -32,15 +32,6 @@ const FILE: &str = "scope";
 
 /// A path of a scope; it has at least one name.
 pub type ScopePath = Vec<EntryName>;
-
-/// What a partial clone lacks. Its origin has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartialClone {
-    /// The paths outside its scope.
-    Paths,
-    /// Parts of packs.
-    Packs,
-}
 
 impl Repo {
     /// Returns what the store lacks if it is a partial clone; `None` if it is none.

@@ -19,7 +19,7 @@
 use crate::{
     base::{
         id::{CommitId, ContentId, Id, IdPrefix, ObjectId},
-        kind::ErrorKind,
+        kind::Kind,
         suggestions::similar_names,
         time::Time,
     },
@@ -67,7 +67,8 @@ pub struct PrefixMatch {
 }
 
 /// Why a text does not name one commit.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(NotFound)]
 #[non_exhaustive]
 pub enum SpecError {
     /// A part of the revision names no commit; `close` are similar names.
@@ -76,9 +77,6 @@ pub enum SpecError {
     /// The branch has no commit yet.
     #[error("branch `{}` has no commit yet", branch.short())]
     Unborn { branch: RefName },
-    /// A branch or tag is missing, and no log records its removal.
-    #[error("{} `{}` is missing; it last pointed at commit {id:.12}", name.kind().noun(), name.short())]
-    Lost { name: RefName, id: CommitId },
     /// Several commits have this prefix. The candidates are some of them, newest first.
     #[error("id prefix `{prefix}` is ambiguous")]
     Ambiguous { prefix: String, candidates: Vec<PrefixMatch> },
@@ -97,12 +95,15 @@ pub enum SpecError {
     ForgottenBefore { text: String, newest: CommitId, time: Time },
     /// A date cannot be parsed.
     #[error("`{date}` is not a date")]
+    #[kind(Invalid)]
     Date { date: String },
     /// The date after an `@` is missing.
     #[error("`{text}` has no date after the `@`")]
+    #[kind(Invalid)]
     NoDate { text: String },
     /// The revision is not valid UTF-8; the text contains replacement characters.
     #[error("`{text}` is not a revision")]
+    #[kind(Invalid)]
     Syntax { text: String },
     /// The path cannot be resolved.
     #[error(transparent)]
@@ -113,25 +114,6 @@ pub enum SpecError {
     /// A commit cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-impl SpecError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Unknown { .. }
-            | Self::Unborn { .. }
-            | Self::Ambiguous { .. }
-            | Self::NoParent { .. }
-            | Self::NoneBefore { .. }
-            | Self::ForgottenBefore { .. } => ErrorKind::NotFound,
-            Self::Lost { .. } => ErrorKind::Damaged,
-            Self::Date { .. } | Self::NoDate { .. } | Self::Syntax { .. } => ErrorKind::Invalid,
-            Self::Path(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-        }
-    }
 }
 
 /// A suffix of a revision.
@@ -251,7 +233,7 @@ impl<'a> Revisions<'a> {
     /// Returns the error for a branch of `HEAD` without a commit.
     fn absent(&self, branch: RefName) -> Result<SpecError, SpecError> {
         Ok(match self.repo.lost_ref(&branch)? {
-            Some(id) => SpecError::Lost { name: branch, id },
+            Some(at) => RefError::Lost { name: branch, at }.into(),
             None => SpecError::Unborn { branch },
         })
     }

@@ -23,7 +23,7 @@
 use std::mem;
 
 use crate::{
-    base::{id::CommitId, kind::ErrorKind, time::Time},
+    base::{id::CommitId, kind::Kind, time::Time},
     repo::{
         open::Repo,
         ref_log::{RefLogEntry, RefValue},
@@ -102,7 +102,8 @@ impl UndoPlan {
 }
 
 /// Why an undo or a redo is not possible.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(NotFound)]
 #[non_exhaustive]
 pub enum UndoError {
     /// There is no change to undo or redo, in all refs or in the one that the caller named.
@@ -116,6 +117,7 @@ pub enum UndoError {
     ForgottenSince,
     /// The last value in the log is not the current value of the ref.
     #[error("the log of {} does not record how it got its current value", pointer.shown())]
+    #[kind(Damaged)]
     Log { pointer: Pointer },
     /// Garbage collection has deleted the commit to which the ref would move.
     #[error("cannot {} the last change of {}: `snap gc` has deleted commit {id:.12}", direction.verb(), pointer.shown())]
@@ -130,21 +132,6 @@ pub enum UndoError {
 
 fn of(pointer: Option<&Pointer>) -> String {
     pointer.map(|pointer| format!(" of {}", pointer.shown())).unwrap_or_default()
-}
-
-impl UndoError {
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Nothing { .. }
-            | Self::ChangedSince { .. }
-            | Self::ForgottenSince
-            | Self::Collected { .. } => ErrorKind::NotFound,
-            Self::Log { .. } => ErrorKind::Damaged,
-            Self::Commit { source, .. } => source.kind(),
-            Self::Ref(error) => error.kind(),
-        }
-    }
 }
 
 /// Plans the undo or redo of a change of `wanted`, or of any ref if `wanted` is `None`. Checks that

@@ -10,9 +10,10 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         io::PathError,
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
         observe::Observer,
     },
@@ -32,7 +33,8 @@ use crate::{
 const COPY_BYTES: usize = 256 << 10;
 
 /// Why a bundle could not be read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Damaged)]
 #[non_exhaustive]
 pub enum BundleError {
     /// The head is invalid, or a newer snap wrote it.
@@ -55,6 +57,7 @@ pub enum BundleError {
     Packs,
     /// The bundle would name more prerequisites than readers accept.
     #[error("the bundle would have {count} prerequisites; the limit is {}", limits::PREREQUISITES)]
+    #[kind(Invalid)]
     Prerequisites { count: usize },
     /// The totals in the head do not match the contents. `what` is "objects" or "bytes of
     /// content".
@@ -68,13 +71,15 @@ pub enum BundleError {
     Stray { count: u64 },
     /// One of the packs is damaged.
     #[error("the pack at byte {at} of the bundle is damaged")]
+    #[kind(of_pack(source))]
     Pack { at: u64, source: StoreError },
     /// The bundle has prerequisites, so it cannot be read in place.
     #[error("the bundle is incomplete: it requires commit {}", prerequisites(.missing))]
+    #[kind(NotFound)]
     Incomplete { missing: Vec<CommitId> },
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
     /// The stream could not be read or written. `action` is "read" or "write".
     #[error("cannot {action} the bundle")]
     Stream { action: &'static str, source: io::Error },
@@ -86,37 +91,20 @@ pub enum BundleError {
     Store(#[from] StoreError),
 }
 
+/// The bundle is damaged if its pack lacks an object.
+fn of_pack(error: &StoreError) -> ErrorKind {
+    match error.kind() {
+        ErrorKind::NotFound => ErrorKind::Damaged,
+        kind => kind,
+    }
+}
+
 /// Formats a list of commits: the id of the first commit, and the number of the others.
 fn prerequisites(ids: &[CommitId]) -> String {
     match ids {
         [] => "others".to_owned(),
         [one] => format!("{one:.12}"),
         [first, rest @ ..] => format!("{first:.12} and {} more", rest.len()),
-    }
-}
-
-impl BundleError {
-    /// Returns what the caller can do about the error.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Head(source) => source.kind(),
-            Self::Empty
-            | Self::Cut { .. }
-            | Self::Trailing { .. }
-            | Self::PackBytes { .. }
-            | Self::Packs
-            | Self::Totals { .. }
-            | Self::Stray { .. }
-            | Self::Duplicate { .. } => ErrorKind::Damaged,
-            Self::Pack { source, .. } if source.kind() == ErrorKind::NotFound => ErrorKind::Damaged,
-            Self::Pack { source, .. } => source.kind(),
-            Self::Incomplete { .. } => ErrorKind::NotFound,
-            Self::Prerequisites { .. } => ErrorKind::Invalid,
-            Self::Interrupted => ErrorKind::Interrupted,
-            Self::Stream { source, .. } => ErrorKind::of_io(source),
-            Self::Io(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-        }
     }
 }
 
@@ -165,7 +153,7 @@ impl<W: Write> BundleWriter<W> {
     ///
     /// # Errors
     /// [`StoreError::PackHash`] if the bytes do not hash to the pack's name, and
-    /// [`BundleError::Interrupted`]. Then the bundle is unusable.
+    /// [`BundleError::Blocked`]. Then the bundle is unusable.
     pub fn copy_pack(
         &mut self,
         store: &Store,
@@ -189,7 +177,7 @@ impl<W: Write> BundleWriter<W> {
             Ok::<_, BundleError>(())
         };
         match hash_bytes(&file, None, &mut sink, observer)? {
-            None => Err(BundleError::Interrupted),
+            None => Err(Blocked::Interrupted.into()),
             Some(actual) if actual != id => Err(StoreError::PackHash { pack: id, actual }.into()),
             Some(_) => Ok(()),
         }

@@ -6,7 +6,7 @@ use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
         io::PathError,
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
     },
     codec::CodecError,
@@ -16,19 +16,24 @@ use crate::{
 };
 
 /// Why an object could not be read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Damaged)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// No pack holds the object.
+    /// No pack holds the object. If the id came from the store itself, the store is damaged. Only the
+    /// caller knows the source of the id.
     #[error("{} {id} is not in the store", wanted.noun())]
+    #[kind(NotFound)]
     Missing { id: ObjectId, wanted: ObjectKind },
 
     /// The commit was forgotten, and its tree may be deleted. The store has only its link.
     #[error("commit {id:.12} was forgotten, and garbage collection has deleted it")]
+    #[kind(NotFound)]
     Forgotten { id: CommitId },
 
     /// The object is stored, but has another kind.
     #[error("object {id} is a {}, not a {}", found.noun(), wanted.noun())]
+    #[kind(of_wanted(*wanted))]
     WrongKind { id: ObjectId, wanted: ObjectKind, found: ObjectKind },
 
     /// The bytes of `wanted` hash to `actual`: the stored object is damaged.
@@ -54,6 +59,7 @@ pub enum StoreError {
 
     /// Readers would refuse the value, so it is not stored.
     #[error("an object cannot be stored: it exceeds a limit of the format")]
+    #[kind(Invalid)]
     Unstorable(#[from] FormatError),
 
     /// A pack breaks a rule of its format, or a newer snap wrote it.
@@ -76,28 +82,34 @@ pub enum StoreError {
 
     /// A frame cannot be decompressed.
     #[error("pack {pack:.12}: cannot decompress the frame at byte {offset_bytes}")]
+    #[kind(Damaged)]
     Expand { pack: PackId, offset_bytes: u64, source: CodecError },
 
     /// Compression itself failed.
     #[error(transparent)]
+    #[kind(Unavailable)]
     Compress(CodecError),
 
     /// The pack no longer exists. Usually, another process has merged it into a new pack since this
     /// process listed the packs.
     #[error("pack {pack:.12} no longer exists: it was merged or removed")]
+    #[kind(NotFound)]
     Gone { pack: PackId },
 
     /// A garbage collection has found objects dead on which this process relied. A new attempt
     /// stores them again.
     #[error("a garbage collection has deleted objects that this command needs")]
+    #[kind(Unavailable)]
     Collected,
 
     /// `rewrite` has purged the object, and only refs may keep it.
     #[error("object {id:.12} was removed by `snap rewrite`")]
+    #[kind(Refused)]
     Purged { id: ObjectId },
 
     /// The frame is on a remote, and the store has no source to fetch it from.
     #[error("pack {pack:.12} is incomplete: the frame at byte {offset_bytes} is not in this store")]
+    #[kind(Unavailable)]
     Absent { pack: PackId, offset_bytes: u64 },
 
     /// Fetched bytes do not match their checksum. Nothing in this store is damaged. `place` is the
@@ -123,6 +135,11 @@ pub enum StoreError {
     /// A file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
+}
+
+/// A user may name a commit. Ids of other kinds come from stored objects.
+fn of_wanted(wanted: ObjectKind) -> ErrorKind {
+    if wanted == ObjectKind::Commit { ErrorKind::Invalid } else { ErrorKind::Damaged }
 }
 
 impl StoreError {
@@ -154,37 +171,5 @@ impl StoreError {
     /// other fetches would fail as well.
     pub fn is_transport(&self) -> bool {
         matches!(self, Self::Fetch { source, .. } if source.is_transport())
-    }
-
-    /// Returns what the caller can do about the error.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            // If the id came from the store itself, the store is damaged. Only the caller knows the
-            // source of the id.
-            Self::Missing { .. } | Self::Forgotten { .. } => ErrorKind::NotFound,
-            // A user may name a commit. Ids of other kinds come from stored objects.
-            Self::WrongKind { wanted: ObjectKind::Commit, .. } | Self::Unstorable(_) => {
-                ErrorKind::Invalid
-            }
-            Self::Damaged { .. }
-            | Self::WrongKind { .. }
-            | Self::Length { .. }
-            | Self::Shadowed { .. }
-            | Self::TooDeep { .. }
-            | Self::IndexMismatch { .. }
-            | Self::PackHash { .. }
-            | Self::Frame { .. }
-            | Self::CorruptedInTransit { .. }
-            | Self::Expand { .. } => ErrorKind::Damaged,
-            Self::Object { source, .. }
-            | Self::Format { source, .. }
-            | Self::Table { source, .. } => source.kind(),
-            Self::Purged { .. } => ErrorKind::Refused,
-            Self::Compress(_) | Self::Absent { .. } | Self::Collected => ErrorKind::Unavailable,
-            Self::Gone { .. } => ErrorKind::NotFound,
-            Self::Fetch { source, .. } => source.kind,
-            Self::Index(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-        }
     }
 }

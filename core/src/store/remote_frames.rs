@@ -99,6 +99,11 @@ pub struct RemoteFrameError {
 }
 
 impl RemoteFrameError {
+    /// Returns what the caller can do about the error.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
     /// Returns true if the error says nothing about the requested pack.
     pub fn is_transport(&self) -> bool {
         !matches!(self.kind, ErrorKind::Damaged | ErrorKind::NotFound)

@@ -41,6 +41,7 @@ use std::{
 use snap_core::{
     base::{
         again::until_settled,
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         limits,
@@ -53,9 +54,10 @@ use snap_core::{
         pack::ObjectKind,
     },
     ops::{
-        gc::{GcError, Live},
+        gc::Live,
         reach::ReachError,
         remaining::{self, Remaining},
+        removal_error::RemovalError,
     },
     repo::{RefName, refs::MisnamedFile},
     store::{ObjectWriter, Store, StoreError},
@@ -353,8 +355,7 @@ impl Collection<'_> {
             }
         }
         let refs = refs.iter().filter_map(|(name, slot)| Some((name.clone(), slot.commit?)));
-        let check = || self.observer.check(RemoteError::Interrupted);
-        remaining::find(stubs, refs.collect(), &contents, &check)
+        remaining::find(stubs, refs.collect(), &contents, self.observer)
     }
 
     /// Returns the commits that files with wrong names name and that the store has. Any program may
@@ -371,9 +372,10 @@ impl Collection<'_> {
                 tips.push(id);
             }
         }
-        let check = || self.observer.check(RemoteError::Interrupted);
         let named = tips.iter().map(|id| (*id, *id)).collect();
-        let removed = remaining::find(stubs, named, &self.options.purged, &check)?.refs;
+        let removed =
+            remaining::find::<_, RemoteError>(stubs, named, &self.options.purged, self.observer)?
+                .refs;
         tips.retain(|id| !removed.contains(id));
         Ok(tips)
     }
@@ -534,8 +536,8 @@ impl Collection<'_> {
             for object in stubs.open_pack(id)?.objects()? {
                 match live.attempt(&object.id, object.kind) {
                     Ok(_) => {}
-                    Err(GcError::Store(error)) => return Err(error.into()),
-                    Err(_) => return Err(RemoteError::Interrupted),
+                    Err(RemovalError::Store(error)) => return Err(error.into()),
+                    Err(_) => return Err(Blocked::Interrupted.into()),
                 }
             }
         }
@@ -552,9 +554,9 @@ impl Collection<'_> {
 
     fn mark(&self, live: &Live<'_>, commits: BTreeSet<CommitId>) -> Result<(), RemoteError> {
         live.add_refs(commits).map_err(|error| match error {
-            GcError::Store(error) => reach_error(self.remote, ReachError::Store(error)),
+            RemovalError::Store(error) => reach_error(self.remote, ReachError::Store(error)),
             // The marking reads objects only, so any other error is an interruption.
-            _ => RemoteError::Interrupted,
+            _ => RemoteError::Blocked(Blocked::Interrupted),
         })
     }
 

@@ -116,7 +116,7 @@ impl FencePlan {
         let mut outcome = RemoteGcOutcome::default();
         let (mut shadows, mut candidates) = (ShadowTable::default(), Vec::new());
         for (pack, stored) in present.iter().filter(|(pack, _)| !table.going.contains(pack)) {
-            observer.check(RemoteError::Interrupted)?;
+            observer.check()?;
             outcome.young_packs += u64::from(stored.is_young);
             // A push may be about to list the pack.
             if stored.is_young && !indexed.contains(pack) {
@@ -243,7 +243,7 @@ impl SweepPlan {
         let (mut going, mut outcome) = (Vec::new(), RemoteGcOutcome::default());
         let mut candidates = Vec::new();
         for (pack, _, part) in fenced.shadows.entries() {
-            observer.check(RemoteError::Interrupted)?;
+            observer.check()?;
             let dead = Dead::of(stubs, pack, live, &indexed)?;
             if dead.is_whole() && *part == ShadowedPart::Whole {
                 outcome.deleted_packs += u64::from(present.contains_key(pack));

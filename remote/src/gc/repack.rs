@@ -205,7 +205,7 @@ impl Repack<'_> {
         let total = files.iter().map(|file| file.file_bytes()).sum();
         self.observer.phase(Phase::Compact, Some(total));
         for file in &files {
-            self.observer.check(RemoteError::Interrupted)?;
+            self.observer.check()?;
             let pack = file.id();
             let objects = file.objects()?;
             let mut wanted = HashSet::new();

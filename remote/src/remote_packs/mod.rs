@@ -23,6 +23,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use snap_core::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         limits,
     },
@@ -90,7 +91,7 @@ impl BlockingContext {
     /// runtime.
     ///
     /// # Errors
-    /// Those of `work`, and [`RemoteError::Interrupted`].
+    /// Those of `work`, and [`RemoteError::Blocked`].
     pub fn block_on<T>(
         &self,
         work: impl Future<Output = Result<T, RemoteError>>,
@@ -98,7 +99,7 @@ impl BlockingContext {
         self.runtime.block_on(self.unless_stopped(work))
     }
 
-    /// Awaits `work`; returns [`RemoteError::Interrupted`] once the user asks to stop.
+    /// Awaits `work`; returns [`RemoteError::Blocked`] once the user asks to stop.
     pub(crate) async fn unless_stopped<T>(
         &self,
         work: impl Future<Output = Result<T, RemoteError>>,
@@ -110,7 +111,7 @@ impl BlockingContext {
                 done = &mut work => return done,
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     if (self.stop)() {
-                        return Err(RemoteError::Interrupted);
+                        return Err(Blocked::Interrupted.into());
                     }
                 }
             }
@@ -315,7 +316,7 @@ impl PacksInner {
                 if waits {
                     held.end_wait(key);
                 }
-                return Err(RemoteError::Interrupted.into());
+                return Err(RemoteError::Blocked(Blocked::Interrupted).into());
             }
             match held.next_step(key, waits) {
                 ReadStep::Fetched(bytes) => {

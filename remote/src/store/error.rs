@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use snap_core::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind},
-    ops::{reach::ReachError, repair::RepairError},
+    base::{blocked::Blocked, id::CommitId, io::PathError, kind::ErrorKind},
+    ops::{reach::ReachError, verify::VerifyError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
     store::{BundleError, RemoteFrameError, StoreError},
 };
@@ -284,12 +284,12 @@ pub enum RemoteError {
     /// A local file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The data that the remote store has lost could not be collected.
+    /// The remote store could not be verified or repaired.
     #[error(transparent)]
-    Repair(Box<RepairError>),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    Repair(Box<VerifyError>),
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 fn position_text(theirs: Option<&CommitId>) -> String {
@@ -342,7 +342,7 @@ impl RemoteError {
             Self::Ref(error) => error.kind(),
             Self::Store(error) => error.kind(),
             Self::Io(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Blocked(error) => error.kind(),
         }
     }
 }

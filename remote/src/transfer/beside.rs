@@ -166,7 +166,7 @@ pub(super) fn drop_unneeded_stub(
             store.remove_stub(pack)?;
             Ok(true)
         }
-        Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
+        Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
         Err(_) => Ok(false),
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use snap_core::{
     base::{
         again::until_settled,
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         limits,
         observe::{Observer, Phase, Silent},
@@ -159,7 +160,7 @@ fn is_needed_there(
         false => marks.mark(id),
     };
     match reach::visit(store, &tips, &mut enter, observer) {
-        Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
+        Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
         visited => Ok(visited.is_err() || !damaged.is_empty()),
     }
 }
@@ -365,7 +366,7 @@ pub(super) fn promote(
     for id in store.partial_packs() {
         match store.complete(&id, observer) {
             Ok(true) => completed += 1,
-            Ok(false) => return Err(RemoteError::Interrupted),
+            Ok(false) => return Err(Blocked::Interrupted.into()),
             Err(StoreError::Absent { .. }) => {}
             Err(error @ StoreError::Io(_)) => return Err(error.into()),
             Err(error) => {

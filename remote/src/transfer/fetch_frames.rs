@@ -173,9 +173,7 @@ fn next(
 ) -> Result<Option<RangeResult>, RemoteError> {
     runtime.block_on(async {
         loop {
-            if observer.cancelled() {
-                return Err(RemoteError::Interrupted);
-            }
+            observer.check()?;
             tokio::select! {
                 biased;
                 piece = job.next() => return Ok(piece),

@@ -190,7 +190,7 @@ pub(super) fn take_shadows(
         // What is missing or damaged is reported elsewhere.
         let _ = reach::visit(store, &[*commit], &mut enter, observer);
     }
-    observer.check(RemoteError::Interrupted)?;
+    observer.check()?;
     let mut shadows = Vec::new();
     for pack in packs {
         let mut ids = BTreeSet::new();

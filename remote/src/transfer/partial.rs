@@ -119,7 +119,7 @@ pub(super) fn missing_ranges(
 /// Converts an error of a walk through remote objects.
 pub(crate) fn reach_error(remote: &RemoteStore, error: ReachError) -> RemoteError {
     match error {
-        ReachError::Interrupted => RemoteError::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         ReachError::Store(error @ StoreError::Missing { .. }) => RemoteError::Incomplete {
             location: remote.location().to_owned(),
             source: Box::new(ReachError::Store(error)),

@@ -8,6 +8,7 @@
 use snap_core::{
     base::{
         again::until_settled,
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         limits,
         observe::{Note, Observer, Phase},
@@ -160,7 +161,7 @@ fn run_once(
     let mut complete = CompleteCommits::of(store, &[]);
     let checked = inbox.check_complete(WalkStart::Commits(&[commit]), &mut complete, observer);
     checked.map_err(|source| match source {
-        ReachError::Interrupted => RemoteError::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         source => RemoteError::Incomplete {
             location: remote.location().to_owned(),
             source: Box::new(source),
@@ -175,7 +176,7 @@ fn run_once(
 /// store lists.
 fn hash_own_packs(store: &Store, observer: &dyn Observer) -> Result<(), RemoteError> {
     store.hash_unproven_packs(observer)?;
-    if observer.cancelled() { Err(RemoteError::Interrupted) } else { Ok(()) }
+    Ok(observer.check()?)
 }
 
 /// Returns true if a commit is stored locally with everything that it refers to. The pull then
@@ -193,7 +194,7 @@ fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<b
     };
     match reach::visit(store, &[commit], &mut enter, observer) {
         Ok(()) => Ok(!is_shadowed),
-        Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
+        Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
         // Objects that are missing or damaged locally may come from the remote store.
         Err(_) => Ok(false),
     }

@@ -90,14 +90,14 @@ pub(super) fn page_of<T>(
         }
     };
     match read() {
-        Err(PastError::Interrupted) => Ok((found, PageEnd::Late)),
+        Err(PastError::Blocked(_)) => Ok((found, PageEnd::Late)),
         ended => ended.map(|end| (found, end)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use snap_core::base::observe::Silent;
+    use snap_core::base::{blocked::Blocked, observe::Silent};
 
     use super::*;
 
@@ -125,7 +125,7 @@ mod tests {
     fn a_page_reports_why_it_ends() {
         let list = |late: Option<usize>| {
             (0..5).map(move |at| match Some(at) == late {
-                true => Err(PastError::Interrupted),
+                true => Err(Blocked::Interrupted.into()),
                 false => Ok(at),
             })
         };

@@ -138,7 +138,7 @@ fn compare(
     });
     match ended {
         Err(DiffError::Output(_)) => {}
-        Err(DiffError::Interrupted) => compared.end = DiffEnd::Late,
+        Err(DiffError::Blocked(_)) => compared.end = DiffEnd::Late,
         ended => {
             ended?;
         }
@@ -285,7 +285,7 @@ fn contents(
             true => RenderedDiff { html: html! {}, is_whole: false },
             false => match sides_of(&reader, change, deadline) {
                 Ok((old, new)) => hunks::view(&old, &new, &heading, &mut room),
-                Err(CatError::Interrupted) => html! { p.none { (LATE) } }.into(),
+                Err(CatError::Blocked(_)) => html! { p.none { (LATE) } }.into(),
                 Err(error) => return Err(error.into()),
             },
         };
@@ -313,9 +313,7 @@ fn sides_of(
     deadline: &Deadline<'_>,
 ) -> Result<(SideContent, SideContent), CatError> {
     // Reading a short content does not check the deadline.
-    if deadline.cancelled() {
-        return Err(CatError::Interrupted);
-    }
+    deadline.check()?;
     let old = reader.old(change.old.as_ref(), deadline)?;
     Ok((old, reader.new_side(&change.path, change.new.as_ref(), deadline)?))
 }
@@ -383,6 +381,6 @@ mod tests {
         let reader = SideReader::new(repository.repo().store(), &new, CONTENT_BYTES).unwrap();
         let deadline = Deadline::after(Duration::ZERO, &clock, &Silent);
         let read = sides_of(&reader, &compared.changes[0], &deadline);
-        assert!(matches!(read, Err(CatError::Interrupted)), "{read:?}");
+        assert!(matches!(read, Err(CatError::Blocked(_))), "{read:?}");
     }
 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use snap_core::base::number::{ByteCount, grouped};
 use snap_core::{
-    base::{id::ContentId, observe::Observer},
+    base::{blocked::Blocked, id::ContentId, observe::Observer},
     format::tree::{Entry, EntryKind},
     ops::{cat::CatError, diff::lines::is_binary},
     store::{ContentReader, Store},
@@ -182,7 +182,7 @@ pub(super) fn start_of(
     observer: &dyn Observer,
 ) -> Result<Vec<u8>, HttpProblem> {
     if observer.cancelled() {
-        return Err(CatError::Interrupted.into());
+        return Err(CatError::Blocked(Blocked::Interrupted).into());
     }
     Ok(ContentReader::new(store).read_start(id, Some(size), SHOWN_BYTES)?)
 }

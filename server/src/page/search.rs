@@ -111,9 +111,9 @@ fn look(
     match ended {
         Ok(_) => Ok(SearchAnswer::All(found)),
         Err(SearchStop::Enough) => Ok(SearchAnswer::Some(found)),
-        Err(SearchStop::Failed(PastError::Interrupted)) => Ok(SearchAnswer::Late),
-        Err(SearchStop::Failed(PastError::Pattern { source, .. })) => {
-            Ok(SearchAnswer::Wrong(format!("The pattern is not valid: {source}.")))
+        Err(SearchStop::Failed(PastError::Blocked(_))) => Ok(SearchAnswer::Late),
+        Err(SearchStop::Failed(PastError::Pattern(error))) => {
+            Ok(SearchAnswer::Wrong(format!("The pattern is not valid: {}.", error.source)))
         }
         Err(SearchStop::Failed(error)) => Err(error.into()),
     }

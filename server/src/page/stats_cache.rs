@@ -11,6 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use snap_core::{
     base::{
+        blocked::Blocked,
         id::CommitId,
         observe::Silent,
         single_flight::{Flight, LeaderGuard, SingleFlight},
@@ -206,7 +207,7 @@ impl StatsCache {
                 match count(&counted, &tips, &clock) {
                     Ok(outcome) => counting.counted = Ok(Arc::new(GrowthStats::new(outcome))),
                     Err(error) => {
-                        if matches!(error, PastError::Interrupted) {
+                        if matches!(error, PastError::Blocked(Blocked::Interrupted)) {
                             counting.counted = Err(StatsFailure::TooLarge);
                         }
                         let (name, error) = (counted.name(), causes(&error));

@@ -29,6 +29,7 @@ use std::{
 use parking_lot::Mutex;
 use snap_core::{
     base::{
+        blocked::Blocked,
         byte_cache::{ByteCache, CacheLimits},
         id::{CommitId, PackId},
         io::PathError,
@@ -505,7 +506,7 @@ impl Repository {
         }
         for step in History::new(self.repo.store(), &[*new], Parents::All)? {
             if observer.cancelled() {
-                return Err(PastError::Interrupted.into());
+                return Err(PastError::Blocked(Blocked::Interrupted).into());
             }
             if step?.id == *old {
                 return Ok(true);

@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use snap_core::{
-    base::id::CommitId,
+    base::{blocked::Blocked, id::CommitId},
     ops::{
         diff::{self, DiffError, New},
         find::{self, FoundPath},
@@ -196,7 +196,7 @@ pub(super) async fn diff(
             is_full = changes.len() == limit as usize
                 || (path_bytes > PATHS_BYTES && !changes.is_empty());
             if is_full {
-                return Err(DiffError::Interrupted);
+                return Err(Blocked::Interrupted.into());
             }
             changes.push(ChangeRecord::new(&change, change.differences().usual()));
             Ok(())
@@ -204,7 +204,7 @@ pub(super) async fn diff(
         let options = diff::DiffOptions::default();
         let done = diff::run(store, Some(old), &new, &options, observer, &mut each);
         match done {
-            Err(DiffError::Interrupted) if is_full => {}
+            Err(DiffError::Blocked(_)) if is_full => {}
             done => drop(done?),
         }
         let next = is_full.then(|| cursor.after(changes.len() as u64));
@@ -282,7 +282,7 @@ pub(super) async fn find(
             is_full =
                 found.len() == limit as usize || (path_bytes > PATHS_BYTES && !found.is_empty());
             if is_full {
-                return Err(PastError::Interrupted);
+                return Err(Blocked::Interrupted.into());
             }
             found.push(FoundJson::new(one));
             Ok(())
@@ -293,7 +293,7 @@ pub(super) async fn find(
         };
         let store = repository.repo().store();
         match find::run(store, &cursor.commits, &options, observer, &mut each) {
-            Err(PastError::Interrupted) if is_full => {}
+            Err(PastError::Blocked(_)) if is_full => {}
             done => drop(done?),
         }
         let next = is_full.then(|| cursor.after(found.len() as u64));

@@ -1,6 +1,7 @@
 //! Asks before a commit creates a store in a folder where the user may not expect one. Without a
 //! terminal, it refuses `/` and the home folder, and only reports other folders.
 
+use snap_core::base::blocked::Blocked;
 use std::path::{Path, PathBuf};
 
 use snap_core::{disk::output::folder_of, ops::commit::CommitError};
@@ -27,7 +28,7 @@ enum Doubt {
 ///
 /// # Errors
 /// [`CliError::StoreDeclined`], [`CliError::NoStoreThere`] without a terminal, or
-/// [`CommitError::Interrupted`] after Ctrl-C.
+/// [`CommitError::Blocked`] after Ctrl-C.
 pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
     if fs_err::symlink_metadata(store).is_ok() {
         return Ok(());
@@ -59,7 +60,7 @@ pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
         return Ok(());
     }
     Err(match cx.cancelled() {
-        true => CommitError::Interrupted.into(),
+        true => CommitError::Blocked(Blocked::Interrupted).into(),
         false => CliError::StoreDeclined { store },
     })
 }

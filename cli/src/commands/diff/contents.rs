@@ -3,7 +3,7 @@
 use std::num::NonZero;
 
 use snap_core::{
-    base::observe::Observer,
+    base::{blocked::Blocked, observe::Observer},
     ops::{
         cat::CatError,
         diff::{Change, ChangeSide, ComparedKind, SideContent, SideReader},
@@ -98,7 +98,11 @@ fn read(
         };
     }
     if observer.cancelled() {
-        return ContentRead { change, contents: Err(CatError::Interrupted), lines: None };
+        return ContentRead {
+            change,
+            contents: Err(CatError::Blocked(Blocked::Interrupted)),
+            lines: None,
+        };
     }
     let contents = reader.old(change.old.as_ref(), observer).and_then(|old| {
         let new = reader.new_side(&change.path, change.new.as_ref(), observer)?;

@@ -19,7 +19,7 @@ use std::{
 };
 
 use snap_core::{
-    base::limits,
+    base::{blocked::Blocked, limits},
     ops::diff::{
         self, Change, Detail, DiffError, DiffOptions, DiffOutcome, Differences, RenameDetection,
         SideReader,
@@ -231,7 +231,7 @@ pub(crate) fn collect(
     let outcome = run(&mut |change| {
         each(change).map_err(|error| {
             failure = Some(error);
-            DiffError::Interrupted
+            DiffError::Blocked(Blocked::Interrupted)
         })
     });
     match failure {

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use serde::Serialize;
 use snap_core::{
-    base::{kind::ErrorKind, limits},
+    base::{blocked::Blocked, kind::ErrorKind, limits},
     disk::scratch::unique_name,
     repo::Config,
 };
@@ -120,7 +120,7 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<CommandOutcome, 
     };
     let found = cx.runtime()?.block_on(trials.run(&client))?;
     if cx.cancelled() {
-        return Err(RemoteError::Interrupted.into());
+        return Err(RemoteError::Blocked(Blocked::Interrupted).into());
     }
     let CheckRun { mut out, done, first, was_seen, .. } = trials;
     let is_gone = was_seen && found.has_store == Some(false);

@@ -69,7 +69,7 @@ pub(super) fn warn_leftovers(
     };
     let new = diff::New::Tree(Some(snapshot.commit.tree));
     // The restore has already reported trees that cannot be read.
-    if let Err(error @ DiffError::Interrupted) =
+    if let Err(error @ DiffError::Blocked(_)) =
         diff::run(repo.store(), Some(old.tree), &new, &options, &cx.progress(), &mut each)
     {
         return Err(error.into());

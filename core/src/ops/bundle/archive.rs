@@ -5,7 +5,7 @@
 use std::{io::Write, path::Path};
 
 use crate::{
-    base::observe::Observer,
+    base::{blocked::Blocked, observe::Observer},
     format::bundle::BundleHead,
     ops::{
         bundle::{Error, pack, temporary_store},
@@ -38,7 +38,7 @@ pub fn run(
 ) -> Result<ArchiveOutcome, Error> {
     let (_scratch, repo) = temporary_store(config, scratch, observer)?;
     let made = commit::run(&repo, source, options, observer)?;
-    let id = made.id.ok_or(CommitError::Interrupted)?;
+    let id = made.id.ok_or(CommitError::Blocked(Blocked::Interrupted))?;
     let store = repo.store();
     let (objects, raw_bytes) = (made.added.objects, made.added.raw_bytes);
     let head = BundleHead { commit: id, objects, raw_bytes, prerequisites: Vec::new() };

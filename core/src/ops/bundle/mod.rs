@@ -17,7 +17,7 @@ pub mod unpack;
 use std::path::Path;
 
 use crate::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, limits, observe::Observer},
+    base::{blocked::Blocked, id::CommitId, io::PathError, kind::Kind, limits, observe::Observer},
     disk::{Disk, scratch::Scratch},
     ops::{commit::CommitError, reach::ReachError},
     repo::{Config, Repo, RepoError},
@@ -25,7 +25,8 @@ use crate::{
 };
 
 /// The reason why a bundle could not be written or unpacked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Invalid)]
 #[non_exhaustive]
 pub enum Error {
     /// The bundle or its file is invalid.
@@ -33,12 +34,15 @@ pub enum Error {
     Bundle(#[from] BundleError),
     /// The store lacks commits that the bundle requires.
     #[error("the store lacks prerequisites of the bundle: {}", listed(.missing))]
+    #[kind(NotFound)]
     Prerequisites { missing: Vec<CommitId> },
     /// The bundle lacks an object that its commit refers to, or has an invalid one.
     #[error("the bundle is incomplete: commit {commit:.12} cannot be read completely")]
+    #[kind(Damaged)]
     Broken { commit: CommitId, source: Box<ReachError> },
     /// An object in the bundle is not what its id says.
     #[error("the bundle is damaged")]
+    #[kind(Damaged)]
     Damaged(#[source] StoreError),
     /// The check would read more bytes than allowed.
     #[error("verifying the bundle would read {found} bytes; the limit is {most}")]
@@ -51,22 +55,22 @@ pub enum Error {
     TooManyChunks { found: u64 },
     /// The store lacks an object that the commit refers to.
     #[error(transparent)]
-    Reach(ReachError),
+    Reach(#[from] ReachError),
     /// The folder could not be committed.
     #[error(transparent)]
-    Commit(Box<CommitError>),
+    Commit(#[from] CommitError),
     /// The scratch store could not be created.
     #[error(transparent)]
-    Repo(Box<RepoError>),
+    Repo(#[from] RepoError),
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 /// Maximum number of ids that a message lists.
@@ -77,45 +81,6 @@ fn listed(ids: &[CommitId]) -> String {
     let more = ids.len().saturating_sub(LISTED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("commits {}{rest}", shown.join(", "))
-}
-
-impl Error {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Bundle(error) => error.kind(),
-            Self::Prerequisites { .. } => ErrorKind::NotFound,
-            Self::Broken { .. } | Self::Damaged(_) => ErrorKind::Damaged,
-            Self::TooMuch { .. } | Self::TooManyChunks { .. } => ErrorKind::Invalid,
-            Self::Reach(error) => error.kind(),
-            Self::Commit(error) => error.kind(),
-            Self::Repo(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
-}
-
-impl From<CommitError> for Error {
-    fn from(error: CommitError) -> Self {
-        Self::Commit(Box::new(error))
-    }
-}
-
-impl From<RepoError> for Error {
-    fn from(error: RepoError) -> Self {
-        Self::Repo(Box::new(error))
-    }
-}
-
-impl From<ReachError> for Error {
-    fn from(error: ReachError) -> Self {
-        match error {
-            ReachError::Interrupted => Self::Interrupted,
-            other => Self::Reach(other),
-        }
-    }
 }
 
 /// Creates an empty store in a temporary folder in `scratch`. The folder is deleted on drop.

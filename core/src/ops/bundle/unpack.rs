@@ -70,7 +70,7 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<UnpackOutcome, Error> {
     let opened = BundleReader::new(input);
-    observer.check(Error::Interrupted)?;
+    observer.check()?;
     prepare(store, opened?, options, observer)?.adopt(observer)
 }
 
@@ -98,7 +98,7 @@ pub fn prepare<'s>(
     let mut inbox = Inbox::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
     let received = receive(&mut reader, &head, &mut inbox, observer);
-    observer.check(Error::Interrupted)?;
+    observer.check()?;
     received?;
     let (objects, raw_bytes) = inbox.totals();
     head.check_totals(objects, raw_bytes)?;
@@ -107,7 +107,7 @@ pub fn prepare<'s>(
         return Err(Error::TooManyChunks { found });
     }
     let commits = check_complete(&inbox, &head, options, observer)?;
-    observer.check(Error::Interrupted)?;
+    observer.check()?;
     Ok(VerifiedBundle { inbox, head, commits, options: options.clone() })
 }
 
@@ -181,11 +181,8 @@ fn receive(
                 let read = |take: &mut Receive<'_>| {
                     reader.read_pack(bytes, &mut |piece| {
                         observer.advance(piece.len() as u64, 0);
-                        if observer.cancelled() {
-                            Err(BundleError::Interrupted)
-                        } else {
-                            take(piece)
-                        }
+                        observer.check()?;
+                        take(piece)
                     })
                 };
                 inbox.receive(read, observer)
@@ -236,7 +233,7 @@ fn check_complete(
     let starts: Vec<CommitId> = head.prerequisites.iter().copied().chain([head.commit]).collect();
     let walked = inbox.check_complete(WalkStart::Commits(&starts), &mut complete, observer);
     let arrived = walked.map_err(|error| match error {
-        ReachError::Interrupted => Error::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         ReachError::Store(StoreError::Io(error)) => Error::Io(error),
         ReachError::Store(error) if error.is_remote() => Error::Store(error),
         error => Error::Broken { commit: head.commit, source: Box::new(error) },

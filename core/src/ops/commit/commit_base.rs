@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, TreeId},
         kind::ErrorKind,
         limits,
@@ -185,7 +186,7 @@ impl CommitBase {
         let branch = self.branch().cloned();
         let base_tree = from.as_ref().map(|commit| commit.tree);
         let mut behind = BehindBranch::new(repo, branch, unseen, base_tree, commit.tree, observer);
-        observer.check(CommitError::Interrupted)?;
+        observer.check()?;
         let is_lost = |id: &&CommitId| repo.store().commit(id).is_err();
         behind.lost_base = base.commits.iter().find(is_lost).copied();
         Err(CommitError::Behind(Box::new(behind)))
@@ -491,7 +492,7 @@ fn has_files_of(
         let is_folder = change.item().what.is_folder();
         match is_folder && change.differences() == only_mtime {
             true => Ok(()),
-            false => Err(DiffError::Interrupted),
+            false => Err(Blocked::Interrupted.into()),
         }
     };
     let new = diff::New::Folder(folder);
@@ -525,10 +526,10 @@ fn leave_alone(
             let is_below = paths.iter().any(|named| is_within(&change.path, named));
             // The attributes of a folder above a path are kept, so a change of them does
             // not matter.
-            if is_below || !is_folder { Err(DiffError::Interrupted) } else { Ok(()) }
+            if is_below || !is_folder { Err(Blocked::Interrupted.into()) } else { Ok(()) }
         };
         let compared = changes_of(repo, commit, &options, observer, &mut each);
-        observer.check(CommitError::Interrupted)?;
+        observer.check()?;
         if compared.is_err() {
             return Ok(false);
         }
@@ -545,7 +546,7 @@ fn changes_of(
     each: &mut dyn FnMut(diff::Change) -> Result<(), DiffError>,
 ) -> Result<(), DiffError> {
     let parent = commit.parents.first().map(|id| repo.store().commit(id)).transpose();
-    let Ok(parent) = parent else { return Err(DiffError::Interrupted) };
+    let Ok(parent) = parent else { return Err(Blocked::Interrupted.into()) };
     let old = parent.map(|parent| parent.tree);
     let new = diff::New::Tree(Some(commit.tree));
     diff::run(repo.store(), old, &new, options, observer, &mut |change| each(change)).map(drop)
@@ -613,7 +614,7 @@ impl BehindBranch {
             diff::DiffOptions { renames: diff::RenameDetection::Ignore, ..Default::default() };
         let mut each = |change: diff::Change| {
             if paths.len() == NAMED {
-                return Err(DiffError::Interrupted);
+                return Err(Blocked::Interrupted.into());
             }
             paths.push(change.path);
             Ok(())

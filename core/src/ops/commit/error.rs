@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    base::{io::PathError, kind::ErrorKind, name::EntryName},
+    base::{blocked::Blocked, io::PathError, kind::Kind, name::EntryName},
     format::wire::FormatError,
     local::ignore::PatternError,
     ops::{
@@ -18,7 +18,8 @@ use crate::{
 };
 
 /// The reason why a commit failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Invalid)]
 #[non_exhaustive]
 pub enum CommitError {
     /// A source cannot be read.
@@ -36,10 +37,12 @@ pub enum CommitError {
     OutOfScope { path: PathBuf },
     /// An interrupted restore left this folder without its attributes.
     #[error("{} was left unfinished by an interrupted restore", path.display())]
+    #[kind(Exists)]
     Unfinished { path: PathBuf },
     /// The ignore files above the paths of a partial clone are unknown, because no commit that
     /// contains them can be read.
     #[error("the ignore rules of this partial clone are unknown: its last commits cannot be read")]
+    #[kind(Damaged)]
     UnknownRules,
     /// The path holds a file where the last commit has an unfetched folder, or a folder where it
     /// has an unfetched file. `noun` names the kind in the commit.
@@ -50,6 +53,7 @@ pub enum CommitError {
     OverUnfetched { path: PathBuf, noun: &'static str },
     /// The branch has commits that the project's files do not contain.
     #[error("{0}")]
+    #[kind(Exists)]
     Behind(Box<BehindBranch>),
     /// The last commit of the branch has other sources. An empty list means the project's files.
     #[error(
@@ -58,6 +62,7 @@ pub enum CommitError {
         shown_sources(before),
         shown_sources(now)
     )]
+    #[kind(Exists)]
     OtherSources { branch: RefName, before: Vec<Box<[u8]>>, now: Vec<Box<[u8]>> },
     /// The last commit has its sources at other places.
     #[error(
@@ -69,6 +74,7 @@ pub enum CommitError {
             SourceLayout::Absolute => SourceLayout::Top,
         })
     )]
+    #[kind(Exists)]
     OtherLayout { branch: RefName, before: SourceLayout },
     /// A pattern cannot be parsed.
     #[error(transparent)]
@@ -78,6 +84,7 @@ pub enum CommitError {
     Stream(#[source] io::Error),
     /// The stream is empty.
     #[error("the stream for {} is empty", Path::new(name.as_os_str()).display())]
+    #[kind(Unavailable)]
     EmptyStream { name: EntryName },
     /// The last commit has a folder with the name of the stream.
     #[error("the stream would replace {}, a folder in the last commit", Path::new(name.as_os_str()).display())]
@@ -96,18 +103,23 @@ pub enum CommitError {
     TooManyRules { count: usize, limit: usize },
     /// The previous commit is missing or damaged. `branch` is `None` for a detached `HEAD`.
     #[error("the last commit of {} cannot be read", branch_or_head(branch.as_ref()))]
+    #[kind(Damaged)]
     Parent { branch: Option<RefName>, source: Box<StoreError> },
     /// Some objects that the commit keeps from the previous one are missing in the store.
     #[error("the store lacks objects of the last commit outside the named paths")]
+    #[kind(Damaged)]
     Incomplete(#[source] Box<ReachError>),
     /// A reader would refuse the encoded commit.
     #[error("the commit cannot be stored")]
+    #[kind(Invalid)]
     Unreadable(#[source] FormatError),
     /// A rewrite has purged the content of this path in the snapshot.
     #[error("`{path}` has a content that `snap rewrite` removed from history")]
+    #[kind(Refused)]
     Purged { path: String },
     /// Other processes kept moving the branch.
     #[error("branch `{}` was moved by other commits {tries} times in a row", name.short())]
+    #[kind(Locked)]
     Contended { name: RefName, tries: usize },
     /// The store failed.
     #[error(transparent)]
@@ -120,16 +132,17 @@ pub enum CommitError {
     Io(#[from] PathError),
     /// Threads could not be started.
     #[error("cannot start worker threads")]
+    #[kind(Unavailable)]
     Threads(#[source] rayon::ThreadPoolBuildError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl From<ReachError> for CommitError {
     fn from(error: ReachError) -> Self {
         match error {
-            ReachError::Interrupted => Self::Interrupted,
+            ReachError::Blocked(blocked) => blocked.into(),
             error => Self::Incomplete(Box::new(error)),
         }
     }
@@ -139,35 +152,6 @@ impl CommitError {
     /// Returns true if a garbage collection has deleted objects on which the commit relied.
     pub(super) fn is_collected(&self) -> bool {
         matches!(self, Self::Store(StoreError::Collected) | Self::Ref(RefError::Collected { .. }))
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Source { source, .. } | Self::Stream(source) => ErrorKind::of_io(source),
-            Self::Overlap { .. }
-            | Self::Excluded { .. }
-            | Self::OutOfScope { .. }
-            | Self::OverUnfetched { .. }
-            | Self::StreamOverFolder { .. }
-            | Self::Pattern(_)
-            | Self::TooLarge { .. }
-            | Self::Unreadable(_)
-            | Self::TooManyRules { .. }
-            | Self::TooManyLabels { .. } => ErrorKind::Invalid,
-            Self::Purged { .. } => ErrorKind::Refused,
-            Self::Parent { .. } | Self::Incomplete(_) | Self::UnknownRules => ErrorKind::Damaged,
-            Self::Unfinished { .. }
-            | Self::Behind(_)
-            | Self::OtherSources { .. }
-            | Self::OtherLayout { .. } => ErrorKind::Exists,
-            Self::Contended { .. } => ErrorKind::Locked,
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-            Self::EmptyStream { .. } | Self::Threads(_) => ErrorKind::Unavailable,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{BlobId, ContentId},
         limits,
     },
@@ -179,7 +180,7 @@ fn confirm_likely(
     let wanted = FileContent { id: likely, bytes: stat.size };
     let is_equal = match equals(job.writer.store(), fd, stat, &wanted, &|| job.stopped()) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            return Err(FileReadError::Commit(CommitError::Interrupted));
+            return Err(FileReadError::Commit(CommitError::Blocked(Blocked::Interrupted)));
         }
         other => other?,
     };
@@ -226,7 +227,7 @@ pub(super) fn stream(
     let stored = cut(source, job, &job.buffers).map_err(|error| match error {
         CutError::Read(error) => FileReadError::File(error),
         CutError::Sink(error) => FileReadError::Commit(error.into()),
-        CutError::Stopped => FileReadError::Commit(CommitError::Interrupted),
+        CutError::Stopped => FileReadError::Commit(CommitError::Blocked(Blocked::Interrupted)),
     })?;
     job.observer.advance(0, 1);
     Ok(stored)

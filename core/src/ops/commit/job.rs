@@ -10,7 +10,10 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
-    base::observe::{Note, Observer},
+    base::{
+        blocked::Blocked,
+        observe::{Note, Observer},
+    },
     format::{selection::UnreadPaths, tree::Xattr},
     local::{
         attributes::{XattrTarget, read_saved_xattrs},
@@ -116,7 +119,7 @@ impl<'a> CommitJob<'a> {
     pub(super) fn check(&self) -> Result<(), CommitError> {
         match self.failure.lock().take() {
             Some(error) => Err(error),
-            None if self.stopped() => Err(CommitError::Interrupted),
+            None if self.stopped() => Err(Blocked::Interrupted.into()),
             None => Ok(()),
         }
     }

@@ -29,6 +29,7 @@ use std::{
 use crate::{
     base::{
         again::until_settled,
+        blocked::Blocked,
         id::{CommitId, TreeId},
         limits,
         name::EntryName,
@@ -358,7 +359,7 @@ fn attempt(
         pool.install(|| read(repo, &job, source, &commit_base, options))
     });
     job.check()?;
-    let mut root = read?.ok_or(CommitError::Interrupted)?;
+    let mut root = read?.ok_or(Blocked::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock());
     root.selection = commit_base.selection(unread, source, options);
     // Do not check the entries that a partial clone keeps: remotes store their objects.

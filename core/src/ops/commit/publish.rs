@@ -197,7 +197,7 @@ impl Publication<'_> {
         }
         let start = (commit.tree.object(), ObjectKind::Tree);
         match reach::visit_below(&LocalObjects(store), &[start], &mut enter, self.observer) {
-            Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
+            Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
             // Objects that cannot be reached are skipped.
             _ => Ok(found),
         }

@@ -362,7 +362,7 @@ impl<'w> CommitWalk<'w> {
                 node.is_unstable.store(true, Ordering::Relaxed);
                 EntryResult::Skipped
             }
-            Err(FileReadError::Commit(CommitError::Interrupted)) => EntryResult::Skipped,
+            Err(FileReadError::Commit(CommitError::Blocked(_))) => EntryResult::Skipped,
             Err(FileReadError::Commit(error)) => {
                 job.fail(error);
                 EntryResult::Skipped

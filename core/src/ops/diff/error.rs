@@ -3,17 +3,18 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    base::{kind::ErrorKind, limits},
+    base::{blocked::Blocked, kind::Kind, limits},
     local::ignore::PatternError,
     store::StoreError,
 };
 
 /// The reason why a comparison ended early.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum DiffError {
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("`{path}` is nested deeper than {} folders", limits::DEPTH)]
+    #[kind(Damaged)]
     TooDeep { path: String },
     /// A tree cannot be read.
     #[error("cannot compare `{path}`")]
@@ -30,9 +31,9 @@ pub enum DiffError {
     /// The receiver of the changes returned an error.
     #[error("cannot write the changes")]
     Output(#[from] io::Error),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl DiffError {
@@ -41,17 +42,6 @@ impl DiffError {
         match error {
             StoreError::TooDeep { .. } => Self::TooDeep { path },
             source => Self::Tree { path, source: Box::new(source) },
-        }
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::TooDeep { .. } => ErrorKind::Damaged,
-            Self::Tree { source, .. } | Self::IgnoreFile { source } => source.kind(),
-            Self::Folder { source, .. } | Self::Output(source) => ErrorKind::of_io(source),
-            Self::Pattern(_) => ErrorKind::Invalid,
-            Self::Interrupted => ErrorKind::Interrupted,
         }
     }
 }

@@ -29,7 +29,7 @@ impl<'a> DiffJob<'a> {
 
     /// Returns an error if the user has asked to stop.
     pub(super) fn check(&self) -> Result<(), DiffError> {
-        self.observer.check(DiffError::Interrupted)
+        Ok(self.observer.check()?)
     }
 
     /// Returns the change between two entries of the same name, or `None` if they do not

@@ -214,7 +214,7 @@ pub fn run(
         New::Tree(new) => {
             let mut trees = Trees::new(&job, options.prefix.clone(), old, *new)?;
             while let Some(change) = trees.next()? {
-                observer.check(DiffError::Interrupted)?;
+                observer.check()?;
                 pairing.push(change)?;
             }
             pairing.finish(&|_| None)?;

@@ -16,7 +16,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
-    base::{id::TreeId, limits},
+    base::{blocked::Blocked, id::TreeId, limits},
     ops::diff::{
         Change, DiffError,
         folder::{FolderComparison, FolderEvent, FolderSide, QueuedFolder},
@@ -97,7 +97,7 @@ struct FailOnPanic<'t, 'a>(&'t FolderTask<'a>);
 impl Drop for FailOnPanic<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.finish(Err(DiffError::Interrupted));
+            self.0.finish(Err(DiffError::Blocked(Blocked::Interrupted)));
         }
     }
 }
@@ -182,7 +182,7 @@ impl<'a> FolderWalk<'a> {
         let job = self.side.job;
         let mut stack = vec![ChangeIter::Folder(self.compare(self.side.root(old))?)];
         while let Some(level) = stack.last_mut() {
-            job.observer.check(DiffError::Interrupted)?;
+            job.observer.check()?;
             let next = match level {
                 ChangeIter::Folder(events) => self.next(events)?,
                 ChangeIter::Trees(trees) => {

@@ -185,7 +185,7 @@ impl ExportJob<'_> {
     }
 
     fn check(&self) -> Result<(), ExportError> {
-        self.observer.check(ExportError::Interrupted)
+        self.observer.check().map_err(|_| ExportError::Interrupted)
     }
 
     /// Returns an error about the content of an entry.

@@ -93,7 +93,7 @@ impl Producer<'_> {
                 let listed = list::run(store, *tree, b"", ListDepth::All, observer, &mut each);
                 match (stopped, listed) {
                     (Some(stop), _) => return Err(stop),
-                    (None, Err(ListError::Interrupted)) => {
+                    (None, Err(ListError::Blocked(_))) => {
                         return Err(ExportError::Interrupted.into());
                     }
                     (None, Err(error)) => return Err(ExportError::List(error).into()),

@@ -15,6 +15,7 @@ mod present;
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::CommitId,
         limits,
         observe::{Observer, Phase},
@@ -159,7 +160,7 @@ pub fn run<E: From<PastError>>(
     observer: &dyn Observer,
     each: &mut dyn FnMut(&FoundPath) -> Result<(), E>,
 ) -> Result<FindOutcome, E> {
-    let pattern = NamePattern::new(options.pattern, options.case)?;
+    let pattern = NamePattern::new(options.pattern, options.case).map_err(PastError::from)?;
     let mut wanted = options.wanted;
     let mut outcome = FindOutcome::default();
     if pattern.folders_only() {
@@ -184,7 +185,7 @@ pub fn run<E: From<PastError>>(
         store.report_repairs(observer);
         present.finish(&mut |found| {
             if observer.cancelled() {
-                return Err(PastError::Interrupted.into());
+                return Err(PastError::Blocked(Blocked::Interrupted).into());
             }
             outcome.paths += 1;
             outcome.versions += found.versions.len() as u64;

@@ -11,9 +11,9 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::{
     base::limits,
-    local::pattern::{check_cost, excerpt},
+    local::ignore::PatternError,
+    local::pattern::{PatternProblem, check_cost, excerpt},
     ops::find::Case,
-    repo::past::{PastError, PatternProblem},
 };
 
 /// Maximum number of parts, since [`PartSet`] has one bit for each.
@@ -57,11 +57,9 @@ pub(super) struct MatchStep {
 }
 
 impl NamePattern {
-    pub(super) fn new(text: &[u8], case: Case) -> Result<Self, PastError> {
-        let problem = |source| PastError::Pattern {
-            pattern: excerpt(&String::from_utf8_lossy(text)),
-            source,
-        };
+    pub(super) fn new(text: &[u8], case: Case) -> Result<Self, PatternError> {
+        let problem =
+            |source| PatternError { pattern: excerpt(&String::from_utf8_lossy(text)), source };
         check_cost(text).map_err(|cost| problem(cost.into()))?;
         let folders_only = text.ends_with(b"/");
         let inner = text.strip_suffix(b"/").unwrap_or(text);

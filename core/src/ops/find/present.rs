@@ -105,7 +105,7 @@ impl<'a> LiveMatches<'a> {
             stack.extend(entered.map_err(PastError::at(&path_of(&self.key), id))?);
             let depth = stack.len();
             let Some(folder) = stack.last_mut() else { return Ok(nodes) };
-            self.observer.check(PastError::Interrupted)?;
+            self.observer.check()?;
             self.key.truncate(folder.key_bytes);
             let next = folder.pair.next(self.store, &mut |node| {
                 let (first, end) = node.bounds();

@@ -19,8 +19,8 @@ pub use policy::{KeepPolicy, KeptLabel, Period, Rule};
 use crate::{
     base::{
         again::until_settled,
+        blocked::Blocked,
         id::CommitId,
-        kind::ErrorKind,
         limits,
         observe::{Observer, Phase},
         time::Time,
@@ -29,81 +29,22 @@ use crate::{
         forgotten::{Forget, ForgottenState, ForgottenTable},
         pack::ObjectKind,
     },
-    ops::gc::GcError,
-    repo::{
-        Repo,
-        refs::{RefError, RefLogMessage},
-        scope::PartialClone,
-        seen::Seen,
-    },
+    ops::removal_error::RemovalError,
+    repo::{Repo, refs::RefLogMessage, seen::Seen},
     store::{ObjectWriter, StoreError},
 };
-
-/// Why commits could not be forgotten. Then none of them is.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ForgetError {
-    /// A commit cannot be read, or the links cannot be written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A ref cannot be read.
-    #[error(transparent)]
-    Ref(#[from] RefError),
-    /// The store lacks objects that its origin has.
-    #[error("a partial clone cannot forget commits: its remote has the other objects")]
-    Partial(PartialClone),
-    /// The user named a commit that never goes.
-    #[error("cannot forget commit {id:.12}: {reason}")]
-    Protected { id: CommitId, reason: KeepReason },
-    /// The policy keeps only the tips of branches.
-    #[error("this policy keeps only the last commit of each branch")]
-    OnlyTips,
-    /// Collections began again and again.
-    #[error("other processes began a collection again and again")]
-    Contended,
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl ForgetError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Partial(_) | Self::Protected { .. } | Self::OnlyTips => ErrorKind::Invalid,
-            Self::Contended => ErrorKind::Locked,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
-}
-
-/// Errors of a marking, which computes sizes.
-impl From<GcError> for ForgetError {
-    fn from(error: GcError) -> Self {
-        match error {
-            GcError::Store(error) => Self::Store(error),
-            GcError::Ref(error) => Self::Ref(error),
-            GcError::Io(error) => Self::Store(error.into()),
-            GcError::Partial(lacks) => Self::Partial(lacks),
-            GcError::Contended => Self::Contended,
-            GcError::Interrupted => Self::Interrupted,
-        }
-    }
-}
 
 /// Forgets these commits, durably. Skips commits that a ref reached meanwhile. Returns the number of
 /// forgotten commits.
 ///
 /// # Errors
-/// [`ForgetError`].
+/// [`RemovalError`].
 pub fn run(
     repo: &Repo,
     commits: &BTreeSet<CommitId>,
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
-) -> Result<u64, ForgetError> {
+) -> Result<u64, RemovalError> {
     let change = |table: &mut ForgottenTable, forgotten: &[CommitId], time| {
         table.remove_undone();
         forgotten.iter().for_each(|id| table.insert(*id, time));
@@ -118,23 +59,23 @@ fn forget(
     change: &dyn Fn(&mut ForgottenTable, &[CommitId], Time),
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
-) -> Result<u64, ForgetError> {
+) -> Result<u64, RemovalError> {
     observer.phase(Phase::History, None);
     let done = until_settled_in(repo, || attempt(repo, commits, change, message, observer))?;
-    done.ok_or(ForgetError::Contended)
+    done.ok_or(Blocked::Contended { action: "began a collection" }.into())
 }
 
 /// Repeats an attempt that another process has overtaken.
 fn until_settled_in<T>(
     repo: &Repo,
-    mut attempt: impl FnMut() -> Result<Option<T>, ForgetError>,
-) -> Result<Option<T>, ForgetError> {
+    mut attempt: impl FnMut() -> Result<Option<T>, RemovalError>,
+) -> Result<Option<T>, RemovalError> {
     until_settled(
         &mut Seen::of(repo)?,
         limits::REF_RETRIES,
         |_| attempt(),
         |seen, error| match error {
-            ForgetError::Store(error) => Ok(seen.look_again(repo, error)?),
+            RemovalError::Store(error) => Ok(seen.look_again(repo, error)?),
             _ => Ok(false),
         },
     )
@@ -154,8 +95,8 @@ impl LastForget {
     /// Returns the last `forget`; `None` if no commit is forgotten.
     ///
     /// # Errors
-    /// [`ForgetError::Store`].
-    pub fn read(repo: &Repo) -> Result<Option<Self>, ForgetError> {
+    /// [`RemovalError::Store`].
+    pub fn read(repo: &Repo) -> Result<Option<Self>, RemovalError> {
         let store = repo.store();
         let Some(forget) = store.forgotten().last(ForgottenState::Forgotten) else {
             return Ok(None);
@@ -173,7 +114,7 @@ impl LastForget {
     ///
     /// # Errors
     /// [`StoreError::Missing`] if no collection could delete it yet.
-    pub fn check_not_lost(repo: &Repo, id: &CommitId) -> Result<(), ForgetError> {
+    pub fn check_not_lost(repo: &Repo, id: &CommitId) -> Result<(), RemovalError> {
         let (store, wanted) = (repo.store(), ObjectKind::Commit);
         store.refresh()?;
         let id_of_object = id.object();
@@ -187,8 +128,8 @@ impl LastForget {
     /// deleted one of them meanwhile.
     ///
     /// # Errors
-    /// [`ForgetError`].
-    pub fn undo(&self, repo: &Repo, message: &RefLogMessage<'_>) -> Result<bool, ForgetError> {
+    /// [`RemovalError`].
+    pub fn undo(&self, repo: &Repo, message: &RefLogMessage<'_>) -> Result<bool, RemovalError> {
         let store = repo.store();
         // No collection begins an epoch while the refs are held.
         let mut refs = repo.refs().hold()?;
@@ -220,13 +161,13 @@ impl UndoneForget {
     /// something meanwhile.
     ///
     /// # Errors
-    /// [`ForgetError`].
+    /// [`RemovalError`].
     pub fn redo(
         &self,
         repo: &Repo,
         message: &RefLogMessage<'_>,
         observer: &dyn Observer,
-    ) -> Result<Option<u64>, ForgetError> {
+    ) -> Result<Option<u64>, RemovalError> {
         let mut commits = BTreeSet::new();
         for id in &self.0.commits {
             if repo.store().is_alive(&id.object())? {
@@ -255,11 +196,11 @@ fn attempt(
     change: &dyn Fn(&mut ForgottenTable, &[CommitId], Time),
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
-) -> Result<Option<u64>, ForgetError> {
+) -> Result<Option<u64>, RemovalError> {
     let store = repo.store();
     let writer = ObjectWriter::new(store, repo.config().compression_level, 1)?.of_copies();
     for id in commits {
-        observer.check(ForgetError::Interrupted)?;
+        observer.check()?;
         writer.add_link(*id, &store.object(&id.object(), ObjectKind::Commit)?)?;
     }
     writer.finish()?;

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId},
         observe::{Observer, Phase},
         time::Time,
@@ -14,12 +15,13 @@ use crate::{
     format::pack::ObjectKind,
     ops::{
         forget::{
-            ForgetError, KeepPolicy, Rule,
+            KeepPolicy, Rule,
             policy::{RuleFacts, rules_of},
             until_settled_in,
         },
         gc::Live,
         reach,
+        removal_error::RemovalError,
     },
     repo::{
         Pointer, Repo,
@@ -179,8 +181,8 @@ impl Protected {
     /// Reads the refs and the base of the project.
     ///
     /// # Errors
-    /// [`ForgetError::Ref`] if a ref cannot be read.
-    pub(super) fn read(repo: &Repo) -> Result<Self, ForgetError> {
+    /// [`RemovalError::Ref`] if a ref cannot be read.
+    pub(super) fn read(repo: &Repo) -> Result<Self, RemovalError> {
         let mut protected = Self::default();
         for Root { id, origin } in Roots::read(repo, RootChoice::Needed)?.complete()?.iter() {
             let reasons = protected.reasons.entry(*id).or_default();
@@ -212,7 +214,7 @@ impl Protected {
 /// time. Reads no trees, unless `sizes` is true or the policy limits the bytes.
 ///
 /// # Errors
-/// [`ForgetError`].
+/// [`RemovalError`].
 pub fn plan(
     repo: &Repo,
     choice: &ForgetChoice,
@@ -220,15 +222,15 @@ pub fn plan(
     offset_secs: &dyn Fn(Time) -> i64,
     sizes: bool,
     observer: &dyn Observer,
-) -> Result<ForgetPlan, ForgetError> {
+) -> Result<ForgetPlan, RemovalError> {
     reach::check_refs(repo, observer)?;
     if let Some(lacks) = repo.partial_clone()? {
-        return Err(ForgetError::Partial(lacks));
+        return Err(Blocked::Partial { action: "forget commits", lacks }.into());
     }
     let plan = until_settled_in(repo, || {
         plan_once(repo, choice, present, offset_secs, sizes, observer).map(Some)
     })?;
-    plan.ok_or(ForgetError::Contended)
+    plan.ok_or(Blocked::Contended { action: "began a collection" }.into())
 }
 
 /// Plans with one view of the refs.
@@ -239,7 +241,7 @@ fn plan_once(
     offset_secs: &dyn Fn(Time) -> i64,
     sizes: bool,
     observer: &dyn Observer,
-) -> Result<ForgetPlan, ForgetError> {
+) -> Result<ForgetPlan, RemovalError> {
     observer.phase(Phase::History, None);
     let mut planner =
         Planner { repo, protected: Protected::read(repo)?, present, plan: ForgetPlan::default() };
@@ -299,7 +301,7 @@ impl Planner<'_> {
         self.plan.commits.push(PlannedCommit { id, time, host, message, reasons, cause, bytes });
     }
 
-    fn add_named(&mut self, ids: &[CommitId]) -> Result<(), ForgetError> {
+    fn add_named(&mut self, ids: &[CommitId]) -> Result<(), RemovalError> {
         let mut named = HashSet::new();
         for id in ids.iter().filter(|id| named.insert(**id)) {
             let store = self.repo.store();
@@ -311,7 +313,7 @@ impl Planner<'_> {
             // A user who names a commit dated in the future wants to forget that one.
             let is_reason = |reason: &KeepReason| *reason != KeepReason::Future;
             if let Some(reason) = self.own_reasons(&step).into_iter().find(is_reason) {
-                return Err(ForgetError::Protected { id: *id, reason });
+                return Err(RemovalError::Protected { id: *id, reason });
             }
             self.add(step, Vec::new(), ForgetCause::Named);
         }
@@ -326,7 +328,7 @@ impl Planner<'_> {
         group_by: &GroupBy,
         offset_secs: &dyn Fn(Time) -> i64,
         observer: &dyn Observer,
-    ) -> Result<(), ForgetError> {
+    ) -> Result<(), RemovalError> {
         let branches = self.repo.refs().list(RefKind::Branch)?;
         let is_chosen: Vec<bool> =
             branches.iter().map(|(name, _)| chosen.is_empty() || chosen.contains(name)).collect();
@@ -388,18 +390,18 @@ impl Planner<'_> {
         &self,
         branches: &[(RefName, CommitId)],
         observer: &dyn Observer,
-    ) -> Result<Vec<Known>, ForgetError> {
+    ) -> Result<Vec<Known>, RemovalError> {
         let mut known = Vec::new();
         let tips: Vec<CommitId> = branches.iter().map(|(_, id)| *id).collect();
         for step in History::new(self.repo.store(), &tips, Parents::All)? {
-            observer.check(ForgetError::Interrupted)?;
+            observer.check()?;
             known.push(Known { step: step?, branches: Vec::new() });
         }
         known.sort_by_key(|known| std::cmp::Reverse(known.step.commit.time));
         let places: HashMap<CommitId, usize> =
             known.iter().enumerate().map(|(at, known)| (known.step.id, at)).collect();
         for (number, (_, tip)) in branches.iter().enumerate() {
-            history::walk::<ForgetError>([*tip], |id| {
+            history::walk::<RemovalError>([*tip], |id| {
                 let Some(known) = places.get(&id).and_then(|at| known.get_mut(*at)) else {
                     return Ok(Vec::new());
                 };
@@ -415,7 +417,7 @@ impl Planner<'_> {
 }
 
 /// Returns the bytes that objects take in the store.
-fn bytes_of(repo: &Repo, ids: &[ObjectId]) -> Result<u64, ForgetError> {
+fn bytes_of(repo: &Repo, ids: &[ObjectId]) -> Result<u64, RemovalError> {
     let mut usage = DiskUsageSum::default();
     for id in ids {
         usage.add(&repo.store().disk_usage(id, ObjectKind::Blob)?);
@@ -431,7 +433,7 @@ impl ForgetPlan {
         repo: &Repo,
         max_bytes: Option<u64>,
         observer: &dyn Observer,
-    ) -> Result<(), ForgetError> {
+    ) -> Result<(), RemovalError> {
         observer.phase(Phase::Mark, None);
         let live = Live::new(repo.store(), observer);
         live.start_journal();
@@ -470,7 +472,7 @@ impl ForgetPlan {
     }
 
     /// Returns the commits that refs reach and to which the choice does not apply. They stay.
-    fn others(&self, repo: &Repo) -> Result<Vec<CommitId>, ForgetError> {
+    fn others(&self, repo: &Repo) -> Result<Vec<CommitId>, RemovalError> {
         let planned: HashSet<CommitId> = self.commits.iter().map(|commit| commit.id).collect();
         let tips: Vec<CommitId> = Protected::read(repo)?.reasons.into_keys().collect();
         let mut others = Vec::new();
@@ -484,7 +486,7 @@ impl ForgetPlan {
     }
 
     /// Checks that a rule keeps more than the tips of branches, if anything goes.
-    fn check_keeps_more_than_tips(&self) -> Result<(), ForgetError> {
+    fn check_keeps_more_than_tips(&self) -> Result<(), RemovalError> {
         let is_tip = |reason: &KeepReason| matches!(reason, KeepReason::Tip(_));
         let is_rule = |reason: &KeepReason| matches!(reason, KeepReason::Rule(_));
         let has_rule = |commit: &PlannedCommit| {
@@ -492,7 +494,7 @@ impl ForgetPlan {
         };
         let goes = self.commits.iter().any(|commit| commit.reasons.is_empty());
         match goes && !self.commits.iter().any(has_rule) {
-            true => Err(ForgetError::OnlyTips),
+            true => Err(RemovalError::OnlyTips),
             false => Ok(()),
         }
     }

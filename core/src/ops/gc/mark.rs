@@ -20,7 +20,7 @@ use crate::{
         time::Time,
     },
     format::{pack::ObjectKind, rewrites::RewriteTable, tree::EntryKind},
-    ops::gc::GcError,
+    ops::removal_error::RemovalError,
     repo::history,
     store::{
         Descend, Marks, ObjectLocation, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep,
@@ -94,7 +94,7 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// As [`Live::add_commits`].
-    pub(super) fn set_forgotten(&self, forgotten: ForgottenCommits) -> Result<(), GcError> {
+    pub(super) fn set_forgotten(&self, forgotten: ForgottenCommits) -> Result<(), RemovalError> {
         let before = self.forgotten.replace(forgotten);
         let mut kept = Vec::new();
         for id in before.into_keys() {
@@ -112,7 +112,7 @@ impl<'a> Live<'a> {
     pub(in crate::ops) fn keep_only_links(
         &self,
         commits: impl IntoIterator<Item = CommitId>,
-    ) -> Result<(), GcError> {
+    ) -> Result<(), RemovalError> {
         self.set_forgotten(commits.into_iter().map(|id| (id, true)).collect())
     }
 
@@ -207,8 +207,11 @@ impl<'a> Live<'a> {
     /// Marks everything that the commits of refs reach.
     ///
     /// # Errors
-    /// [`GcError::Store`] if an object on the way is missing or damaged; [`GcError::Interrupted`].
-    pub fn add_refs(&self, commits: impl IntoIterator<Item = CommitId>) -> Result<(), GcError> {
+    /// [`RemovalError::Store`] if an object on the way is missing or damaged; [`RemovalError::Blocked`].
+    pub fn add_refs(
+        &self,
+        commits: impl IntoIterator<Item = CommitId>,
+    ) -> Result<(), RemovalError> {
         self.is_at_ref.set(true);
         let added = commits.into_iter().try_for_each(|id| {
             let parents = self.visit_commit(id)?;
@@ -231,11 +234,11 @@ impl<'a> Live<'a> {
     /// Marks everything that commits reach. Marks only the links of forgotten commits.
     ///
     /// # Errors
-    /// [`GcError::Store`] if an object on the way is missing or damaged.
+    /// [`RemovalError::Store`] if an object on the way is missing or damaged.
     pub(super) fn add_commits(
         &self,
         commits: impl IntoIterator<Item = CommitId>,
-    ) -> Result<(), GcError> {
+    ) -> Result<(), RemovalError> {
         let added = self.visit_commits(commits);
         self.end_visit(added)
     }
@@ -244,13 +247,13 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// As [`Live::add_commits`].
-    pub(in crate::ops) fn add_commit(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
+    pub(in crate::ops) fn add_commit(&self, id: CommitId) -> Result<Vec<CommitId>, RemovalError> {
         let added = self.visit_commit(id);
         self.end_visit(added)
     }
 
     /// Marks the contents that a visit has collected, or drops them if it failed.
-    fn end_visit<T>(&self, visited: Result<T, GcError>) -> Result<T, GcError> {
+    fn end_visit<T>(&self, visited: Result<T, RemovalError>) -> Result<T, RemovalError> {
         match visited {
             Ok(value) => self.mark_contents().map(|()| value),
             Err(error) => {
@@ -261,7 +264,10 @@ impl<'a> Live<'a> {
     }
 
     /// Like [`Live::add_commits`]; collects contents.
-    fn visit_commits(&self, commits: impl IntoIterator<Item = CommitId>) -> Result<(), GcError> {
+    fn visit_commits(
+        &self,
+        commits: impl IntoIterator<Item = CommitId>,
+    ) -> Result<(), RemovalError> {
         history::walk(commits, |id| match self.needs_only_link(&id)? {
             true => self.add_link(&id),
             false => self.add_ancestor(id),
@@ -270,7 +276,7 @@ impl<'a> Live<'a> {
 
     /// Marks a commit and its tree. A commit that is dead and has a link may have been forgotten, and
     /// its tree may be deleted: then marks only the link.
-    fn add_ancestor(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
+    fn add_ancestor(&self, id: CommitId) -> Result<Vec<CommitId>, RemovalError> {
         if self.store.is_alive(&id.object())? || self.places(&id.link())?.is_empty() {
             return self.visit_commit(id);
         }
@@ -283,13 +289,13 @@ impl<'a> Live<'a> {
         });
         match added {
             Ok(()) => Ok(parents),
-            Err(GcError::Store(error)) if !error.is_transport() => self.add_link(&id),
+            Err(RemovalError::Store(error)) if !error.is_transport() => self.add_link(&id),
             Err(error) => Err(error),
         }
     }
 
     /// Returns true if the link of a commit takes its place.
-    fn needs_only_link(&self, id: &CommitId) -> Result<bool, GcError> {
+    fn needs_only_link(&self, id: &CommitId) -> Result<bool, RemovalError> {
         let is_final = self.forgotten.borrow().get(id).copied().unwrap_or(false);
         let is_purged = self.rewrites.borrow().has_purged_since(&id.object(), self.reached.get());
         if !is_final && !is_purged && !self.places(&id.object())?.is_empty() {
@@ -299,7 +305,7 @@ impl<'a> Live<'a> {
     }
 
     /// Like [`Live::add_commit`]; collects contents.
-    fn visit_commit(&self, id: CommitId) -> Result<Vec<CommitId>, GcError> {
+    fn visit_commit(&self, id: CommitId) -> Result<Vec<CommitId>, RemovalError> {
         let object = id.object();
         if !self.check(&object, ObjectKind::Commit)? || !self.mark(&object)? {
             return Ok(Vec::new());
@@ -314,7 +320,7 @@ impl<'a> Live<'a> {
     }
 
     /// Marks the link of a commit. Returns the parents, or nothing if it was marked before.
-    fn add_link(&self, id: &CommitId) -> Result<Vec<CommitId>, GcError> {
+    fn add_link(&self, id: &CommitId) -> Result<Vec<CommitId>, RemovalError> {
         if !self.writes_links.get() && !self.check(&id.link(), ObjectKind::Link)? {
             return Ok(Vec::new());
         }
@@ -338,9 +344,9 @@ impl<'a> Live<'a> {
     /// Returns true if it was marked.
     ///
     /// # Errors
-    /// [`GcError::Interrupted`], or [`GcError::Store`] when the index cannot be read or a remote does
+    /// [`RemovalError::Blocked`], or [`RemovalError::Store`] when the index cannot be read or a remote does
     /// not answer.
-    pub fn attempt(&self, id: &ObjectId, kind: ObjectKind) -> Result<bool, GcError> {
+    pub fn attempt(&self, id: &ObjectId, kind: ObjectKind) -> Result<bool, RemovalError> {
         if self.contains(id)? {
             return Ok(false);
         }
@@ -363,8 +369,8 @@ impl<'a> Live<'a> {
             }
         });
         match added {
-            Err(GcError::Interrupted) => Err(GcError::Interrupted),
-            Err(GcError::Store(error)) if error.is_transport() => Err(error.into()),
+            Err(RemovalError::Blocked(blocked)) => Err(blocked.into()),
+            Err(RemovalError::Store(error)) if error.is_transport() => Err(error.into()),
             Err(_) => Ok(false),
             Ok(()) => Ok(true),
         }
@@ -375,7 +381,11 @@ impl<'a> Live<'a> {
     ///
     /// # Errors
     /// As [`Live::add_commits`].
-    pub(super) fn add_former(&self, id: CommitId, reached: Option<Time>) -> Result<bool, GcError> {
+    pub(super) fn add_former(
+        &self,
+        id: CommitId,
+        reached: Option<Time>,
+    ) -> Result<bool, RemovalError> {
         self.is_former.set(true);
         let added = self.add_unless_purged(id, reached);
         self.is_former.set(false);
@@ -392,7 +402,7 @@ impl<'a> Live<'a> {
         &self,
         id: CommitId,
         reached: Option<Time>,
-    ) -> Result<bool, GcError> {
+    ) -> Result<bool, RemovalError> {
         if self.rewrites.borrow().is_empty() {
             self.add_commits([id])?;
             return Ok(true);
@@ -403,13 +413,16 @@ impl<'a> Live<'a> {
         let added = self.all_or_nothing(|| self.visit_commits([id]));
         self.reached.set(None);
         match added {
-            Err(GcError::Store(StoreError::Purged { .. })) => Ok(false),
+            Err(RemovalError::Store(StoreError::Purged { .. })) => Ok(false),
             added => added.map(|()| true),
         }
     }
 
     /// Marks what `add` marks, or nothing if it fails.
-    fn all_or_nothing(&self, add: impl FnOnce() -> Result<(), GcError>) -> Result<(), GcError> {
+    fn all_or_nothing(
+        &self,
+        add: impl FnOnce() -> Result<(), RemovalError>,
+    ) -> Result<(), RemovalError> {
         debug_assert!(self.contents.borrow().is_empty(), "contents of another visit");
         let before = self.journal.borrow_mut().replace(Vec::new());
         let added = self.end_visit(add());
@@ -426,11 +439,11 @@ impl<'a> Live<'a> {
     }
 
     /// Marks a tree and everything below it; collects contents.
-    fn visit_tree(&self, root: TreeId) -> Result<(), GcError> {
+    fn visit_tree(&self, root: TreeId) -> Result<(), RemovalError> {
         let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::NodesAndFolders), ());
         while let Some(step) = walk.next() {
             let WalkStep::Node(node) = step else { continue };
-            self.observer.check(GcError::Interrupted)?;
+            self.observer.check()?;
             let id = node.id().object();
             if !self.check(&id, ObjectKind::Tree)? || !self.mark(&id)? {
                 continue;
@@ -451,18 +464,18 @@ impl<'a> Live<'a> {
     }
 
     /// Marks the collected contents.
-    fn mark_contents(&self) -> Result<(), GcError> {
+    fn mark_contents(&self) -> Result<(), RemovalError> {
         let mut contents = self.contents.take();
         contents.sort_unstable();
         contents.dedup();
         for id in contents {
-            self.observer.check(GcError::Interrupted)?;
+            self.observer.check()?;
             self.mark_content(id)?;
         }
         Ok(())
     }
 
-    fn check_not_purged(&self, id: &ObjectId) -> Result<(), GcError> {
+    fn check_not_purged(&self, id: &ObjectId) -> Result<(), RemovalError> {
         let is_purged = self.rewrites.borrow().has_purged_since(id, self.reached.get());
         match is_purged && !self.is_at_ref.get() && !self.contains(id)? {
             true => Err(StoreError::Purged { id: *id }.into()),
@@ -470,7 +483,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn mark_content(&self, id: ContentId) -> Result<(), GcError> {
+    fn mark_content(&self, id: ContentId) -> Result<(), RemovalError> {
         let object = id.object();
         if self.contains(&object)? || !self.check(&object, ObjectKind::of_content(id))? {
             return Ok(());
@@ -483,9 +496,9 @@ impl<'a> Live<'a> {
     }
 
     /// Marks the chunks that a list names, and its parts.
-    fn mark_chunks(&self, list: &ChunkListId) -> Result<(), GcError> {
+    fn mark_chunks(&self, list: &ChunkListId) -> Result<(), RemovalError> {
         self.store.for_each_named(list, &mut |id, kind| {
-            self.observer.check(GcError::Interrupted)?;
+            self.observer.check()?;
             let is_new = !self.contains(&id)? && self.check(&id, kind)? && self.mark(&id)?;
             // The chunks of a marked part are marked.
             Ok(if is_new { Descend::Enter } else { Descend::Skip })
@@ -494,7 +507,7 @@ impl<'a> Live<'a> {
 
     /// Checks that the store has an object of this kind, and that the walk may mark it. Returns false
     /// if the walk skips the object, because a repair has given it up.
-    fn check(&self, id: &ObjectId, wanted: ObjectKind) -> Result<bool, GcError> {
+    fn check(&self, id: &ObjectId, wanted: ObjectKind) -> Result<bool, RemovalError> {
         self.check_not_purged(id)?;
         let places = self.places(id)?;
         let found = places.iter().find(|place| place.kind == wanted).or(places.first());
@@ -507,7 +520,7 @@ impl<'a> Live<'a> {
     }
 
     /// Returns true if the walk begins at a former value, and a repair has given up an object.
-    fn is_given_up(&self, id: &ObjectId) -> Result<bool, GcError> {
+    fn is_given_up(&self, id: &ObjectId) -> Result<bool, RemovalError> {
         if !self.is_former.get() {
             return Ok(false);
         }

@@ -25,9 +25,8 @@ pub use pack_use::{PackUse, choose_rewritten};
 use crate::{
     base::{
         again::until_settled,
+        blocked::{Blocked, PartialClone},
         id::{CommitId, ObjectId, PackId},
-        io::PathError,
-        kind::ErrorKind,
         limits,
         observe::{Observer, Phase, Silent},
         time::Time,
@@ -40,13 +39,12 @@ use crate::{
         gc::{mark::ForgottenCommits, plan::Plan},
         reach::{self, ReachError},
         remaining::{self, Remaining},
+        removal_error::RemovalError,
     },
     repo::{
         Pointer, Repo,
         ref_name::RefName,
-        refs::RefError,
         roots::{Root, RootChoice, RootOrigin, Roots},
-        scope::PartialClone,
         seen::Seen,
     },
     store::{Marks, ObjectLocation, Store, StoreError},
@@ -110,74 +108,22 @@ impl GcOutcome {
     }
 }
 
-/// Why a collection ended without deleting anything.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GcError {
-    /// An object that a ref needs is missing or damaged.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A ref cannot be read.
-    #[error(transparent)]
-    Ref(#[from] RefError),
-    /// The store lacks objects that its origin has.
-    #[error("a partial clone cannot collect garbage: its remote has the other objects")]
-    Partial(PartialClone),
-    /// Refs moved again and again.
-    #[error("other processes began a collection again and again")]
-    Contended,
-    /// A file operation failed.
-    #[error(transparent)]
-    Io(#[from] PathError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl GcError {
-    /// Returns true if the disk of the store is full.
-    fn is_full(&self) -> bool {
-        match self {
-            Self::Store(error) => error.is_full(),
-            Self::Ref(RefError::Io(error)) | Self::Io(error) => error.is_full(),
-            Self::Ref(RefError::Objects(error)) => error.is_full(),
-            _ => false,
-        }
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            // The ids come from the store itself.
-            Self::Store(StoreError::Missing { .. } | StoreError::WrongKind { .. }) => {
-                ErrorKind::Damaged
-            }
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Partial(_) => ErrorKind::Invalid,
-            Self::Contended => ErrorKind::Locked,
-            Self::Io(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
-}
-
 /// Collects the garbage of a local store.
 ///
 /// # Errors
-/// [`GcError`]. Nothing is lost; an error in the last step leaves packs that the next collection
+/// [`RemovalError`]. Nothing is lost; an error in the last step leaves packs that the next collection
 /// deletes.
 pub fn run(
     repo: &Repo,
     options: &GcOptions,
     observer: &dyn Observer,
-) -> Result<GcOutcome, GcError> {
+) -> Result<GcOutcome, RemovalError> {
     reach::check_refs(repo, observer)?;
     if repo.partial_clone()? == Some(PartialClone::Packs) && !options.dry_run {
         drop_dead_stubs(repo, observer)?;
     }
     if let Some(lacks) = repo.partial_clone()? {
-        return Err(GcError::Partial(lacks));
+        return Err(Blocked::Partial { action: "collect garbage", lacks }.into());
     }
     repo.refs().note_misnamed(observer)?;
     let mut state = (Copies::Wanted, Seen::of(repo)?);
@@ -192,19 +138,19 @@ pub fn run(
                 Ok(true)
             }
             error if error.is_full() => Ok(repo.store().free_reserve()?),
-            GcError::Store(error) => Ok(seen.look_again(repo, error)?),
+            RemovalError::Store(error) => Ok(seen.look_again(repo, error)?),
             _ => Ok(false),
         },
     );
     if !options.dry_run {
         repo.store().keep_reserve();
     }
-    done?.ok_or(GcError::Contended)
+    done?.ok_or(Blocked::Contended { action: "began a collection" }.into())
 }
 
 /// Removes all stubs if no ref needs one, now or before: those of packs that a collection at a remote has
 /// deleted.
-fn drop_dead_stubs(repo: &Repo, observer: &dyn Observer) -> Result<(), GcError> {
+fn drop_dead_stubs(repo: &Repo, observer: &dyn Observer) -> Result<(), RemovalError> {
     let store = repo.store();
     if !store.has_any_dead() {
         return Ok(());
@@ -238,7 +184,7 @@ fn drop_dead_stubs(repo: &Repo, observer: &dyn Observer) -> Result<(), GcError> 
     let _pause = store.pause_fetching();
     match reach::visit(store, &commits, &mut enter, observer) {
         Ok(()) => Ok(store.remove_stubs(&stubs)?),
-        Err(ReachError::Interrupted) => Err(GcError::Interrupted),
+        Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
         Err(_) => Ok(()),
     }
 }
@@ -258,7 +204,7 @@ fn attempt(
     options: &GcOptions,
     copies: Copies,
     observer: &dyn Observer,
-) -> Result<Option<GcOutcome>, GcError> {
+) -> Result<Option<GcOutcome>, RemovalError> {
     let live = Live::new(repo.store(), observer);
     let Some(outcome) = collect(repo, options, copies, &live, observer)? else { return Ok(None) };
     let remaining = find_remaining(repo, &live, observer)?;
@@ -277,7 +223,7 @@ fn find_remaining(
     repo: &Repo,
     live: &Live<'_>,
     observer: &dyn Observer,
-) -> Result<Remaining<Pointer>, GcError> {
+) -> Result<Remaining<Pointer>, RemovalError> {
     let (store, table) = (repo.store(), repo.store().rewrites()?);
     let mut contents = BTreeSet::new();
     for id in table.removed() {
@@ -290,7 +236,7 @@ fn find_remaining(
     }
     let roots = Roots::read(repo, RootChoice::Movable)?.complete()?;
     let refs = roots.pointers().map(|(pointer, id)| (pointer.clone(), id)).collect();
-    remaining::find(store, refs, &contents, &|| observer.check(GcError::Interrupted))
+    remaining::find(store, refs, &contents, observer)
 }
 
 /// Collects with one view of the refs. Returns `None` as [`attempt`] does.
@@ -300,7 +246,7 @@ fn collect(
     copies: Copies,
     live: &Live<'_>,
     observer: &dyn Observer,
-) -> Result<Option<GcOutcome>, GcError> {
+) -> Result<Option<GcOutcome>, RemovalError> {
     let max_rewritten_bytes = match copies {
         Copies::Wanted => options.max_rewritten_bytes,
         Copies::None => Some(0),
@@ -326,7 +272,7 @@ fn collect(
         return Ok(Some(outcome));
     }
     match plan.copy(repo, live, observer) {
-        Err(GcError::Store(StoreError::Collected)) => return Ok(None),
+        Err(RemovalError::Store(StoreError::Collected)) => return Ok(None),
         copied => copied?,
     }
     sweep::run(repo, plan, live, epoch, options, observer)
@@ -335,7 +281,7 @@ fn collect(
 /// Records that rewrites cannot be undone any more, if a purged object is gone. What a ref reaches
 /// again does not count as purged from then on: a content remains, and other objects, such as a tree
 /// that other commands made anew, are not recorded any more.
-fn finish_rewrites(repo: &Repo, live: &Live<'_>) -> Result<(), GcError> {
+fn finish_rewrites(repo: &Repo, live: &Live<'_>) -> Result<(), RemovalError> {
     let store = repo.store();
     let before = store.rewrites()?;
     let mut table = with_purged_remains(before.clone(), live)?;
@@ -415,7 +361,7 @@ fn add_roots(
     options: &GcOptions,
     live: &Live<'_>,
     plan: Option<&Plan>,
-) -> Result<Vec<(RefName, CommitId)>, GcError> {
+) -> Result<Vec<(RefName, CommitId)>, RemovalError> {
     let store = repo.store();
     live.set_forgotten(forgotten(repo, options))?;
     live.add_refs(roots.pointers().map(|(_, id)| id))?;
@@ -458,8 +404,8 @@ fn add_roots(
 /// Reads the roots of a collection.
 ///
 /// # Errors
-/// [`GcError::Ref`] if a ref is damaged: it may point at any commit.
-fn read_roots(repo: &Repo, options: &GcOptions) -> Result<Roots, GcError> {
+/// [`RemovalError::Ref`] if a ref is damaged: it may point at any commit.
+fn read_roots(repo: &Repo, options: &GcOptions) -> Result<Roots, RemovalError> {
     let since = before(options.present, options.undo);
     Ok(Roots::read(repo, RootChoice::Kept { since })?.complete()?)
 }

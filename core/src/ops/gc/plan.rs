@@ -8,7 +8,8 @@ use crate::{
         observe::{Observer, Phase},
     },
     format::pack::{ObjectKind, PackedObject},
-    ops::gc::{Copies, GcError, GcOptions, GcOutcome, Live, PackUse, choose_rewritten, is_young},
+    ops::gc::{Copies, GcOptions, GcOutcome, Live, PackUse, choose_rewritten, is_young},
+    ops::removal_error::RemovalError,
     repo::Repo,
     store::{
         ObjectWriter, Store, StoreError,
@@ -78,11 +79,11 @@ impl Plan {
         options: &GcOptions,
         copies: Copies,
         observer: &dyn Observer,
-    ) -> Result<Self, GcError> {
+    ) -> Result<Self, RemovalError> {
         let mut plan = Self::default();
         let mut compared = Vec::new();
         for (id, number) in store.packs().into_iter().zip(0..) {
-            observer.check(GcError::Interrupted)?;
+            observer.check()?;
             let file = store.open_pack(&id)?;
             let objects = file.objects()?;
             let bytes = objects.iter().map(|object| u64::from(object.bytes)).sum();
@@ -191,7 +192,11 @@ impl Plan {
 
     /// Marks the dead objects that stay and refer to others, with everything that they refer to.
     /// Returns true if that changes the plan.
-    pub(super) fn keep_complete(&self, store: &Store, live: &Live<'_>) -> Result<bool, GcError> {
+    pub(super) fn keep_complete(
+        &self,
+        store: &Store,
+        live: &Live<'_>,
+    ) -> Result<bool, RemovalError> {
         if self.frees_nothing() {
             return Ok(false);
         }
@@ -225,7 +230,7 @@ impl Plan {
         repo: &Repo,
         live: &Live<'_>,
         observer: &dyn Observer,
-    ) -> Result<(), GcError> {
+    ) -> Result<(), RemovalError> {
         let store = repo.store();
         let rewritten = || self.rewritten();
         if rewritten().next().is_none() {
@@ -234,7 +239,7 @@ impl Plan {
         observer.phase(Phase::Compact, Some(rewritten().map(|pack| pack.usage.file_bytes).sum()));
         let writer = ObjectWriter::new(store, repo.config().compression_level, 1)?.of_copies();
         for pack in rewritten() {
-            observer.check(GcError::Interrupted)?;
+            observer.check()?;
             let file = store.open_pack(&pack.id)?;
             let mut wanted = |object: &PackedObject| -> Result<bool, StoreError> {
                 Ok(live.contains(&object.id)? && writer.claim_anew(object))
@@ -255,7 +260,7 @@ impl Plan {
         store: &Store,
         id: &ObjectId,
         live: &Live<'_>,
-    ) -> Result<(), GcError> {
+    ) -> Result<(), RemovalError> {
         for place in store.places(id)? {
             let pack = store.pack_id(place.pack);
             let Some(at) = pack.and_then(|pack| self.position(&pack)) else { continue };
@@ -271,7 +276,11 @@ impl Plan {
     }
 
     /// Keeps the packs that were to be rewritten, because another process uses packs.
-    pub(super) fn keep_rewritten(&mut self, store: &Store, live: &Live<'_>) -> Result<(), GcError> {
+    pub(super) fn keep_rewritten(
+        &mut self,
+        store: &Store,
+        live: &Live<'_>,
+    ) -> Result<(), RemovalError> {
         for pack in self.packs.iter_mut().filter(|pack| pack.fate == Fate::Rewritten) {
             pack.fate = Fate::Stays(dead_of(store, &pack.id, live)?);
             self.outcome.is_busy = true;
@@ -317,7 +326,7 @@ impl Plan {
 }
 
 /// Returns the number of objects of a pack that were purged and that no ref reaches.
-pub(super) fn purged_in(store: &Store, id: &PackId, live: &Live<'_>) -> Result<u64, GcError> {
+pub(super) fn purged_in(store: &Store, id: &PackId, live: &Live<'_>) -> Result<u64, RemovalError> {
     let mut purged = 0;
     if live.purges_any() {
         for object in store.open_pack(id)?.objects()? {
@@ -332,7 +341,7 @@ pub(super) fn dead_of(
     store: &Store,
     id: &PackId,
     live: &Live<'_>,
-) -> Result<BTreeSet<ObjectId>, GcError> {
+) -> Result<BTreeSet<ObjectId>, RemovalError> {
     let mut dead = BTreeSet::new();
     for object in store.open_pack(id)?.objects()? {
         if object.kind != ObjectKind::Blob && !live.contains(&object.id)? {

@@ -2,6 +2,7 @@
 
 use crate::{
     base::{
+        blocked::{Blocked, PartialClone},
         id::{CommitId, PackId},
         observe::Observer,
         time::Time,
@@ -11,11 +12,12 @@ use crate::{
         shadow::{Reason, ShadowTable, ShadowedPart},
     },
     ops::gc::{
-        GcError, GcOptions, GcOutcome, Live, add_roots, before, finish_rewrites,
+        GcOptions, GcOutcome, Live, add_roots, before, finish_rewrites,
         plan::{Fate, Plan, dead_of, purged_in},
         read_roots,
     },
-    repo::{Repo, refs::RefLogMessage, scope::PartialClone},
+    ops::removal_error::RemovalError,
+    repo::{Repo, refs::RefLogMessage},
     store::{CollectedUntil, Epoch, Store},
 };
 
@@ -31,7 +33,7 @@ pub(super) fn run(
     epoch: Epoch,
     options: &GcOptions,
     observer: &dyn Observer,
-) -> Result<Option<GcOutcome>, GcError> {
+) -> Result<Option<GcOutcome>, RemovalError> {
     let store = repo.store();
     // While a transfer uses packs by their names, rewritten packs stay.
     let free = store.free_packs(observer)?;
@@ -44,7 +46,9 @@ pub(super) fn run(
         }
         store.refresh()?;
         if store.has_partial() {
-            return Err(GcError::Partial(PartialClone::Packs));
+            return Err(
+                Blocked::Partial { action: "collect garbage", lacks: PartialClone::Packs }.into()
+            );
         }
         live.start_journal();
         let dropped = add_roots(repo, &read_roots(repo, options)?, options, live, Some(&plan))?;
@@ -116,7 +120,7 @@ pub(super) fn run(
 }
 
 /// Deletes packs that are still shadowed as dead: a writer may have written one of them again.
-fn delete(store: &Store, packs: &[PackId]) -> Result<(), GcError> {
+fn delete(store: &Store, packs: &[PackId]) -> Result<(), RemovalError> {
     for some in packs.chunks(DELETED_AT_ONCE) {
         let writers = store.stop_writers()?;
         store.delete_dead(&writers, some)?;

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use super::{Adoption, CompleteCommits, Inbox, WalkStart};
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
         observe::{Observer, Phase},
     },
@@ -26,24 +27,26 @@ use crate::{
 };
 
 /// The reason why packs were not added.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// An object that the packs refer to is missing or damaged.
     #[error("the packs refer to objects that are missing")]
+    #[kind(Damaged)]
     Incomplete(#[source] Box<ReachError>),
     /// The chunk lists name more chunks than [`limits::NAMED_CHUNKS`].
     #[error(
         "the chunk lists of these packs name {found} chunks; the limit is {}",
         limits::NAMED_CHUNKS
     )]
+    #[kind(Invalid)]
     TooMuch { found: u64 },
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The observer cancelled the operation.
-    #[error("interrupted")]
-    Interrupted,
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 impl AcceptError {
@@ -55,17 +58,7 @@ impl AcceptError {
     /// Returns true if the error may come from packs that were damaged after they were
     /// checked.
     pub(super) fn may_be_damage(&self) -> bool {
-        !matches!(self, Self::TooMuch { .. } | Self::Interrupted)
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Incomplete(_) => ErrorKind::Damaged,
-            Self::TooMuch { .. } => ErrorKind::Invalid,
-            Self::Store(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
+        !matches!(self, Self::TooMuch { .. } | Self::Blocked(Blocked::Interrupted))
     }
 }
 
@@ -74,14 +67,19 @@ impl AcceptError {
 ///
 /// # Errors
 /// [`AcceptError::Store`] when the pack is damaged or cannot be read;
-/// [`AcceptError::Interrupted`].
+/// [`AcceptError::Blocked`].
 pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
+<<<<<<< HEAD:core/src/ops/inbox/accept.rs
     let mut sink = |_: &[u8]| Ok::<_, StoreError>(());
     match PackStream::of(&pack, observer).check(&pack.objects()?, &mut sink)? {
         true => Ok(()),
-        false => Err(AcceptError::Interrupted),
+        false => Err(Blocked::Interrupted.into()),
     }
+=======
+    pack.check(&pack.objects()?, observer)?;
+    Ok(observer.check()?)
+>>>>>>> w48errors:core/src/ops/accept.rs
 }
 
 /// Packs that are checked and complete, but not part of the store yet.
@@ -111,10 +109,16 @@ pub fn prepare<'s>(
         return Err(AcceptError::TooMuch { found });
     }
     observer.phase(Phase::Structure, None);
+<<<<<<< HEAD:core/src/ops/inbox/accept.rs
     let prepared = VerifiedPacks { inbox, tips: tips.to_vec() };
     prepared.check_complete(observer)?;
-    observer.check(AcceptError::Interrupted)?;
+    observer.check()?;
     Ok(prepared)
+=======
+    check_complete(&incoming, tips, observer)?;
+    observer.check()?;
+    Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
+>>>>>>> w48errors:core/src/ops/accept.rs
 }
 
 impl VerifiedPacks<'_> {
@@ -183,7 +187,7 @@ pub fn check_commit_in_whole_packs(
 
 fn reach_error(error: ReachError) -> AcceptError {
     match error {
-        ReachError::Interrupted => AcceptError::Interrupted,
+        ReachError::Blocked(blocked) => blocked.into(),
         ReachError::Store(error) if is_local_fault(&error) => AcceptError::Store(error),
         error => AcceptError::Incomplete(Box::new(error)),
     }

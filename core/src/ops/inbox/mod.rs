@@ -137,7 +137,7 @@ impl<'s> Inbox<'s> {
     ///
     /// # Errors
     /// The errors of `read`; [`BundleError::Duplicate`]; [`BundleError::Store`] if the pack is damaged
-    /// or cannot be written; [`BundleError::Interrupted`].
+    /// or cannot be written; [`BundleError::Blocked`].
     pub fn receive(
         &mut self,
         read: impl FnOnce(&mut Receive<'_>) -> Result<(), BundleError>,
@@ -174,7 +174,7 @@ impl<'s> Inbox<'s> {
     }
 
     fn take(&mut self, file: &NewFile, checked: Option<CheckedPack>) -> Result<(), BundleError> {
-        let CheckedPack { pack, objects } = checked.ok_or(BundleError::Interrupted)?;
+        let CheckedPack { pack, objects } = checked.ok_or(Blocked::Interrupted)?;
         let mut ids: Vec<ObjectId> = objects.iter().map(|object| object.id).collect();
         ids.sort_unstable();
         let mut twice = ids.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);

@@ -37,7 +37,7 @@ use crate::{
     base::{
         id::{CommitId, PackId},
         io::PathError,
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
         observe::{Observer, Silent},
     },
@@ -80,7 +80,8 @@ pub enum Received {
 }
 
 /// The reason why a received file was refused.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Damaged)]
 #[non_exhaustive]
 pub enum StagedError {
     /// The bytes do not hash to the name.
@@ -91,12 +92,15 @@ pub enum StagedError {
     InvalidPack(AcceptError),
     /// A file of outlines cannot be decoded.
     #[error(transparent)]
+    #[kind(Damaged)]
     Outlines(#[from] FormatError),
     /// A file that the group or publication names was not uploaded.
     #[error("{name} was not uploaded")]
+    #[kind(NotFound)]
     NotSent { name: String },
     /// The commit to which a ref should be set is not in the store.
     #[error("commit {id} is not in the store")]
+    #[kind(NotFound)]
     NoCommit { id: CommitId },
     /// The packs cannot be added to the store.
     #[error(transparent)]
@@ -123,18 +127,6 @@ impl StagedError {
                 matches!(error, AcceptError::Incomplete(_))
             }
             Self::Ref(_) | Self::Store(_) | Self::Io(_) => false,
-        }
-    }
-
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Hash | Self::Outlines(_) => ErrorKind::Damaged,
-            Self::NotSent { .. } | Self::NoCommit { .. } => ErrorKind::NotFound,
-            Self::InvalidPack(error) | Self::Accept(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Io(error) => error.kind(),
         }
     }
 }

@@ -29,8 +29,6 @@ use std::{
 use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
-        io::PathError,
-        kind::ErrorKind,
         observe::{Observer, Phase, Silent},
     },
     format::{commit::Commit, pack::ObjectKind},
@@ -38,11 +36,10 @@ use crate::{
         affected::{AffectedPath, REPAIRED_PATHS},
         diff::ComparedFiles,
         inbox::{Adoption, Inbox},
-        reach::ReachError,
         verify::{self, Data, VerifyError},
     },
     repo::Repo,
-    store::{BundleError, Store, StoreError},
+    store::Store,
 };
 
 use self::{
@@ -128,46 +125,6 @@ pub fn is_repairable(problem: &verify::VerifyProblem) -> bool {
     !matches!(problem, Ref { .. } | RefLost { .. } | Scope { .. } | Depth { .. })
 }
 
-/// The reason why a repair ended early. Repairs made before the error remain.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RepairError {
-    /// Verification of the store failed.
-    #[error(transparent)]
-    Verify(#[from] VerifyError),
-    /// The store cannot be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The walk over the structure failed.
-    #[error(transparent)]
-    Reach(#[from] ReachError),
-    /// A repaired pack cannot be added to the store.
-    #[error("cannot add a repaired pack to the store")]
-    Adopt(#[from] BundleError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl From<PathError> for RepairError {
-    fn from(error: PathError) -> Self {
-        Self::Store(error.into())
-    }
-}
-
-impl RepairError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Verify(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Reach(error) => error.kind(),
-            Self::Adopt(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
-}
-
 /// A function that returns the sources. It is called only if the store has problems.
 pub type Sources<'f, 's> = dyn Fn() -> &'s [RepairSource<'s>] + 'f;
 
@@ -178,14 +135,14 @@ pub type CommittedFiles<'f> = dyn Fn(&Commit) -> Option<ComparedFiles> + 'f;
 /// Repairs a store with the objects that it, `sources` and the `files` of its commits still have.
 ///
 /// # Errors
-/// [`RepairError`]. Objects that stay lost are not an error; [`RepairOutcome::lost`] lists them.
+/// [`VerifyError`]. Objects that stay lost are not an error; [`RepairOutcome::lost`] lists them.
 pub fn run(
     repo: &Repo,
     sources: &Sources<'_, '_>,
     files: &CommittedFiles<'_>,
     options: &RepairOptions<'_>,
     observer: &dyn Observer,
-) -> Result<RepairOutcome, RepairError> {
+) -> Result<RepairOutcome, VerifyError> {
     let store = repo.store();
     let level = repo.config().compression_level;
     let _pause = store.pause_fetching();
@@ -237,7 +194,7 @@ pub fn run(
             outcome.left = found;
             return Ok(outcome);
         }
-        observer.check(RepairError::Interrupted)?;
+        observer.check()?;
         for id in &packs {
             if adopt(store, &scratch, id, observer)? {
                 outcome.quarantined.push(*id);
@@ -275,7 +232,7 @@ fn renew_stubs(
     store: &Store,
     sources: &[RepairSource<'_>],
     run: RepairRun,
-) -> Result<Vec<Repaired>, RepairError> {
+) -> Result<Vec<Repaired>, VerifyError> {
     let mut renewed = Vec::new();
     for id in damaged_packs(store) {
         if !store.is_partial(&id) || store.outline(&id).is_ok() {
@@ -323,7 +280,7 @@ fn adopt(
     scratch: &ScratchStore,
     id: &PackId,
     observer: &dyn Observer,
-) -> Result<bool, RepairError> {
+) -> Result<bool, VerifyError> {
     // Another repair process may have added the pack already.
     store.refresh()?;
     let mut inbox = Inbox::new(store, observer)?;
@@ -342,7 +299,7 @@ fn quarantine(
     store: &Store,
     lost: &BTreeSet<ObjectId>,
     observer: &dyn Observer,
-) -> Result<Option<Vec<PackId>>, RepairError> {
+) -> Result<Option<Vec<PackId>>, VerifyError> {
     let damaged: Vec<PackId> = damaged_packs(store);
     let is_spare = |id: &PackId| {
         let objects = store.open_pack(id).and_then(|pack| pack.objects());
@@ -415,28 +372,28 @@ pub struct RepairTarget<'a> {
 /// Collects in `scratch` the objects that a remote store lacks, for the caller to upload.
 ///
 /// # Errors
-/// [`RepairError`] when the remote store cannot be read.
+/// [`VerifyError`] when the remote store cannot be read.
 pub fn collect(
     remote: &RepairTarget<'_>,
     sources: &[RepairSource<'_>],
     scratch: &ScratchStore,
     run: RepairRun,
     observer: &dyn Observer,
-) -> Result<Collected, RepairError> {
+) -> Result<Collected, VerifyError> {
     let RepairTarget { stubs: target, tips, level } = *remote;
     let (files, salvage) = (None, Salvage::Reachable);
     Collector { target, tips, sources, files, level, salvage, scratch, run, observer }.run()
 }
 
 impl Collector<'_> {
-    fn run(&self) -> Result<Collected, RepairError> {
+    fn run(&self) -> Result<Collected, VerifyError> {
         let (run, scratch, observer) = (self.run, self.scratch, self.observer);
         let (mut repaired, mut planned) = (Vec::new(), BTreeSet::new());
         observer.phase(Phase::Receive, None);
         let damaged = damaged_packs(self.target);
         for &id in &damaged {
             repaired.extend(self.recover(id, &mut planned)?);
-            observer.check(RepairError::Interrupted)?;
+            observer.check()?;
         }
         let lists = |id: &PackId| self.target.open_pack(id).and_then(|pack| pack.objects()).is_ok();
         let mut unlisted: BTreeSet<PackId> = damaged_packs(self.target).into_iter().collect();
@@ -449,7 +406,7 @@ impl Collector<'_> {
         observer.phase(Phase::Receive, None);
         for id in self.lost_packs(&wanted)? {
             repaired.extend(self.recover(id, &mut planned)?);
-            observer.check(RepairError::Interrupted)?;
+            observer.check()?;
         }
         wanted.retain(|id, _| !planned.contains(id));
         if self.salvage == Salvage::All {
@@ -459,7 +416,7 @@ impl Collector<'_> {
         // Files of the project may contain objects that no source has.
         wanted.append(&mut lost);
         repaired.append(&mut recovery.gather(&mut wanted)?);
-        observer.check(RepairError::Interrupted)?;
+        observer.check()?;
         let whole = |id: &PackId| !scratch.store().is_partial(id);
         let packs = scratch.store().packs().into_iter().filter(whole).collect();
         let lost = wanted.into_iter().map(|(id, kind)| LostObject { id, kind }).collect();
@@ -473,7 +430,7 @@ impl Collector<'_> {
         &self,
         id: PackId,
         planned: &mut BTreeSet<ObjectId>,
-    ) -> Result<Option<Repaired>, RepairError> {
+    ) -> Result<Option<Repaired>, VerifyError> {
         let mut available = self.sources.iter().filter(|_| self.run == RepairRun::Dry);
         let found = available.find_map(|source| {
             let (_, objects) = source.outline(&id)?.tables().ok()?;
@@ -497,7 +454,7 @@ impl Collector<'_> {
     }
 
     /// Trusts a pack again that was marked as damaged but hashes to its name.
-    fn trust_again(&self, id: &PackId) -> Result<(), RepairError> {
+    fn trust_again(&self, id: &PackId) -> Result<(), VerifyError> {
         self.target.mark_sound(id);
         if self.run == RepairRun::Real {
             self.target.clear_healed()?;
@@ -510,7 +467,7 @@ impl Collector<'_> {
     fn lost_packs(
         &self,
         wanted: &BTreeMap<ObjectId, ObjectKind>,
-    ) -> Result<BTreeSet<PackId>, RepairError> {
+    ) -> Result<BTreeSet<PackId>, VerifyError> {
         let mut packs = BTreeSet::new();
         for source in self.sources.iter().filter(|source| source.kind() == SourceKind::Store) {
             let mut looked_at = BTreeSet::new();

@@ -6,7 +6,7 @@ use crate::{
     base::{
         id::{ObjectId, PackId},
         io::PathError,
-        kind::ErrorKind,
+        kind::{ErrorKind, Kind},
         limits,
     },
     local::{ignore::PatternError, pattern::PatternProblem},
@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// The reason why a restore failed or is incomplete.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Exists)]
 #[non_exhaustive]
 pub enum RestoreError {
     /// Existing entries differ from the snapshot. Nothing was written. Paths are relative to the
@@ -36,6 +37,7 @@ pub enum RestoreError {
     /// Stored objects are damaged or missing, or are stored elsewhere and cannot be
     /// fetched. Everything else was restored, except blocked entries.
     #[error("{} could not be restored: {}{}", files(*count), damaged(entries, *count), also_blocked(*blocked_count, blocked))]
+    #[kind(of_damaged(entries, source))]
     Damaged {
         /// The first damaged entries.
         entries: Vec<DamagedEntry>,
@@ -53,18 +55,22 @@ pub enum RestoreError {
 
     /// A symbolic link lies between the project and the target.
     #[error("{} is a symbolic link; restore does not follow links", _0.display())]
+    #[kind(Invalid)]
     Link(PathBuf),
 
     /// The target lies in a store.
     #[error("cannot restore into {}: it lies in the store {}", target.display(), store.display())]
+    #[kind(Invalid)]
     InStore { target: PathBuf, store: PathBuf },
 
     /// A folder is nested deeper than any tree may be.
     #[error("{} is nested deeper than {} folders", path.display(), limits::DEPTH)]
+    #[kind(Unsupported)]
     TooDeep { path: PathBuf },
 
     /// An include or exclude pattern is invalid.
     #[error("invalid pattern `{pattern}`")]
+    #[kind(Invalid)]
     Pattern { pattern: String, source: PatternProblem },
 
     /// An exclude rule of the commits is invalid.
@@ -73,10 +79,12 @@ pub enum RestoreError {
 
     /// The user asked to stop.
     #[error("the restore was interrupted")]
+    #[kind(Interrupted)]
     Interrupted,
 
     /// No threads could be started.
     #[error("cannot start threads")]
+    #[kind(Unavailable)]
     Threads(#[source] rayon::ThreadPoolBuildError),
 
     /// A file system operation failed.
@@ -94,27 +102,11 @@ impl From<StoreError> for RestoreError {
     }
 }
 
-impl RestoreError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Differs { .. } | Self::Unsaved(_) | Self::Blocked { .. } => ErrorKind::Exists,
-            // An object that is stored elsewhere and cannot be fetched is not damaged.
-            Self::Damaged { entries, source, .. }
-                if entries.iter().all(|entry| entry.source.is_remote()) =>
-            {
-                source.kind()
-            }
-            Self::Damaged { .. } => ErrorKind::Damaged,
-            Self::TooDeep { .. } => ErrorKind::Unsupported,
-            Self::Pattern { .. } | Self::Rules(_) | Self::InStore { .. } | Self::Link(_) => {
-                ErrorKind::Invalid
-            }
-            Self::Interrupted => ErrorKind::Interrupted,
-            Self::Threads(_) => ErrorKind::Unavailable,
-            Self::Io(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-        }
+/// An object that is stored elsewhere and cannot be fetched is not damaged.
+fn of_damaged(entries: &[DamagedEntry], source: &StoreError) -> ErrorKind {
+    match entries.iter().all(|entry| entry.source.is_remote()) {
+        true => source.kind(),
+        false => ErrorKind::Damaged,
     }
 }
 

@@ -310,7 +310,7 @@ pub fn run(
         job.assess_losses(&mut plan)?;
         let losses = plan.losses();
         if losses.count > 0 && !confirm(&losses) {
-            observer.check(RestoreError::Interrupted)?;
+            observer.check().map_err(|_| RestoreError::Interrupted)?;
             return Err(RestoreError::Unsaved(losses));
         }
     }

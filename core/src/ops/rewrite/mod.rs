@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::{
     base::{
         again::until_settled,
+        blocked::Blocked,
         id::{BlobId, CommitId, ObjectId},
-        kind::ErrorKind,
         limits,
         observe::{Observer, Phase},
         time::Time,
@@ -34,9 +34,10 @@ use crate::{
     },
     local::ignore::{IgnoreRules, IgnoreScope, Options, PatternError},
     ops::{
-        gc::{GcError, Live, is_content},
+        gc::{Live, is_content},
         reach,
         remaining::{self, Remaining},
+        removal_error::RemovalError,
         rewrite::tree::{Removed, TreeFilter},
     },
     repo::{
@@ -47,7 +48,6 @@ use crate::{
         ref_name::{Pointer, RefKind, RefName},
         refs::{Head, HeldRefs, RefError, RefLogMessage},
         roots::{RootChoice, Roots},
-        scope::PartialClone,
         seen::Seen,
     },
     store::{Ancestor, ObjectWriter, Store, StoreError},
@@ -104,93 +104,34 @@ pub struct RewriteOutcome {
     pub unmatched: Vec<String>,
 }
 
-/// Why commits could not be rewritten. Then no ref has moved.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RewriteError {
-    /// An object cannot be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A ref cannot be read or moved.
-    #[error(transparent)]
-    Ref(#[from] RefError),
-    /// A folder of a commit cannot be read.
-    #[error(transparent)]
-    Past(#[from] PastError),
-    /// A pattern cannot be parsed.
-    #[error(transparent)]
-    Pattern(#[from] PatternError),
-    /// The store lacks objects that its origin has.
-    #[error("a partial clone cannot rewrite commits: its remote has the other objects")]
-    Partial(PartialClone),
-    /// No commit of the chosen branches and tags has such a path.
-    #[error("no commit contains `{}`", patterns.join("`, `"))]
-    NoMatch { patterns: Vec<String> },
-    /// Refs moved again and again.
-    #[error("other processes moved branches again and again")]
-    Contended,
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl RewriteError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Past(error) => error.kind(),
-            Self::Partial(_) | Self::Pattern(_) => ErrorKind::Invalid,
-            Self::NoMatch { .. } => ErrorKind::NotFound,
-            Self::Contended => ErrorKind::Locked,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
-}
-
-/// Errors of the marking.
-impl From<GcError> for RewriteError {
-    fn from(error: GcError) -> Self {
-        match error {
-            GcError::Store(error) => Self::Store(error),
-            GcError::Ref(error) => Self::Ref(error),
-            GcError::Io(error) => Self::Store(error.into()),
-            GcError::Partial(lacks) => Self::Partial(lacks),
-            GcError::Contended => Self::Contended,
-            GcError::Interrupted => Self::Interrupted,
-        }
-    }
-}
-
 /// Replaces the commits of branches and tags by commits without the paths that patterns match.
 ///
 /// # Errors
-/// [`RewriteError`].
+/// [`RemovalError`].
 pub fn run(
     repo: &Repo,
     options: &RewriteOptions,
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
-) -> Result<RewriteOutcome, RewriteError> {
+) -> Result<RewriteOutcome, RemovalError> {
     reach::check_refs(repo, observer)?;
     if let Some(lacks) = repo.partial_clone()? {
-        return Err(RewriteError::Partial(lacks));
+        return Err(Blocked::Partial { action: "rewrite commits", lacks }.into());
     }
     let done = until_settled(
         &mut Seen::of(repo)?,
         limits::REF_RETRIES,
         |_| attempt(repo, options, message, observer),
         |seen, error| match error {
-            RewriteError::Store(error) => Ok(seen.look_again(repo, error)?),
-            RewriteError::Past(PastError::Tree { source, .. }) => {
+            RemovalError::Store(error) => Ok(seen.look_again(repo, error)?),
+            RemovalError::Past(PastError::Tree { source, .. }) => {
                 Ok(seen.look_again(repo, source)?)
             }
-            RewriteError::Ref(RefError::Collected { .. }) => Ok(true),
+            RemovalError::Ref(RefError::Collected { .. }) => Ok(true),
             _ => Ok(false),
         },
     );
-    done?.ok_or(RewriteError::Contended)
+    done?.ok_or(Blocked::Contended { action: "moved branches" }.into())
 }
 
 /// Attempts a rewrite. Returns `None` if a ref has moved meanwhile.
@@ -199,7 +140,7 @@ fn attempt(
     options: &RewriteOptions,
     message: &RefLogMessage<'_>,
     observer: &dyn Observer,
-) -> Result<Option<RewriteOutcome>, RewriteError> {
+) -> Result<Option<RewriteOutcome>, RemovalError> {
     let store = repo.store();
     if !options.dry_run {
         cancel_undo(repo)?;
@@ -225,7 +166,7 @@ fn attempt(
     };
     let (moves, remaining) = (moved(&chosen), moved(&others));
     if moves.is_empty() && !base.iter().any(|id| commits.contains_key(id)) {
-        return Err(RewriteError::NoMatch { patterns: options.patterns.clone() });
+        return Err(RemovalError::NoMatch { patterns: options.patterns.clone() });
     }
     // The commits from which the project's files come move with the refs.
     let old = moves.iter().map(|moved| moved.old).chain(base.iter().copied());
@@ -259,8 +200,8 @@ fn attempt(
     outcome.purged_objects = purged.objects.len() as u64;
     outcome.purged_bytes = purged.objects.values().sum();
     let new = outcome.refs.iter().map(|moved| (moved.pointer.clone(), moved.new)).collect();
-    let check = || observer.check(RewriteError::Interrupted);
-    outcome.elsewhere = remaining::find(store, new, &purged.remaining, &check)?;
+    outcome.elsewhere =
+        remaining::find::<_, RemovalError>(store, new, &purged.remaining, observer)?;
     let mut held = repo.refs().hold()?;
     store.enter_epoch()?;
     if refs_of(repo)? != refs {
@@ -294,7 +235,7 @@ fn refs_of(repo: &Repo) -> Result<Vec<(Pointer, CommitId)>, RefError> {
 
 /// Returns the stored commits from which the project's files come, except those that `others` reach:
 /// these refs do not move.
-fn base_of(repo: &Repo, others: &[(Pointer, CommitId)]) -> Result<Vec<CommitId>, RewriteError> {
+fn base_of(repo: &Repo, others: &[(Pointer, CommitId)]) -> Result<Vec<CommitId>, RemovalError> {
     let others: Vec<CommitId> = others.iter().map(|(_, id)| *id).collect();
     let reached = history_of(repo.store(), &others)?;
     let base = repo.base()?.unwrap_or_default();
@@ -302,7 +243,7 @@ fn base_of(repo: &Repo, others: &[(Pointer, CommitId)]) -> Result<Vec<CommitId>,
 }
 
 /// Lets the refs of an undo that was killed be rewritten again.
-fn cancel_undo(repo: &Repo) -> Result<(), RewriteError> {
+fn cancel_undo(repo: &Repo) -> Result<(), RemovalError> {
     let is_undoing = |rewrite: &Rewrite| rewrite.state == RewriteState::Undoing;
     if repo.store().rewrites()?.rewrites.iter().any(is_undoing) {
         let _refs = repo.refs().hold()?;
@@ -341,7 +282,7 @@ fn new_commits(
     roots: Vec<CommitId>,
     options: &RewriteOptions,
     observer: &dyn Observer,
-) -> Result<(ReplacedCommits, Removed), RewriteError> {
+) -> Result<(ReplacedCommits, Removed), RemovalError> {
     let patterns = options.patterns.clone();
     let rules = IgnoreRules::new(Options { patterns, ..Options::default() })?;
     let (store, mut filter) = (writer.store(), TreeFilter::new(writer, rules, observer));
@@ -406,7 +347,7 @@ fn part_of_history(
 }
 
 /// Returns the remote-tracking refs whose history has a replaced commit.
-fn tracking_refs(repo: &Repo, commits: &ReplacedCommits) -> Result<Vec<RefName>, RewriteError> {
+fn tracking_refs(repo: &Repo, commits: &ReplacedCommits) -> Result<Vec<RefName>, RemovalError> {
     let mut found = Vec::new();
     for (name, id) in repo.refs().list(RefKind::Remote)? {
         // The history of a remote may be incomplete here.
@@ -450,7 +391,7 @@ fn discarded_commits(
     repo: &Repo,
     commits: &ReplacedCommits,
     roots: &[CommitId],
-) -> Result<BTreeSet<CommitId>, RewriteError> {
+) -> Result<BTreeSet<CommitId>, RemovalError> {
     let store = repo.store();
     let reached = history_of(store, roots)?;
     let since = Time { secs: i64::MIN, nanos: 0 };
@@ -508,7 +449,7 @@ fn purged_objects(
     new_commits: Vec<CommitId>,
     removed: Removed,
     observer: &dyn Observer,
-) -> Result<Purged, RewriteError> {
+) -> Result<Purged, RemovalError> {
     let (old, new) = (Live::new(store, observer), Live::new(store, observer));
     let forgotten = store.forgotten();
     let mut dead = Vec::new();
@@ -525,7 +466,7 @@ fn purged_objects(
     let common = [BlobId::of(b"").object(), ZERO_CHUNK.id.object()];
     let mut purged = Purged { objects: BTreeMap::new(), remaining: BTreeSet::new() };
     for pack in store.packs() {
-        observer.check(RewriteError::Interrupted)?;
+        observer.check()?;
         for object in store.open_pack(&pack)?.objects()? {
             if !common.contains(&object.id)
                 && old.contains(&object.id)?
@@ -580,8 +521,8 @@ impl LastRewrite {
     /// Returns the last rewrite; `None` if there is none.
     ///
     /// # Errors
-    /// [`RewriteError`] if the table or a ref cannot be read.
-    pub fn read(repo: &Repo) -> Result<Option<Self>, RewriteError> {
+    /// [`RemovalError`] if the table or a ref cannot be read.
+    pub fn read(repo: &Repo) -> Result<Option<Self>, RemovalError> {
         let Some(last) = repo.store().rewrites()?.rewrites.pop() else { return Ok(None) };
         let Rewrite { time, state, commits, .. } = last;
         let is_final = state == RewriteState::Final;
@@ -601,8 +542,8 @@ impl LastRewrite {
     /// the old commits, or if a ref has moved since this was read.
     ///
     /// # Errors
-    /// [`RewriteError`].
-    pub fn undo(&self, repo: &Repo, message: &RefLogMessage<'_>) -> Result<bool, RewriteError> {
+    /// [`RemovalError`].
+    pub fn undo(&self, repo: &Repo, message: &RefLogMessage<'_>) -> Result<bool, RemovalError> {
         let store = repo.store();
         let mut held = repo.refs().hold()?;
         store.enter_epoch()?;

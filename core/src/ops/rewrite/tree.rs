@@ -12,7 +12,7 @@ use crate::{
         split::{EncodedFolder, FolderEncoder},
     },
     local::ignore::{IgnoreRules, IgnoreScope},
-    ops::rewrite::RewriteError,
+    ops::removal_error::RemovalError,
     repo::past::PastError,
     store::{ObjectWriter, Prefetch, StoreError, TreeCursor, check_depth},
 };
@@ -86,12 +86,12 @@ impl<'a> TreeFilter<'a> {
     /// Returns the tree `root` of `commit` without the excluded entries, and stores it.
     ///
     /// # Errors
-    /// [`RewriteError::Past`] names the folder that cannot be read; [`RewriteError::Interrupted`].
+    /// [`RemovalError::Past`] names the folder that cannot be read; [`RemovalError::Blocked`].
     pub(super) fn filter(
         &mut self,
         root: TreeId,
         commit: CommitId,
-    ) -> Result<EncodedFolder, RewriteError> {
+    ) -> Result<EncodedFolder, RemovalError> {
         let store = self.writer.store();
         let mut path: Vec<u8> = Vec::new();
         if let Some(known) = self.known.get(&(path.clone(), root)) {
@@ -100,7 +100,7 @@ impl<'a> TreeFilter<'a> {
         let mut open = vec![OpenFolder::new(root, None, 0)];
         let mut put = |id, bytes: Vec<u8>| self.writer.add_tree(id, &bytes);
         while let Some(folder) = open.last_mut() {
-            self.observer.check(RewriteError::Interrupted)?;
+            self.observer.check()?;
             let next = folder.cursor.next_entry(store).map_err(PastError::at(&path, commit))?;
             let Some(mut entry) = next else {
                 let Some(done) = open.pop() else { break };

@@ -62,7 +62,7 @@ impl StoreFacts {
         let mut facts = Self::default();
         let counted = Marks::new(store);
         for id in store.packs() {
-            observer.check(PastError::Interrupted)?;
+            observer.check()?;
             match store.open_pack(&id) {
                 Ok(pack) => facts.add(&pack, &counted)?,
                 // The pack was merged into another one meanwhile.

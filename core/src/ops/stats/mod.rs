@@ -125,7 +125,7 @@ pub fn run(
 ) -> Result<StatsOutcome, PastError> {
     let (mut ids, mut forgotten) = (Vec::new(), 0);
     for step in History::new(store, starts, Parents::All)? {
-        observer.check(PastError::Interrupted)?;
+        observer.check()?;
         let step = step?;
         match step.is_forgotten {
             true => forgotten += 1,

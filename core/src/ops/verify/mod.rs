@@ -21,15 +21,22 @@ use parking_lot::Mutex;
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ContentId, ObjectId, PackId},
-        kind::ErrorKind,
+        io::PathError,
+        kind::Kind,
         observe::Observer,
         time::Time,
     },
     local::stat_cache::StatCache,
-    ops::affected::{self, Affected, Sought},
+    ops::{
+        affected::{self, Affected, Sought},
+        reach::ReachError,
+    },
     repo::{Repo, ref_name::RefName, refs::RefError, roots::Root},
-    store::{ChunkVisit, Descend, EnteredParts, Epoch, Store, StoreError, walk_chunks},
+    store::{
+        BundleError, ChunkVisit, Descend, EnteredParts, Epoch, Store, StoreError, walk_chunks,
+    },
 };
 
 use structure::StartCommits;
@@ -146,30 +153,28 @@ pub struct VerifyOutcome {
     pub touched: Affected,
 }
 
-/// The reason why a verification ended early.
-#[derive(Debug, thiserror::Error)]
+/// The reason why a verification or a repair ended early. Repairs made before the error remain.
+#[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
 pub enum VerifyError {
     /// The refs cannot be listed.
     #[error(transparent)]
     Ref(#[from] RefError),
-    /// The index or the folder of the packs cannot be read.
+    /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl VerifyError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Ref(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
+    /// The walk over the structure failed.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// A repaired pack cannot be added to the store.
+    #[error("cannot add a repaired pack to the store")]
+    Adopt(#[from] BundleError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// The operation stopped early.
+    #[error(transparent)]
+    Blocked(#[from] Blocked),
 }
 
 /// The state of one verification. Several threads add to it.
@@ -237,9 +242,9 @@ impl<'a> Verification<'a> {
     /// Returns an error if the verification must stop.
     ///
     /// # Errors
-    /// [`VerifyError::Interrupted`], or the error that was passed to [`Verification::fail`].
+    /// [`VerifyError::Blocked`], or the error that was passed to [`Verification::fail`].
     fn check_stopped(&self) -> Result<(), VerifyError> {
-        self.observer.check(VerifyError::Interrupted)?;
+        self.observer.check()?;
         let failed = self.failed.lock().take();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -282,8 +287,7 @@ impl Verification<'_> {
     /// Walks all commits again, and lists the affected commits and paths in the outcome.
     fn find_affected(&self, commits: &[Dated], most_paths: usize) -> Result<(), VerifyError> {
         let commits = commits.iter().map(|(_, id)| *id);
-        let check = || self.observer.check(VerifyError::Interrupted);
-        let touched = affected::find(self, commits, most_paths, &check)?;
+        let touched = affected::find::<_, VerifyError>(self, commits, most_paths, self.observer)?;
         self.count(|outcome| outcome.touched = touched);
         Ok(())
     }

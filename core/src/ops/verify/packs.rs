@@ -81,7 +81,7 @@ impl Verification<'_> {
             PackTask { id: *id, data: schedule.begin(id, was_damaged), was_damaged }
         });
         let checked = tasks.par_bridge().try_for_each(|task| {
-            self.observer.check(VerifyError::Interrupted)?;
+            self.observer.check()?;
             let id = task.id;
             match self.check_pack(&task, &schedule, &index) {
                 Ok(()) => Ok(()),

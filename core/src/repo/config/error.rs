@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{base::kind::ErrorKind, repo::config::layer::ConfigOwner};
+use crate::{
+    base::{io::PathError, kind::Kind},
+    repo::config::layer::ConfigOwner,
+};
 
 /// The file that a setting belongs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +82,9 @@ fn at(origin: &SettingOrigin) -> String {
     if *origin == SettingOrigin::Argument { String::new() } else { format!("{origin}: ") }
 }
 
-/// Why settings are invalid.
-#[derive(Debug, thiserror::Error)]
+/// Why settings are invalid or cannot be read.
+#[derive(Debug, thiserror::Error, Kind)]
+#[kind(Invalid)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file is not valid TOML.
@@ -88,6 +92,7 @@ pub enum ConfigError {
     Syntax { path: PathBuf, line: usize, message: String },
     /// The file of a store is not valid TOML.
     #[error("{} is damaged: line {line}: {message}", path.display())]
+    #[kind(Damaged)]
     Damaged { path: PathBuf, line: usize, message: String },
     /// The file has more bytes than a settings file may have.
     #[error("{} has more than {limit} bytes", path.display())]
@@ -109,12 +114,14 @@ pub enum ConfigError {
     Misplaced { origin: Box<SettingOrigin>, key: String, rule: PlacementRule },
     /// The store's file has no version.
     #[error("{}: `version` is missing", path.display())]
+    #[kind(Unsupported)]
     NoVersion { path: PathBuf },
     /// The user tried to set the version of a store.
     #[error("`version` is the format version of the store and cannot be set")]
     FixedVersion,
     /// A newer version of snap created the store.
     #[error("{} has store version {found}; this snap reads up to {known}", path.display())]
+    #[kind(Unsupported)]
     Newer { path: PathBuf, found: i64, known: u32 },
     /// A version of snap from before the first release created the store.
     #[error(
@@ -122,26 +129,20 @@ pub enum ConfigError {
          {known}",
         path.display()
     )]
+    #[kind(Unsupported)]
     Older { path: PathBuf, found: i64, known: u32 },
     /// The syntax around a setting does not allow an edit, for example an inline table.
     #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
+    #[kind(Unsupported)]
     NotEditable { path: PathBuf, key: String },
+    /// The file could not be read.
+    #[error(transparent)]
+    Io(#[from] PathError),
 }
 
 impl ConfigError {
     /// Returns true if another version of snap created the store.
     pub fn is_of_version(&self) -> bool {
         matches!(self, Self::Newer { .. } | Self::Older { .. })
-    }
-
-    /// Returns the kind of the error, from which a caller decides what to do.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            // A later version of snap may support these.
-            Self::NoVersion { .. } | Self::NotEditable { .. } => ErrorKind::Unsupported,
-            _ if self.is_of_version() => ErrorKind::Unsupported,
-            Self::Damaged { .. } => ErrorKind::Damaged,
-            _ => ErrorKind::Invalid,
-        }
     }
 }

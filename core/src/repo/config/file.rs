@@ -44,24 +44,12 @@ pub struct ConfigFile {
     pub is_link: bool,
 }
 
-/// Why a settings file could not be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileError {
-    /// The settings are invalid.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The file could not be read.
-    #[error(transparent)]
-    Io(#[from] PathError),
-}
-
 impl ConfigFile {
     /// Reads the file at `path`. Owner and mode come from the same open file as the text.
     ///
     /// # Errors
-    /// [`FileError`]; [`PathError::is_not_found`] tells if the file does not exist.
-    pub fn read(path: &Path, owner: ConfigOwner) -> Result<Self, FileError> {
+    /// [`ConfigError`]; [`ConfigError::Io`] tells if the file does not exist.
+    pub fn read(path: &Path, owner: ConfigOwner) -> Result<Self, ConfigError> {
         let when = || PathError::when("read", path);
         let (file, is_link) = open(path, owner).map_err(when())?;
         let meta = file.metadata().map_err(when())?;
@@ -69,7 +57,7 @@ impl ConfigFile {
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes).map_err(when())?;
         if bytes.len() as u64 > limit {
-            return Err(ConfigError::TooLarge { path: path.to_owned(), limit }.into());
+            return Err(ConfigError::TooLarge { path: path.to_owned(), limit });
         }
         let text = String::from_utf8(bytes).map_err(|error| ConfigError::Syntax {
             path: path.to_owned(),

@@ -3,6 +3,7 @@
 use std::thread;
 
 use super::*;
+use crate::base::kind::ErrorKind;
 
 const CHANGE: RefLogMessage<'static> =
     RefLogMessage { time: Time { secs: 1, nanos: 0 }, who: "ann", reason: "test" };

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     base::{
         id::{BlobId, ChunkListId, TreeId},
+        kind::ErrorKind,
         name::EntryName,
         observe::Silent,
     },

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    base::kind::ErrorKind,
     disk::Disk,
     format::ref_text::RefText,
     repo::{

@@ -36,6 +36,7 @@ use std::{collections::HashMap, path::Path, thread};
 
 use snap_core::{
     base::{
+        blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
         limits,
         observe::Observer,
@@ -255,7 +256,7 @@ fn verify_replaced(
         };
         let read = stream.hash(&pack.objects()?, &|_, _| Ok(()), &mut sink);
         let actual = read.map_err(|error| PackFetcher::of(remote).damaged(error))?;
-        if actual.ok_or(RemoteError::Interrupted)? != *id {
+        if actual.ok_or(Blocked::Interrupted)? != *id {
             let (key, location) = (format!("{OBJECTS}{id}"), remote.location().to_owned());
             let why =
                 "the service kept the damaged pack, although it reported that it was replaced";
@@ -412,9 +413,7 @@ impl<'a> PushRun<'a> {
         } else if found == StoreLookup::Missing {
             runtime.block_on(remote.create(&repo.config().to_text(), &self.head()?))?;
         }
-        if observer.cancelled() {
-            return Err(RemoteError::Interrupted);
-        }
+        observer.check()?;
         if !remote.client().maintains_index() {
             let relisted = relist(remote, runtime, observer)?;
             let mended = runtime.block_on(remote.repair_index())?;

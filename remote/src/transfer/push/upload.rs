@@ -4,6 +4,7 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use snap_core::{
     base::{
+        blocked::Blocked,
         id::PackId,
         io::PathError,
         observe::{Observer, Phase},
@@ -133,7 +134,7 @@ impl PackUploads {
                     Err(error) => failed = failed.or(Some(error)),
                 },
                 Err(_) if observer.cancelled() && failed.is_none() => {
-                    failed = Some(RemoteError::Interrupted);
+                    failed = Some(RemoteError::Blocked(Blocked::Interrupted));
                 }
                 Err(_) => {}
             }
