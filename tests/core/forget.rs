@@ -312,6 +312,38 @@ fn a_commit_of_another_branch_stays_and_a_named_tip_is_refused() {
 }
 
 #[test]
+fn a_policy_applies_to_each_branch_or_to_each_host_and_a_report_reads_the_commits() {
+    let (scratch, ids) = with_history();
+    let repo = scratch.repo();
+    let side = RefName::branch("side").unwrap();
+    repo.refs().update(&side, None, Some(ids[2]), &message("branch: at")).unwrap();
+    for (group_by, kept) in [
+        (GroupBy::Branch, ["tip of main, last", "tip of side, last", "last", ""]),
+        (GroupBy::Host, ["tip of main, last", "tip of side, last", "", ""]),
+        (GroupBy::Label("no".to_owned()), ["tip of main, last", "tip of side, last", "", ""]),
+    ] {
+        let choice = ForgetChoice::Policy {
+            policy: KeepPolicy { last: 2, ..KeepPolicy::default() },
+            branches: Vec::new(),
+            group_by,
+            allows_only_tips: true,
+        };
+        let plan = forget::plan(&repo, &choice, ALL.present, &|_| 0, false, &Silent).unwrap();
+        let reasons = plan.commits.iter().map(|commit| {
+            let reasons = commit.reasons.iter().map(ToString::to_string);
+            reasons.collect::<Vec<_>>().join(", ")
+        });
+        assert_eq!(reasons.collect::<Vec<_>>(), kept, "{choice:?}");
+        for planned in &plan.commits {
+            let commit = repo.store().commit(&planned.id).unwrap();
+            let text = planned.text(repo.store()).unwrap();
+            assert_eq!((planned.time, text.host), (commit.time, commit.host));
+            assert_eq!(text.message, commit.message.lines().next().unwrap_or_default());
+        }
+    }
+}
+
+#[test]
 fn a_limit_of_bytes_lets_the_oldest_commits_go() {
     let (scratch, ids) = with_history();
     let repo = scratch.repo();

@@ -7,7 +7,8 @@ use snap_core::{
     base::duration::Age,
     ops::{
         forget::{
-            self, ForgetChoice, ForgetPlan, GroupBy, KeepPolicy, KeptLabel, Period, PlannedCommit,
+            self, CommitText, ForgetChoice, ForgetPlan, GroupBy, KeepPolicy, KeptLabel, Period,
+            PlannedCommit,
         },
         gc::{self, WaitingCommits},
     },
@@ -216,10 +217,12 @@ pub(crate) fn run(args: &ForgetArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let forgotten = plan.forgotten();
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
-        plan.commits.iter().try_for_each(|commit| out.json(&DecisionJson::new(commit)))?;
+        for commit in &plan.commits {
+            out.json(&DecisionJson::new(commit, &commit.text(repo.store())?))?;
+        }
         out.finish()?;
     } else if args.dry_run || cx.ui().is_terminal() && !cx.ui().is_quiet() {
-        print(&plan, cx)?;
+        print(&plan, &repo, cx)?;
     }
     let mut count = forgotten.len() as u64;
     if !args.dry_run && count > 0 {
@@ -279,7 +282,7 @@ fn choice(args: &ForgetArgs, repo: &Repo, cx: &Context) -> Result<ForgetChoice, 
 }
 
 /// Prints each commit, and why it stays or goes.
-fn print(plan: &ForgetPlan, cx: &Context) -> Result<(), CliError> {
+fn print(plan: &ForgetPlan, repo: &Repo, cx: &Context) -> Result<(), CliError> {
     let mut out = cx.ui().out();
     for commit in &plan.commits {
         let verb = if commit.reasons.is_empty() { "forget" } else { "keep  " };
@@ -289,7 +292,8 @@ fn print(plan: &ForgetPlan, cx: &Context) -> Result<(), CliError> {
             reasons => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
         let bytes = commit.bytes.map(|bytes| format!(", {}", ByteCount(bytes))).unwrap_or_default();
-        let message = text::line(commit.message.as_bytes());
+        let CommitText { message, .. } = commit.text(repo.store())?;
+        let message = text::line(message.as_bytes());
         let line = format!("{verb} {id} {} {message}", time::local(commit.time));
         writeln!(out, "{} ({}{bytes})", line.trim_end(), text::line(why.as_bytes()))?;
     }
@@ -356,14 +360,14 @@ struct DecisionJson<'a> {
 }
 
 impl<'a> DecisionJson<'a> {
-    fn new(commit: &'a PlannedCommit) -> Self {
+    fn new(commit: &'a PlannedCommit, text: &'a CommitText) -> Self {
         Self {
             version: VERSION,
             r#type: "forget-commit",
             id: commit.id.to_string(),
             time: commit.time.rfc3339(),
-            host: &commit.host,
-            message: &commit.message,
+            host: &text.host,
+            message: &text.message,
             keep: !commit.reasons.is_empty(),
             reasons: commit.reasons.iter().map(ToString::to_string).collect(),
             bytes: commit.bytes,

@@ -326,7 +326,7 @@ impl SendSet {
         store: &Store,
         gather: Gather<'_>,
         observer: &dyn Observer,
-    ) -> Result<(Vec<PackId>, Vec<PackFile>), ReachError> {
+    ) -> Result<(Vec<PackId>, Vec<PackId>), ReachError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
         for (number, expected) in &self.by_pack {
             observer.check()?;
@@ -353,13 +353,13 @@ impl SendSet {
             {
                 whole.push(id);
             } else {
-                parts.push(pack);
+                parts.push(id);
             }
         }
         // Pack numbers change each time the store is opened. Sorting by id makes repeated
         // selections produce identical packs.
         whole.sort_unstable();
-        parts.sort_unstable_by_key(PackFile::id);
+        parts.sort_unstable();
         Ok((whole, parts))
     }
 }
@@ -368,7 +368,7 @@ impl SendSet {
 fn gather_parts(
     store: &Store,
     wanted: &SendSet,
-    parts: &[PackFile],
+    parts: &[PackId],
     gather: Gather<'_>,
     observer: &dyn Observer,
 ) -> Result<(Store, Scratch), ReachError> {
@@ -386,7 +386,7 @@ fn gather_parts(
 fn gather_varied(
     store: &Store,
     wanted: &SendSet,
-    parts: &[PackFile],
+    parts: &[PackId],
     (gather, variation): (Gather<'_>, u64),
     observer: &dyn Observer,
 ) -> Result<(Store, Scratch), ReachError> {
@@ -394,15 +394,16 @@ fn gather_varied(
     let disk = Disk::scratch();
     Store::create(scratch.path(), &disk)?;
     let gathered = Store::open(scratch.path(), disk, observer)?;
-    let total = parts.iter().map(PackFile::file_bytes).sum();
-    observer.phase(Phase::Bundle, Some(total));
+    let bytes = |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
+    observer.phase(Phase::Bundle, Some(parts.iter().map(bytes).sum()));
     let writer = ObjectWriter::new(&gathered, gather.level, 1)?.with_variation(variation);
-    for pack in parts {
+    for id in parts {
+        let pack = store.open_pack(id)?;
         let mut choose = |object: &PackedObject| {
-            Ok(wanted.is_wanted(store, &object.id, pack.id())? && writer.claim_anew(object))
+            Ok(wanted.is_wanted(store, &object.id, *id)? && writer.claim_anew(object))
         };
-        wanted.announce(store, pack)?;
-        copy_pack(&writer, pack, FrameMode::Keep, &mut choose)?;
+        wanted.announce(store, &pack)?;
+        copy_pack(&writer, &pack, FrameMode::Keep, &mut choose)?;
         observer.advance(pack.file_bytes(), 0);
         observer.check()?;
     }

@@ -10,9 +10,11 @@
 //! writer removes the partial one.
 
 use std::{
+    cell::LazyCell,
     collections::{HashMap, HashSet},
     fs::Metadata,
     io,
+    mem::take,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
@@ -57,6 +59,13 @@ use crate::{
 
 /// File name extension of segments.
 const SEGMENT: &str = "idx";
+
+/// Number of segments above which they are merged at once, and not only by the next writer. A lookup
+/// searches each of them.
+const MANY_SEGMENTS: usize = 32;
+
+/// Number of records from which on a segment of reindexed packs is written.
+const REINDEXED_RECORDS: usize = 1 << 16;
 
 /// Age below which a pack or a segment counts as new: its writer may be about to index the pack.
 const FRESH: Duration = Duration::from_secs(10);
@@ -260,7 +269,7 @@ impl Catalog {
                 // If the mark cannot be written, the next process rebuilds the index again.
                 let _ = replace_foreign(layout, disk, &foreign);
             }
-            catalog.sort_segments();
+            catalog.sort_segments(layout, disk);
             (catalog.epoch, catalog.shadows) = (epoch, shadows);
             catalog.forgotten = forgotten;
             return Ok((catalog, repair));
@@ -367,13 +376,15 @@ impl Catalog {
     ) {
         self.add_pack(id, path, Some(span), Completeness::Whole);
         match scratch {
-            Some((layout, disk)) => self.add_records(layout, disk, id, records),
+            Some((layout, disk)) => {
+                self.add_records(layout, disk, vec![id], records);
+                self.sort_segments(layout, disk);
+            }
             None => {
-                let segment = Segment::in_memory(id, records, &self.numbers);
+                let segment = Segment::in_memory(vec![id], records, &self.numbers);
                 self.segments.push(Arc::new(segment));
             }
         }
-        self.sort_segments();
     }
 
     /// Opens the segments. If the index is [foreign](is_foreign), returns the segments instead of
@@ -397,6 +408,9 @@ impl Catalog {
             Err(error) => return Err(PathError::when("list", &layout.index)(error).into()),
         };
         let mut foreign = Vec::new();
+        let packs = &self.packs;
+        // The packs that this process has listed at some time.
+        let seen = LazyCell::new(|| packs.iter().map(|slot| slot.id).collect::<HashSet<_>>());
         for entry in entries {
             let path = entry.map_err(PathError::when("list", &layout.index))?.path();
             if path.extension().is_none_or(|ending| ending != SEGMENT) {
@@ -409,7 +423,8 @@ impl Catalog {
                 Ok(_) | Err(_) if layout.upkeep == IndexMode::ReadOnly => {}
                 // All packs of the segment are gone. A segment that names unknown packs may be new:
                 // another process may have written it after the listing of packs.
-                Ok(segment) if !self.has_seen(&segment) && is_fresh(&path) => {}
+                Ok(segment)
+                    if !segment.packs().iter().all(|id| seen.contains(id)) && is_fresh(&path) => {}
                 Ok(_) => drop(disk.remove(&path)),
                 Err(TableError::Damaged { .. }) => {
                     repair.damaged = true;
@@ -421,11 +436,6 @@ impl Catalog {
         }
         repair.replaced = !foreign.is_empty();
         Ok(is_foreign.then_some(foreign))
-    }
-
-    /// Returns true if this process has listed each pack of a segment at some time.
-    fn has_seen(&self, segment: &Segment) -> bool {
-        segment.packs().iter().all(|id| self.packs.iter().any(|slot| slot.id == *id))
     }
 
     fn index_missing_packs(
@@ -444,14 +454,19 @@ impl Catalog {
             return Ok(());
         }
         observer.phase(Phase::Index, Some(missing.len() as u64));
+        let (mut packs, mut records) = (Vec::new(), Vec::new());
         for id in missing {
             let Some(slot) = self.slot(&id) else { continue };
             let fresh = is_fresh(&slot.path);
             let read = slot.open(None).and_then(|pack| Ok((pack.objects()?, pack)));
             match read {
                 Ok((objects, pack)) => {
-                    let records = segment::records(0, pack.frames(), &objects);
-                    self.add_records(layout, disk, id, records);
+                    let number = packs.len() as u32;
+                    records.extend(segment::records(number, pack.frames(), &objects));
+                    packs.push(id);
+                    if records.len() >= REINDEXED_RECORDS {
+                        self.add_records(layout, disk, take(&mut packs), take(&mut records));
+                    }
                     repair.packs += usize::from(!fresh && !repair.replaced);
                 }
                 Err(error @ StoreError::Gone { .. }) => return Err(error),
@@ -463,12 +478,15 @@ impl Catalog {
                     if damage(&error).is_some()
                         && let Some(records) = foreign.iter().find_map(|own| own.records_of(&id))
                     {
-                        self.add_records(layout, disk, id, records);
+                        self.add_records(layout, disk, vec![id], records);
                     }
                     self.unreadable.push(Arc::new(error));
                 }
             }
             observer.advance(1, 0);
+        }
+        if !packs.is_empty() {
+            self.add_records(layout, disk, packs, records);
         }
         Ok(())
     }
@@ -492,27 +510,36 @@ impl Catalog {
         }
         self.unreadable.retain(|error| error.damaged_pack() != Some(sealed.id));
         let records = segment::records(0, &sealed.frames, &sealed.objects);
-        self.add_records(layout, disk, sealed.id, records);
-        self.sort_segments();
+        self.add_records(layout, disk, vec![sealed.id], records);
+        self.sort_segments(layout, disk);
     }
 
-    /// Writes a segment. If that fails, keeps the segment in memory: the pack is stored, and the
-    /// next process indexes the pack again.
+    /// Writes a segment of these packs. If that fails, keeps the segment in memory: the packs are
+    /// stored, and the next process indexes them again.
     fn add_records(
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
-        id: PackId,
-        records: Vec<segment::IndexRecord>,
+        packs: Vec<PackId>,
+        mut records: Vec<segment::IndexRecord>,
     ) {
-        let written = publish(layout, disk, |path| Ok(segment::write(disk, path, id, &records)?))
-            .and_then(|path| Segment::open(&path, &self.numbers));
-        let segment = written.unwrap_or_else(|_| Segment::in_memory(id, records, &self.numbers));
+        records.sort_unstable();
+        let written =
+            publish(layout, disk, |path| Ok(segment::write(disk, path, &packs, &records)?));
+        let written = written.and_then(|path| Segment::open(&path, &self.numbers));
+        let segment = written.unwrap_or_else(|_| Segment::in_memory(packs, records, &self.numbers));
         self.segments.push(Arc::new(segment));
     }
 
-    fn sort_segments(&mut self) {
+    /// Sorts the segments after some were added. Merges them if there are many, except in a store
+    /// that must not change.
+    fn sort_segments(&mut self, layout: &StorePaths, disk: &Disk) {
         self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
+        if self.segments.len() > MANY_SEGMENTS && layout.upkeep == IndexMode::Rebuild {
+            // The next change tries a failed merge again.
+            let merged = self.merge_segments(layout, disk).unwrap_or_default();
+            merged.iter().for_each(|path| drop(disk.remove(path)));
+        }
     }
 
     /// Merges segments until each segment is more than twice as large as all smaller segments
@@ -533,8 +560,8 @@ impl Catalog {
         let whole = Segment::open(&path, &self.numbers)?;
         let old = self.segments.drain(from..);
         let old = old.filter_map(|segment| segment.path().map(Path::to_owned)).collect();
+        // The others are larger.
         self.segments.push(Arc::new(whole));
-        self.sort_segments();
         Ok(old)
     }
 }
@@ -580,4 +607,85 @@ fn is_foreign(index: &Path) -> bool {
 
 fn is_not_found(error: &TableError) -> bool {
     matches!(error, TableError::Io(error) if error.is_not_found())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        base::{id::BlobId, observe::Silent},
+        store::{ObjectWriter, Store},
+    };
+
+    fn open(dir: &Path) -> Store {
+        Store::open(dir, Disk::scratch(), &Silent).unwrap()
+    }
+
+    fn blob(n: usize) -> Vec<u8> {
+        (n as u64).to_le_bytes().to_vec()
+    }
+
+    /// Creates a store with this many packs, each with a segment of its own.
+    fn with_packs(dir: &Path, packs: usize) -> PathBuf {
+        let whole = dir.join("whole");
+        Store::create(&whole, &Disk::scratch()).unwrap();
+        drop(open(&whole));
+        for n in 0..packs {
+            let part = dir.join(n.to_string());
+            Store::create(&part, &Disk::scratch()).unwrap();
+            let store = open(&part);
+            let writer = ObjectWriter::new(&store, 3, 1).unwrap();
+            writer.add_blob(0, BlobId::of(&blob(n)), &blob(n)).unwrap();
+            writer.finish().unwrap();
+            for folder in ["objects", "index"] {
+                for entry in fs_err::read_dir(part.join(folder)).unwrap() {
+                    let entry = entry.unwrap();
+                    let to = whole.join(folder).join(entry.file_name());
+                    if !to.exists() {
+                        fs_err::copy(entry.path(), to).unwrap();
+                    }
+                }
+            }
+        }
+        whole
+    }
+
+    fn segments(store: &Path) -> Vec<PathBuf> {
+        let entries = fs_err::read_dir(store.join("index")).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == SEGMENT)).collect()
+    }
+
+    #[track_caller]
+    fn assert_has_all(store: &Store, packs: usize) {
+        assert_eq!(store.packs().len(), packs);
+        for n in 0..packs {
+            assert_eq!(store.places(&BlobId::of(&blob(n)).object()).unwrap().len(), 1, "{n}");
+        }
+    }
+
+    #[test]
+    fn packs_that_are_indexed_again_share_a_segment() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = with_packs(folder.path(), 20);
+        assert_eq!(segments(&dir).len(), 20);
+        segments(&dir).iter().for_each(|path| fs_err::remove_file(path).unwrap());
+        let store = open(&dir);
+        assert_eq!((segments(&dir).len(), store.catalog().segments.len()), (1, 1));
+        assert_has_all(&store, 20);
+        assert_has_all(&open(&dir), 20);
+    }
+
+    #[test]
+    fn a_store_with_many_segments_merges_them_when_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = with_packs(folder.path(), MANY_SEGMENTS + 1);
+        let read_only = Store::open_read_only(&dir, Disk::scratch()).unwrap();
+        assert_eq!(segments(&dir).len(), MANY_SEGMENTS + 1);
+        let store = open(&dir);
+        assert_eq!((segments(&dir).len(), store.catalog().segments.len()), (1, 1));
+        for store in [&read_only, &store] {
+            assert_has_all(store, MANY_SEGMENTS + 1);
+        }
+    }
 }

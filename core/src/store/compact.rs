@@ -11,6 +11,8 @@
 //! were. Partial and shadowed packs are never merged. The new pack is durable and indexed before
 //! the old packs are removed. A reader that misses a pack lists the packs again.
 
+use std::collections::HashSet;
+
 use crate::{
     base::{
         id::PackId,
@@ -79,7 +81,7 @@ fn run_below(
     observer: &dyn Observer,
 ) -> Result<CompactOutcome, StoreError> {
     let mut outcome = CompactOutcome::default();
-    if full_class(&sizes(store, &[])).is_none() {
+    if full_class(&sizes(store, &HashSet::new())).is_none() {
         return Ok(outcome);
     }
     let file = open_lock(store)?;
@@ -88,7 +90,7 @@ fn run_below(
     }
     // Another process may have merged packs before the lock was taken.
     store.refresh()?;
-    let (mut left_out, mut failure) = (Vec::new(), None);
+    let (mut left_out, mut failure) = (HashSet::new(), None);
     while let Some(packs) = full_class(&sizes(store, &left_out)) {
         if observer.cancelled() {
             break;
@@ -115,7 +117,7 @@ fn run_below(
                 Some(pack) if !left_out.contains(&pack) => {
                     // If the shadow cannot be written, the next merge tries again.
                     let _ = store.shadow_damage(&error);
-                    left_out.push(pack);
+                    left_out.insert(pack);
                     failure.get_or_insert(error);
                 }
                 _ => return Err(error),
@@ -145,7 +147,7 @@ pub struct PackPin {
 
 /// Returns the sizes of the packs that are whole, not shadowed and not in `without`,
 /// smallest first.
-fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
+fn sizes(store: &Store, without: &HashSet<PackId>) -> Vec<(u64, PackId)> {
     let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map(|meta| meta.len());
     let mut sizes: Vec<_> = store
         .packs()
@@ -187,17 +189,17 @@ fn merge(
     packs: &[PackId],
     observer: &dyn Observer,
 ) -> Result<Vec<PackId>, StoreError> {
-    let files = packs
-        .iter()
-        .map(|id| PackFile::open(&store.pack_path(id), *id))
-        .collect::<Result<Vec<_>, _>>()?;
-    observer.phase(Phase::Compact, Some(files.iter().map(PackFile::file_bytes).sum()));
+    // One file is open at a time: a class may have more packs than a process may open.
+    let open = |id: &PackId| PackFile::open(&store.pack_path(id), *id);
+    let bytes = packs.iter().map(|id| Ok(open(id)?.file_bytes())).sum::<Result<_, StoreError>>()?;
+    observer.phase(Phase::Compact, Some(bytes));
     let writer = ObjectWriter::new(store, level, 1)?.of_copies();
     if packs.iter().any(|id| store.is_shadowed(id)) {
         return Err(StoreError::Collected);
     }
-    for file in &files {
-        copy_pack(&writer, file, FrameMode::Refill, &mut |object| Ok(writer.claim_anew(object)))?;
+    for id in packs {
+        let file = open(id)?;
+        copy_pack(&writer, &file, FrameMode::Refill, &mut |object| Ok(writer.claim_anew(object)))?;
         observer.advance(file.file_bytes(), 0);
     }
     let (_, made) = writer.finish_with_packs()?;

@@ -164,8 +164,8 @@ impl Store {
         disk.sync_folder(&layout.partial)?;
         for sealed in &made {
             self.add_sealed(sealed, Completeness::Partial);
-            self.merge_segments();
         }
+        self.merge_segments();
         Ok(())
     }
 

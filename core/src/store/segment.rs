@@ -146,13 +146,13 @@ impl Segment {
         Ok(Self::new(SegmentRecords::File(table), packs, numbers))
     }
 
-    /// Creates a segment in memory from the sorted records of one pack.
+    /// Creates a segment in memory from the sorted records of packs.
     pub(super) fn in_memory(
-        pack: PackId,
+        packs: Vec<PackId>,
         records: Vec<IndexRecord>,
         numbers: &HashMap<PackId, u32>,
     ) -> Self {
-        Self::new(SegmentRecords::Memory(records), vec![pack], numbers)
+        Self::new(SegmentRecords::Memory(records), packs, numbers)
     }
 
     fn new(source: SegmentRecords, packs: Vec<PackId>, numbers: &HashMap<PackId, u32>) -> Self {
@@ -303,18 +303,23 @@ impl Segment {
     }
 }
 
-/// Writes the sorted records of one pack to `path`.
+/// Writes the sorted records of packs to `path`.
 pub(super) fn write(
     disk: &Disk,
     path: &Path,
-    pack: PackId,
+    packs: &[PackId],
     records: &[IndexRecord],
 ) -> Result<PathBuf, PathError> {
     let mut writer = TableWriter::create(disk, path, SHAPE)?;
     for record in records {
         writer.push(record)?;
     }
-    writer.finish(pack.as_bytes())
+    writer.finish(&meta_of(packs))
+}
+
+/// Returns the metadata of a segment of these packs.
+fn meta_of(packs: &[PackId]) -> Vec<u8> {
+    packs.iter().flat_map(|id| *id.as_bytes()).collect()
 }
 
 /// Merges segments into one at `path`, without the records of packs that are gone.
@@ -363,8 +368,7 @@ pub(super) fn merge(
         same.push(record);
     }
     push_all(&mut writer, &mut same)?;
-    let meta: Vec<u8> = packs.iter().flat_map(|id| *id.as_bytes()).collect();
-    Ok(writer.finish(&meta)?)
+    Ok(writer.finish(&meta_of(&packs))?)
 }
 
 /// Sorts the records of one object, writes one for each pack and kind, and clears the list.

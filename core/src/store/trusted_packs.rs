@@ -261,7 +261,9 @@ impl Store {
     pub fn note_merged(&self, old: &[PackId], new: &[PackId]) {
         let Some(mut relied) = self.read_relied() else { return };
         let before = relied.packs.len();
-        relied.packs.retain(|id, _| !old.contains(id));
+        for id in old {
+            relied.packs.remove(id);
+        }
         if relied.packs.len() == before {
             return;
         }

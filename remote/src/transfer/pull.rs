@@ -257,7 +257,7 @@ impl PullRun<'_> {
             }
             match received.complete(&id, self.observer) {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(RemoteError::Interrupted),
+                Ok(false) => Err(Blocked::Interrupted.into()),
                 Err(error) => Err(self.blame(received, &id, error)),
             }
         };

@@ -13,7 +13,9 @@ mod policy;
 
 use std::{cell::Cell, collections::BTreeSet};
 
-pub use plan::{ForgetCause, ForgetChoice, ForgetPlan, GroupBy, KeepReason, PlannedCommit, plan};
+pub use plan::{
+    CommitText, ForgetCause, ForgetChoice, ForgetPlan, GroupBy, KeepReason, PlannedCommit, plan,
+};
 pub use policy::{KeepPolicy, KeptLabel, Period, Rule};
 
 use crate::{

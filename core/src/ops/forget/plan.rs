@@ -2,17 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    fmt,
+    fmt, mem,
 };
 
 use crate::{
     base::{
         blocked::Blocked,
-        id::{CommitId, ObjectId},
+        id::CommitId,
         observe::{Observer, Phase},
         time::Time,
     },
-    format::pack::ObjectKind,
+    format::{commit::Commit, pack::ObjectKind},
     ops::{
         forget::{
             KeepPolicy, Rule,
@@ -29,13 +29,13 @@ use crate::{
         ref_name::{RefKind, RefName},
         roots::{Root, RootChoice, RootOrigin, Roots},
     },
-    store::DiskUsageSum,
+    store::{DiskUsageSum, Store, StoreError},
 };
 
 /// The label of commits that never go.
 const KEEP_LABEL: &str = "keep";
 
-/// Most characters of a message that a plan holds.
+/// Most characters of a message in a report.
 const MESSAGE_CHARS: usize = 200;
 
 /// Which commits a user wants to forget.
@@ -128,14 +128,11 @@ impl fmt::Display for ForgetCause {
     }
 }
 
-/// A commit of a plan.
+/// A commit of a plan. It has no text of the commit, so a plan of a long history is small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCommit {
     pub id: CommitId,
     pub time: Time,
-    pub host: String,
-    /// The start of the first line of the message.
-    pub message: String,
     /// Why the commit stays. Without a reason it is forgotten.
     pub reasons: Vec<KeepReason>,
     /// Why the commit is forgotten, if it has no reason to stay.
@@ -143,6 +140,26 @@ pub struct PlannedCommit {
     /// The bytes that the commit takes in the store and no commit that stays, or that goes later,
     /// takes as well. `None` if they were not computed.
     pub bytes: Option<u64>,
+}
+
+/// What a report says of a commit, besides the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitText {
+    pub host: String,
+    /// The start of the first line of the message.
+    pub message: String,
+}
+
+impl PlannedCommit {
+    /// Reads the text of the commit.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the commit cannot be read.
+    pub fn text(&self, store: &Store) -> Result<CommitText, StoreError> {
+        let Commit { host, message, .. } = store.commit(&self.id)?;
+        let line = message.lines().next().unwrap_or_default();
+        Ok(CommitText { host, message: line.chars().take(MESSAGE_CHARS).collect() })
+    }
 }
 
 /// What a `forget` will do.
@@ -272,33 +289,44 @@ struct Planner<'a> {
     plan: ForgetPlan,
 }
 
-/// A commit of the history of all branches.
+/// A commit of the history of all branches: what the rules need.
 struct Known {
-    step: HistoryStep,
-    /// Numbers of the branches whose history has the commit, in the order of their names.
-    branches: Vec<usize>,
+    id: CommitId,
+    time: Time,
+    is_forgotten: bool,
+    parents: Vec<CommitId>,
+    /// The labels that rules name.
+    labels: BTreeMap<String, String>,
+    /// The host or the value of a label that names the group; empty for groups by branch.
+    group: String,
+    /// True if the history of a chosen branch has the commit.
+    is_chosen: bool,
+    /// Number of the first other branch whose history has the commit.
+    other: Option<usize>,
+    /// The rules that keep the commit in any group.
+    rules: Vec<Rule>,
 }
 
 impl Planner<'_> {
     /// Returns the reasons for which a commit stays in any case.
-    fn own_reasons(&self, step: &HistoryStep) -> Vec<KeepReason> {
-        let mut reasons = self.protected.reasons(&step.id).to_vec();
-        if step.commit.labels.contains_key(KEEP_LABEL) {
+    fn own_reasons(
+        &self,
+        id: &CommitId,
+        time: Time,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<KeepReason> {
+        let mut reasons = self.protected.reasons(id).to_vec();
+        if labels.contains_key(KEEP_LABEL) {
             reasons.push(KeepReason::KeepLabel);
         }
-        if step.commit.time > self.present {
+        if time > self.present {
             reasons.push(KeepReason::Future);
         }
         reasons
     }
 
-    fn add(&mut self, step: HistoryStep, reasons: Vec<KeepReason>, cause: ForgetCause) {
-        let HistoryStep { id, commit, .. } = step;
-        let line = commit.message.lines().next().unwrap_or_default();
-        let message = line.chars().take(MESSAGE_CHARS).collect();
-        let (time, host) = (commit.time, commit.host);
-        let bytes = None;
-        self.plan.commits.push(PlannedCommit { id, time, host, message, reasons, cause, bytes });
+    fn add(&mut self, id: CommitId, time: Time, reasons: Vec<KeepReason>, cause: ForgetCause) {
+        self.plan.commits.push(PlannedCommit { id, time, reasons, cause, bytes: None });
     }
 
     fn add_named(&mut self, ids: &[CommitId]) -> Result<(), RemovalError> {
@@ -309,13 +337,14 @@ impl Planner<'_> {
                 self.plan.forgotten_before += 1;
                 continue;
             }
-            let step = HistoryStep { id: *id, commit: store.commit(id)?, is_forgotten: false };
+            let Commit { time, labels, .. } = store.commit(id)?;
             // A user who names a commit dated in the future wants to forget that one.
             let is_reason = |reason: &KeepReason| *reason != KeepReason::Future;
-            if let Some(reason) = self.own_reasons(&step).into_iter().find(is_reason) {
+            let mut reasons = self.own_reasons(id, time, &labels).into_iter();
+            if let Some(reason) = reasons.find(is_reason) {
                 return Err(RemovalError::Protected { id: *id, reason });
             }
-            self.add(step, Vec::new(), ForgetCause::Named);
+            self.add(*id, time, Vec::new(), ForgetCause::Named);
         }
         self.plan.commits.sort_by_key(|commit| std::cmp::Reverse(commit.time));
         Ok(())
@@ -330,99 +359,130 @@ impl Planner<'_> {
         observer: &dyn Observer,
     ) -> Result<(), RemovalError> {
         let branches = self.repo.refs().list(RefKind::Branch)?;
-        let is_chosen: Vec<bool> =
-            branches.iter().map(|(name, _)| chosen.is_empty() || chosen.contains(name)).collect();
-        let known = self.read_history(&branches, observer)?;
-        // Groups of positions in `known`, newest commit first.
-        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (at, Known { step, branches: own }) in known.iter().enumerate() {
-            // Commits dated in the future neither count nor go.
-            if step.is_forgotten || step.commit.time > self.present {
-                continue;
-            }
-            let own = own.iter().filter(|number| is_chosen[**number]);
-            let mut keys: Vec<String> = match group_by {
-                GroupBy::Branch => own.map(|number| branches[*number].0.to_string()).collect(),
-                GroupBy::Host => own.map(|_| step.commit.host.clone()).collect(),
-                GroupBy::Label(key) => {
-                    let value = step.commit.labels.get(key).cloned().unwrap_or_default();
-                    own.map(|_| value.clone()).collect()
+        let tips: Vec<CommitId> = branches.iter().map(|(_, id)| *id).collect();
+        let mut known = self.read_history(&tips, policy, group_by, observer)?;
+        let places: HashMap<CommitId, usize> =
+            known.iter().enumerate().map(|(at, known)| (known.id, at)).collect();
+        for (number, (name, tip)) in branches.iter().enumerate() {
+            let is_chosen = chosen.is_empty() || chosen.contains(name);
+            let members = members_of(&known, &places, *tip)?;
+            for at in &members {
+                match is_chosen {
+                    true => known[*at].is_chosen = true,
+                    false => drop(known[*at].other.get_or_insert(number)),
                 }
-            };
-            keys.dedup();
-            for key in keys {
-                groups.entry(key).or_default().push(at);
+            }
+            if is_chosen && *group_by == GroupBy::Branch {
+                self.apply(policy, &mut known, &members, offset_secs);
             }
         }
-        let mut rules: Vec<Vec<Rule>> = vec![Vec::new(); known.len()];
-        for group in groups.values() {
-            let facts = |at: &usize| {
-                let commit = &known[*at].step.commit;
-                RuleFacts { time: commit.time, labels: &commit.labels }
-            };
-            let facts: Vec<_> = group.iter().map(facts).collect();
-            for (at, kept) in group.iter().zip(rules_of(policy, &facts, offset_secs)) {
-                let new: Vec<Rule> =
-                    kept.into_iter().filter(|rule| !rules[*at].contains(rule)).collect();
-                rules[*at].extend(new);
+        if *group_by != GroupBy::Branch {
+            let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+            for (at, known) in known.iter().enumerate().filter(|(_, known)| known.is_chosen) {
+                groups.entry(&known.group).or_default().push(at);
             }
+            let groups: Vec<Vec<usize>> = groups.into_values().collect();
+            groups.iter().for_each(|group| self.apply(policy, &mut known, group, offset_secs));
         }
-        for (Known { step, branches: own }, rules) in known.into_iter().zip(rules) {
-            if step.is_forgotten {
+        for Known { id, time, is_forgotten, labels, is_chosen, other, rules, .. } in known {
+            if is_forgotten {
                 self.plan.forgotten_before += 1;
                 continue;
             }
-            if !own.iter().any(|number| is_chosen[*number]) {
+            if !is_chosen {
                 continue;
             }
-            let mut reasons = self.own_reasons(&step);
-            let other = own.iter().find(|number| !is_chosen[**number]);
-            reasons
-                .extend(other.map(|number| KeepReason::OtherBranch(branches[*number].0.clone())));
+            let mut reasons = self.own_reasons(&id, time, &labels);
+            reasons.extend(other.map(|number| KeepReason::OtherBranch(branches[number].0.clone())));
             reasons.extend(rules.into_iter().map(KeepReason::Rule));
-            self.add(step, reasons, ForgetCause::NoRule);
+            self.add(id, time, reasons, ForgetCause::NoRule);
         }
         Ok(())
+    }
+
+    /// Applies a policy to a group, which has positions in `known`, newest commit first.
+    fn apply(
+        &self,
+        policy: &KeepPolicy,
+        known: &mut [Known],
+        group: &[usize],
+        offset_secs: &dyn Fn(Time) -> i64,
+    ) {
+        // Commits dated in the future neither count nor go.
+        let counts = |at: &usize| !known[*at].is_forgotten && known[*at].time <= self.present;
+        let group: Vec<usize> = group.iter().copied().filter(counts).collect();
+        let facts = |at: &usize| RuleFacts { time: known[*at].time, labels: &known[*at].labels };
+        let facts: Vec<_> = group.iter().map(facts).collect();
+        let kept = rules_of(policy, &facts, offset_secs);
+        for (at, kept) in group.into_iter().zip(kept) {
+            let rules = &mut known[at].rules;
+            let new: Vec<Rule> = kept.into_iter().filter(|rule| !rules.contains(rule)).collect();
+            rules.extend(new);
+        }
     }
 
     /// Reads the history of all branches, newest commit first.
     fn read_history(
         &self,
-        branches: &[(RefName, CommitId)],
+        tips: &[CommitId],
+        policy: &KeepPolicy,
+        group_by: &GroupBy,
         observer: &dyn Observer,
     ) -> Result<Vec<Known>, RemovalError> {
         let mut known = Vec::new();
-        let tips: Vec<CommitId> = branches.iter().map(|(_, id)| *id).collect();
-        for step in History::new(self.repo.store(), &tips, Parents::All)? {
+        for step in History::new(self.repo.store(), tips, Parents::All)? {
             observer.check()?;
-            known.push(Known { step: step?, branches: Vec::new() });
+            let HistoryStep { id, commit, is_forgotten } = step?;
+            let Commit { time, parents, host, mut labels, .. } = commit;
+            let group = match group_by {
+                GroupBy::Branch => String::new(),
+                GroupBy::Host => host,
+                GroupBy::Label(key) => labels.get(key).cloned().unwrap_or_default(),
+            };
+            labels.retain(|key, _| {
+                key == KEEP_LABEL || policy.labels.iter().any(|(named, _)| named == key)
+            });
+            let (is_chosen, other, rules) = (false, None, Vec::new());
+            known.push(Known {
+                id,
+                time,
+                is_forgotten,
+                parents,
+                labels,
+                group,
+                is_chosen,
+                other,
+                rules,
+            });
         }
-        known.sort_by_key(|known| std::cmp::Reverse(known.step.commit.time));
-        let places: HashMap<CommitId, usize> =
-            known.iter().enumerate().map(|(at, known)| (known.step.id, at)).collect();
-        for (number, (_, tip)) in branches.iter().enumerate() {
-            history::walk::<RemovalError>([*tip], |id| {
-                let Some(known) = places.get(&id).and_then(|at| known.get_mut(*at)) else {
-                    return Ok(Vec::new());
-                };
-                if known.branches.last() == Some(&number) {
-                    return Ok(Vec::new());
-                }
-                known.branches.push(number);
-                Ok(known.step.commit.parents.clone())
-            })?;
-        }
+        known.sort_by_key(|known| std::cmp::Reverse(known.time));
         Ok(known)
     }
 }
 
-/// Returns the bytes that objects take in the store.
-fn bytes_of(repo: &Repo, ids: &[ObjectId]) -> Result<u64, RemovalError> {
+/// Returns the positions in `known` of the history of `tip`, in ascending order.
+fn members_of(
+    known: &[Known],
+    places: &HashMap<CommitId, usize>,
+    tip: CommitId,
+) -> Result<Vec<usize>, RemovalError> {
+    let mut is_member = vec![false; known.len()];
+    history::walk::<RemovalError>([tip], |id| {
+        let at = places.get(&id).filter(|at| !mem::replace(&mut is_member[**at], true));
+        Ok(at.map_or_else(Vec::new, |at| known[*at].parents.clone()))
+    })?;
+    Ok((0..known.len()).filter(|at| is_member[*at]).collect())
+}
+
+/// Marks a commit, and returns what the objects that were not marked before take in the store.
+fn usage_of(store: &Store, live: &Live<'_>, id: CommitId) -> Result<DiskUsageSum, RemovalError> {
+    live.start_journal();
+    live.add_commit(id)?;
     let mut usage = DiskUsageSum::default();
-    for id in ids {
-        usage.add(&repo.store().disk_usage(id, ObjectKind::Blob)?);
+    for id in live.end_journal() {
+        usage.add(&store.disk_usage(&id, ObjectKind::Blob)?);
     }
-    Ok(usage.stored_bytes())
+    Ok(usage)
 }
 
 impl ForgetPlan {
@@ -436,11 +496,11 @@ impl ForgetPlan {
     ) -> Result<(), RemovalError> {
         observer.phase(Phase::Mark, None);
         let live = Live::new(repo.store(), observer);
-        live.start_journal();
+        let mut others = DiskUsageSum::default();
         for id in self.others(repo)? {
-            live.add_commit(id)?;
+            others.add_all(&usage_of(repo.store(), &live, id)?);
         }
-        let mut kept_bytes = bytes_of(repo, &live.end_journal())?;
+        let mut kept_bytes = others.stored_bytes();
         let is_rule = |reason: &KeepReason| matches!(reason, KeepReason::Rule(_));
         // First what stays in any case, then what rules keep, then the rest.
         let rank = |commit: &PlannedCommit| match commit.reasons.as_slice() {
@@ -452,9 +512,7 @@ impl ForgetPlan {
         let mut is_over = false;
         for at in order {
             let commit = &mut self.commits[at];
-            live.start_journal();
-            live.add_commit(commit.id)?;
-            let bytes = bytes_of(repo, &live.end_journal())?;
+            let bytes = usage_of(repo.store(), &live, commit.id)?.stored_bytes();
             commit.bytes = Some(bytes);
             if rank(commit) == 1 {
                 is_over = is_over || max_bytes.is_some_and(|most| kept_bytes + bytes > most);

@@ -187,8 +187,11 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Marks an object. Returns true if it was not marked before.
-    fn mark(&self, id: &ObjectId) -> Result<bool, StoreError> {
+    /// Marks an object, and not what it refers to. Returns true if it was not marked before.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub(in crate::ops) fn mark(&self, id: &ObjectId) -> Result<bool, StoreError> {
         let is_new = match self.marks.mark_indexed(id)? {
             Some(is_new) => is_new,
             None => self.newer.borrow_mut().insert(*id),

@@ -338,7 +338,7 @@ fn with_purged_remains(
 }
 
 /// Returns true if an object can be the content of a file.
-pub(super) fn is_content(store: &Store, id: &ObjectId) -> Result<bool, StoreError> {
+fn is_content(store: &Store, id: &ObjectId) -> Result<bool, StoreError> {
     let kind = store.locate(id)?.map(|place| place.kind);
     Ok(matches!(kind, Some(ObjectKind::Blob | ObjectKind::ChunkList)))
 }

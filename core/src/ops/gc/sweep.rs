@@ -21,8 +21,11 @@ use crate::{
     store::{CollectedUntil, Epoch, Store},
 };
 
-/// Packs that are deleted under one lock. A writer waits for them when it names a pack.
+/// Packs that are deleted under one lock, at least. A writer waits for them when it names a pack.
 const DELETED_AT_ONCE: usize = 32;
+
+/// Number of times that the lock is taken, at most: each time, the whole shadow table is read.
+const LOCKED: usize = 64;
 
 /// Begins the next epoch and deletes the packs of the plan. Returns `None` if another collection has
 /// begun an epoch meanwhile.
@@ -121,7 +124,7 @@ pub(super) fn run(
 
 /// Deletes packs that are still shadowed as dead: a writer may have written one of them again.
 fn delete(store: &Store, packs: &[PackId]) -> Result<(), RemovalError> {
-    for some in packs.chunks(DELETED_AT_ONCE) {
+    for some in packs.chunks(packs.len().div_ceil(LOCKED).max(DELETED_AT_ONCE)) {
         let writers = store.stop_writers()?;
         store.delete_dead(&writers, some)?;
     }

@@ -17,7 +17,7 @@ use crate::{
     base::{
         blocked::Blocked,
         id::{CommitId, ObjectId, PackId},
-        kind::{ErrorKind, Kind},
+        kind::Kind,
         limits,
         observe::{Observer, Phase},
     },
@@ -70,16 +70,11 @@ impl AcceptError {
 /// [`AcceptError::Blocked`].
 pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
-<<<<<<< HEAD:core/src/ops/inbox/accept.rs
     let mut sink = |_: &[u8]| Ok::<_, StoreError>(());
     match PackStream::of(&pack, observer).check(&pack.objects()?, &mut sink)? {
         true => Ok(()),
         false => Err(Blocked::Interrupted.into()),
     }
-=======
-    pack.check(&pack.objects()?, observer)?;
-    Ok(observer.check()?)
->>>>>>> w48errors:core/src/ops/accept.rs
 }
 
 /// Packs that are checked and complete, but not part of the store yet.
@@ -109,16 +104,10 @@ pub fn prepare<'s>(
         return Err(AcceptError::TooMuch { found });
     }
     observer.phase(Phase::Structure, None);
-<<<<<<< HEAD:core/src/ops/inbox/accept.rs
     let prepared = VerifiedPacks { inbox, tips: tips.to_vec() };
     prepared.check_complete(observer)?;
     observer.check()?;
     Ok(prepared)
-=======
-    check_complete(&incoming, tips, observer)?;
-    observer.check()?;
-    Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
->>>>>>> w48errors:core/src/ops/accept.rs
 }
 
 impl VerifiedPacks<'_> {

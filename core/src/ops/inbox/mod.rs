@@ -27,6 +27,7 @@ pub use shared::{
 
 use crate::{
     base::{
+        blocked::Blocked,
         id::{ChunkListId, CommitId, ListPartId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,

@@ -15,7 +15,10 @@
 
 mod tree;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    mem,
+};
 
 use crate::{
     base::{
@@ -29,12 +32,12 @@ use crate::{
     format::{
         chunk_list::ZERO_CHUNK,
         commit::Commit,
-        pack::ObjectKind,
+        pack::{ObjectKind, PackedObject},
         rewrites::{Rewrite, RewriteState},
     },
     local::ignore::{IgnoreRules, IgnoreScope, Options, PatternError},
     ops::{
-        gc::{Live, is_content},
+        gc::Live,
         reach,
         remaining::{self, Remaining},
         removal_error::RemovalError,
@@ -156,7 +159,7 @@ fn attempt(
         false => ObjectWriter::new(store, level, 1)?,
     };
     let roots = roots_of(&refs, &base);
-    let (commits, removed) = new_commits(&writer, roots.clone(), options, observer)?;
+    let (commits, mut removed) = new_commits(&writer, roots.clone(), options, observer)?;
     let moved = |refs: &[(Pointer, CommitId)]| -> Vec<MovedRef> {
         let new = refs.iter().filter_map(|(pointer, old)| {
             let new = *commits.get(old)?;
@@ -180,7 +183,7 @@ fn attempt(
         tracking: tracking_refs(repo, &commits)?,
         discarded: discarded_commits(repo, &commits, &roots)?,
         unmatched: unmatched(options, &removed.paths)?,
-        removed: removed.paths.clone(),
+        removed: mem::take(&mut removed.paths),
         ..RewriteOutcome::default()
     };
     if options.dry_run {
@@ -196,9 +199,9 @@ fn attempt(
     };
     let new = refs.iter().map(new_tip).chain(new_base).collect();
     // If a collection has deleted new commits, which no ref reaches yet, the next attempt makes them.
-    let purged = purged_objects(store, &old, new, removed, observer)?;
+    let purged = purged_objects(store, &old, new, &removed, observer)?;
     outcome.purged_objects = purged.objects.len() as u64;
-    outcome.purged_bytes = purged.objects.values().sum();
+    outcome.purged_bytes = purged.bytes;
     let new = outcome.refs.iter().map(|moved| (moved.pointer.clone(), moved.new)).collect();
     outcome.elsewhere =
         remaining::find::<_, RemovalError>(store, new, &purged.remaining, observer)?;
@@ -213,7 +216,7 @@ fn attempt(
             return Ok(None);
         }
     }
-    let (purged, remaining) = (purged.objects.into_keys().collect(), purged.remaining);
+    let (purged, remaining) = (purged.objects, purged.remaining);
     held.change_rewrites(store, message, |table, time| {
         // On a full disk, the lock file may lack the time of the last change.
         let last = table.rewrites.last().map(|last| last.time.successor());
@@ -277,12 +280,12 @@ fn choose(refs: &[(Pointer, CommitId)], names: &[RefName]) -> Result<(RefList, R
 
 /// Makes new commits for the history of `roots`. Returns each replaced commit with the new one, and what
 /// was removed.
-fn new_commits(
-    writer: &ObjectWriter<'_>,
+fn new_commits<'s>(
+    writer: &ObjectWriter<'s>,
     roots: Vec<CommitId>,
     options: &RewriteOptions,
-    observer: &dyn Observer,
-) -> Result<(ReplacedCommits, Removed), RemovalError> {
+    observer: &'s dyn Observer,
+) -> Result<(ReplacedCommits, Removed<'s>), RemovalError> {
     let patterns = options.patterns.clone();
     let rules = IgnoreRules::new(Options { patterns, ..Options::default() })?;
     let (store, mut filter) = (writer.store(), TreeFilter::new(writer, rules, observer));
@@ -434,10 +437,12 @@ fn unmatched(
 }
 
 /// What a rewrite removes from the history of the refs that it moves.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Purged {
-    /// The objects that no ref will reach, with their bytes before compression.
-    objects: BTreeMap<ObjectId, u64>,
+    /// The objects that no ref will reach.
+    objects: BTreeSet<ObjectId>,
+    /// Bytes of these objects, before compression.
+    bytes: u64,
     /// The contents at removed paths that a ref will still reach.
     remaining: BTreeSet<ObjectId>,
 }
@@ -447,10 +452,10 @@ fn purged_objects(
     store: &Store,
     old_commits: &[CommitId],
     new_commits: Vec<CommitId>,
-    removed: Removed,
+    removed: &Removed<'_>,
     observer: &dyn Observer,
 ) -> Result<Purged, RemovalError> {
-    let (old, new) = (Live::new(store, observer), Live::new(store, observer));
+    let [old, new, below] = [(); 3].map(|()| Live::new(store, observer));
     let forgotten = store.forgotten();
     let mut dead = Vec::new();
     for (id, _) in forgotten.commits() {
@@ -462,31 +467,43 @@ fn purged_objects(
     old.add_refs(old_commits.iter().copied())?;
     new.keep_only_links(dead)?;
     new.add_refs(new_commits)?;
+    if removed.has_folders {
+        for_each_object(store, observer, &mut |object| {
+            if object.kind == ObjectKind::Tree && removed.objects.contains(&object.id)? {
+                below.attempt(&object.id, ObjectKind::Tree)?;
+            }
+            Ok(())
+        })?;
+    }
     // Any later commit may have an empty file, or a file with a hole.
     let common = [BlobId::of(b"").object(), ZERO_CHUNK.id.object()];
-    let mut purged = Purged { objects: BTreeMap::new(), remaining: BTreeSet::new() };
+    let mut purged = Purged::default();
+    for_each_object(store, observer, &mut |PackedObject { id, kind, bytes }| {
+        let is_content = matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
+        if common.contains(id) {
+        } else if !new.contains(id)? {
+            if old.contains(id)? && purged.objects.insert(*id) {
+                purged.bytes += u64::from(*bytes);
+            }
+        } else if is_content && (removed.objects.contains(id)? || below.contains(id)?) {
+            purged.remaining.insert(*id);
+        }
+        Ok(())
+    })?;
+    Ok(purged)
+}
+
+/// Calls `visit` for each object of each pack.
+fn for_each_object(
+    store: &Store,
+    observer: &dyn Observer,
+    visit: &mut dyn FnMut(&PackedObject) -> Result<(), RemovalError>,
+) -> Result<(), RemovalError> {
     for pack in store.packs() {
         observer.check()?;
-        for object in store.open_pack(&pack)?.objects()? {
-            if !common.contains(&object.id)
-                && old.contains(&object.id)?
-                && !new.contains(&object.id)?
-            {
-                purged.objects.insert(object.id, u64::from(object.bytes));
-            }
-        }
+        store.open_pack(&pack)?.objects()?.iter().try_for_each(&mut *visit)?;
     }
-    let below = Live::new(store, observer);
-    below.start_journal();
-    for folder in &removed.folders {
-        below.attempt(&folder.object(), ObjectKind::Tree)?;
-    }
-    for id in removed.contents.into_iter().chain(below.end_journal()) {
-        if !common.contains(&id) && new.contains(&id)? && is_content(store, &id)? {
-            purged.remaining.insert(id);
-        }
-    }
-    Ok(purged)
+    Ok(())
 }
 
 fn move_refs(
