@@ -14,11 +14,12 @@ pub enum PartialClone {
 /// Why an operation stopped, although nothing that it read is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Kind)]
 pub enum Blocked {
-    /// The store lacks objects that its origin has.
+    /// The store lacks objects that its origin has. `action` is what the user asked for, such as
+    /// "collect garbage".
     #[error("a partial clone cannot {action}: its remote has the other objects")]
     #[kind(Invalid)]
     Partial { action: &'static str, lacks: PartialClone },
-    /// Each attempt was overtaken by other processes.
+    /// Each attempt was overtaken. `action` is what the other processes did, such as "moved branches".
     #[error("other processes {action} again and again")]
     #[kind(Locked)]
     Contended { action: &'static str },
