@@ -622,7 +622,7 @@ mod tests {
     }
 
     fn blob(n: usize) -> Vec<u8> {
-        (n as u64).to_le_bytes().to_vec()
+        n.to_string().into_bytes()
     }
 
     /// Creates a store with this many packs, each with a segment of its own.

@@ -481,7 +481,9 @@ fn purged_objects(
     for_each_object(store, observer, &mut |PackedObject { id, kind, bytes }| {
         let is_content = matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
         if common.contains(id) {
-        } else if !new.contains(id)? {
+            return Ok(());
+        }
+        if !new.contains(id)? {
             if old.contains(id)? && purged.objects.insert(*id) {
                 purged.bytes += u64::from(*bytes);
             }
