@@ -78,8 +78,8 @@ fn damage_is_listed_with_what_it_touches() {
     insta::assert_snapshot!(env.snap(["verify", "--data"]), @"
     exit: 4
     --- stdout ---
-    damaged: pack [SHORT ID] is damaged: its bytes hash to [SHORT ID]
     damaged: cannot read a frame of pack [SHORT ID] (objects in it: 1): pack [SHORT ID] is damaged in the frame at byte 16: its checksum does not match
+    damaged: pack [SHORT ID] is damaged: its bytes hash to [SHORT ID]
     affected: commit [SHORT ID]: sub/a
     --- stderr ---
     Checked 1 pack with 4 objects, and 1 commit reachable from branches and tags

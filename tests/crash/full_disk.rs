@@ -166,7 +166,7 @@ fn a_push_into_a_store_whose_disk_is_full_says_so_and_works_when_there_is_room()
                 assert!(said.contains("has no space left"), "with {spare} KiB: {said}");
                 let staged = there.join("tmp/staged");
                 let left = if staged.exists() { names(&staged) } else { Vec::new() };
-                // Packs that arrived complete wait in the staging area; nothing else is left.
+                // Packs that arrived complete wait in the shared inbox; nothing else is left.
                 assert!(left.iter().all(|name| name.len() == 64), "with {spare} KiB: {left:?}");
                 assert!(!there.join("refs/heads/main").exists());
             }
@@ -209,7 +209,7 @@ fn a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room() 
                 assert!(said.contains("has no space left"), "with {spare} KiB: {said}");
                 let staged = served.join("tmp/staged");
                 let there = if staged.exists() { names(&staged) } else { Vec::new() };
-                // Packs that arrived complete wait in the staging area; nothing else is left.
+                // Packs that arrived complete wait in the shared inbox; nothing else is left.
                 assert!(there.iter().all(|name| name.len() == 64), "with {spare} KiB: {there:?}");
                 assert!(!served.join("refs/heads/main").exists());
             }

@@ -18,7 +18,8 @@ use crate::{
         single_flight::{LeaderGuard, SingleFlight},
     },
     disk::Disk,
-    store::RemoteFrames,
+    format::pack::Frame,
+    store::{RemoteFrames, StoreError},
 };
 
 /// A frame: its pack, and its offset in the pack or [`METADATA`].
@@ -79,6 +80,22 @@ impl Fetcher {
     /// Records that the remote has lost a pack. Returns true on the first call for the pack.
     pub(super) fn note_lost(&self, pack: PackId) -> bool {
         self.state.lock().lost.insert(pack)
+    }
+
+    /// Reads a frame from the remote and verifies its checksum. Tells the source to discard bytes that
+    /// do not match.
+    pub(super) fn read(&self, pack: PackId, frame: &Frame) -> Result<Vec<u8>, StoreError> {
+        let read = self.remote.read(pack, frame.range());
+        let stored = read.map_err(|source| {
+            self.forget();
+            StoreError::Fetch { pack, source }
+        })?;
+        if frame.matches(&stored) {
+            return Ok(stored);
+        }
+        self.remote.discard(pack, frame.range());
+        let place = self.remote.location(pack);
+        Err(StoreError::CorruptedInTransit { pack, offset_bytes: frame.offset, place })
     }
 
     /// Waits until no other thread is fetching this frame. Until the guard is dropped, other

@@ -44,6 +44,7 @@ mod rewrites;
 mod segment;
 mod shadow;
 mod stored;
+mod stub_cache;
 pub mod sweep;
 mod tree_cursor;
 mod tree_pair;

@@ -12,29 +12,20 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use rustix::fs::{SeekFrom, seek};
 
 use crate::{
-    base::{id::PackId, io::PathError, kind::ErrorKind},
+    base::{id::PackId, io::PathError},
     codec::{CodecError, Decoder, StartDecoder},
     disk::regular::open_regular,
-    format::pack::{self, Frame, HEADER_BYTES, ObjectClass, PackedObject, TRAILER_BYTES, Trailer},
+    format::pack::{self, Frame, HEADER_BYTES, PackedObject, TRAILER_BYTES, Trailer},
     store::{
-        StoreError,
-        bundle::PackSpan,
-        fetch::{FetchGuard, Fetcher},
-        objects::actual_id,
+        StoreError, bundle::PackSpan, fetch::Fetcher, objects::actual_id, stub_cache::StubCache,
     },
 };
-
-/// Page size, in bytes. File systems keep data and holes in pages of this size or a divisor of it.
-const PAGE_BYTES: u64 = 4096;
 
 /// Whether all frames of a pack are stored locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,11 +92,7 @@ pub struct PackFile {
     base: u64,
     trailer: Trailer,
     frames: Vec<Frame>,
-    completeness: Completeness,
-    /// For each frame of a partial pack: true if the frame is known to be stored locally.
-    here: Vec<AtomicBool>,
-    /// The remote source of frames that are not in the file.
-    fetcher: Option<Arc<Fetcher>>,
+    stub: Option<StubCache>,
 }
 
 thread_local! {
@@ -153,17 +140,7 @@ impl PackFile {
         read(&mut table, trailer.footer_offset())?;
         let start = (HEADER_BYTES as u64) + u64::from(extension);
         let frames = trailer.decode_frames(&table, start).map_err(format)?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            id,
-            base,
-            trailer,
-            frames,
-            completeness: Completeness::Whole,
-            here: Vec::new(),
-            fetcher: None,
-        })
+        Ok(Self { file, path: path.to_owned(), id, base, trailer, frames, stub: None })
     }
 
     /// Sets the completeness of the pack and the source of its absent frames.
@@ -172,11 +149,8 @@ impl PackFile {
         completeness: Completeness,
         fetcher: Option<Arc<Fetcher>>,
     ) -> Self {
-        let here = match completeness {
-            Completeness::Whole => Vec::new(),
-            Completeness::Partial => self.frames.iter().map(|_| AtomicBool::new(false)).collect(),
-        };
-        Self { completeness, here, fetcher, ..self }
+        let stub = StubCache::of(completeness, fetcher, self.frames.len());
+        Self { stub, ..self }
     }
 
     /// Sets the name of a pack that was opened before it was known.
@@ -186,7 +160,7 @@ impl PackFile {
 
     /// Reports that this copy is damaged. Returns true if a remote has the pack.
     pub(super) fn report_damage(&self) -> bool {
-        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.remote.record_damage(self.id))
+        self.stub.as_ref().is_some_and(|stub| stub.report_damage(self.id))
     }
 
     /// Returns the pack's id.
@@ -264,33 +238,36 @@ impl PackFile {
     /// # Errors
     /// As [`PackFile::stored`].
     pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
-        if self.may_be_here(frame) && self.read_and_verify(frame, stored)? {
-            if let Some(fetcher) =
-                self.fetcher.as_ref().filter(|_| self.completeness == Completeness::Partial)
-            {
-                fetcher.remote.record_hit();
-            }
-            return Ok(());
+        let bytes = frame.stored_bytes as usize;
+        if stored.capacity() < bytes {
+            // The allocator provides zeroed pages, so `resize` below writes nothing.
+            *stored = vec![0; bytes];
         }
-        match (self.completeness, &self.fetcher) {
-            // This copy is damaged, but a remote has the pack, too.
-            (Completeness::Whole, Some(fetcher))
-                if self.report_damage() && !fetcher.is_paused() =>
-            {
-                self.fetch(fetcher, frame, stored)
-            }
-            (Completeness::Partial, Some(fetcher)) if !fetcher.is_paused() => {
-                self.fetch(fetcher, frame, stored)
-            }
-            (Completeness::Whole | Completeness::Partial, _) => Err(self.unreadable(frame)),
+        stored.resize(bytes, 0);
+        match &self.stub {
+            None => self.read_frame(frame, stored),
+            Some(stub) => stub.read(self, frame, stored),
         }
     }
 
-    /// Returns the error for a frame that is damaged or missing in this file.
-    fn unreadable(&self, frame: &Frame) -> StoreError {
-        match self.completeness {
-            Completeness::Whole => StoreError::Frame { pack: self.id, offset_bytes: frame.offset },
-            Completeness::Partial => self.absent(frame),
+    /// Reads a frame of this file into `stored`, which has its length. Fetches nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Frame`], or [`StoreError::Absent`] in a partial pack, if its checksum does not
+    /// match; [`StoreError`] when the file cannot be read.
+    pub(super) fn read_local(&self, frame: &Frame, stored: &mut [u8]) -> Result<(), StoreError> {
+        match &self.stub {
+            None => self.read_frame(frame, stored),
+            Some(stub) => stub.read_local(self, frame, stored),
+        }
+    }
+
+    /// Reads a frame of this file and verifies its checksum, whether or not this is a stub.
+    pub(super) fn read_frame(&self, frame: &Frame, stored: &mut [u8]) -> Result<(), StoreError> {
+        self.read_at(stored, frame.offset)?;
+        match frame.matches(stored) {
+            true => Ok(()),
+            false => Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset }),
         }
     }
 
@@ -299,100 +276,47 @@ impl PackFile {
         StoreError::Absent { pack: self.id, offset_bytes: frame.offset }
     }
 
-    /// Reads a frame into `stored`. Returns true if the bytes match the checksum.
-    fn read_and_verify(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<bool, StoreError> {
-        let bytes = frame.stored_bytes as usize;
-        if stored.capacity() < bytes {
-            // The allocator provides zeroed pages, so `resize` below writes nothing.
-            *stored = vec![0; bytes];
-        }
-        stored.resize(bytes, 0);
-        self.read_matching(frame, stored)
-    }
-
-    fn read_matching(&self, frame: &Frame, stored: &mut [u8]) -> Result<bool, StoreError> {
-        let is_right = match self.read_at(stored, frame.offset) {
-            Ok(()) => frame.matches(stored),
-            // The file was truncated, or the disk cannot read it.
-            Err(error) if !self.report_damage() => return Err(error),
-            Err(_) => false,
-        };
-        self.set_here(frame, is_right);
-        Ok(is_right)
-    }
-
-    /// Reads a frame of this file into `stored` and verifies its checksum. Fetches nothing.
+    /// Returns true if a frame is stored locally. Does not read frames of a whole pack, which always
+    /// count as local.
     ///
     /// # Errors
-    /// [`StoreError::Frame`], or [`StoreError::Absent`] in a partial pack, if the checksum does not
-    /// match; [`StoreError`] when the file cannot be read.
-    pub(super) fn read_local(&self, frame: &Frame, stored: &mut [u8]) -> Result<(), StoreError> {
-        if self.read_matching(frame, stored)? {
-            return Ok(());
-        }
-        if self.completeness == Completeness::Whole {
-            self.report_damage();
-        }
-        Err(self.unreadable(frame))
+    /// [`StoreError::Io`] when the file cannot be read.
+    pub fn is_here(&self, frame: &Frame) -> Result<bool, StoreError> {
+        self.stub.as_ref().map_or(Ok(true), |stub| stub.has(self, frame))
     }
 
-    /// Fetches a frame. For a partial pack, writes a copy of the frame into the stub: always for
-    /// metadata, and for contents if the source keeps contents.
-    fn fetch(
-        &self,
-        fetcher: &Fetcher,
-        frame: &Frame,
-        stored: &mut Vec<u8>,
-    ) -> Result<(), StoreError> {
-        if frame.class == ObjectClass::Metadata {
-            fetcher.announce(self.metadata_to_fetch(fetcher, frame)?);
-        }
-        let _fetch: FetchGuard<'_> = fetcher.begin_fetch(self.id, frame.offset);
-        // Another thread may have fetched this frame meanwhile.
-        if self.may_be_here(frame) && self.read_and_verify(frame, stored)? {
-            return Ok(());
-        }
-        *stored = match self.read_elsewhere(fetcher, frame) {
-            // A bit may have flipped in transit. Retry once.
-            Err(error) if error.kind() == ErrorKind::Damaged => {
-                self.read_elsewhere(fetcher, frame)?
-            }
-            read => read?,
-        };
-        let keeps = self.completeness == Completeness::Partial
-            && (frame.class == ObjectClass::Metadata || fetcher.remote.keeps_contents());
-        // If the copy cannot be written, the next read fetches the frame again. `try_fill` does not
-        // wait for the lock of the stub: a thread that completes this pack holds that lock, and may
-        // be the thread that fetches.
-        if keeps
-            && fetcher.disk.try_fill(&self.path, frame.offset, stored).is_ok_and(|is_kept| is_kept)
-        {
-            self.mark_here(frame);
-        }
-        Ok(())
+    /// Returns true if a frame may be stored locally. Does not read its bytes.
+    pub(super) fn may_be_here(&self, frame: &Frame) -> bool {
+        self.stub.as_ref().is_none_or(|stub| stub.may_have(self, frame))
     }
 
-    /// Reads a frame from the remote and verifies its checksum. Tells the source to discard bytes
-    /// that do not match.
-    fn read_elsewhere(&self, fetcher: &Fetcher, frame: &Frame) -> Result<Vec<u8>, StoreError> {
-        let read = fetcher.remote.read(self.id, frame.range());
-        let stored = read.map_err(|source| {
-            fetcher.forget();
-            StoreError::Fetch { pack: self.id, source }
-        })?;
-        if frame.matches(&stored) {
-            return Ok(stored);
-        }
-        fetcher.remote.discard(self.id, frame.range());
-        Err(StoreError::CorruptedInTransit {
-            pack: self.id,
-            offset_bytes: frame.offset,
-            place: fetcher.remote.location(self.id),
-        })
+    /// Returns what is known about absent frames, unless all frames are local and no remote has them.
+    pub(super) fn stub(&self) -> Option<&StubCache> {
+        self.stub.as_ref()
     }
 
-    fn number(&self, frame: &Frame) -> Option<usize> {
+    /// Returns the completeness of the pack.
+    pub(super) fn completeness(&self) -> Completeness {
+        self.stub.as_ref().map_or(Completeness::Whole, |stub| stub.completeness)
+    }
+
+    /// Returns the number of a frame in the frame table.
+    pub(super) fn number(&self, frame: &Frame) -> Option<usize> {
         self.frames.binary_search_by_key(&frame.position(), Frame::position).ok()
+    }
+
+    /// Returns the path at which the pack was opened.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the offset of the next byte of the file that is not in a hole, from `offset` on, or
+    /// `None` if the file system does not report holes.
+    pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
+        match seek(self.file.file(), SeekFrom::Data(offset)) {
+            Err(rustix::io::Errno::NXIO) => Some(u64::MAX),
+            found => found.ok(),
+        }
     }
 
     /// Returns true if the file of this pack is `file`, which is at `path`.
@@ -409,88 +333,6 @@ impl PackFile {
             (Ok(ours), Ok(other)) => inode(&ours) != inode(&other),
             _ => false,
         }
-    }
-
-    /// Records that a frame is stored locally.
-    pub(super) fn mark_here(&self, frame: &Frame) {
-        self.set_here(frame, true);
-    }
-
-    fn set_here(&self, frame: &Frame, is_here: bool) {
-        if self.completeness == Completeness::Partial
-            && let Some(here) = self.number(frame).and_then(|number| self.here.get(number))
-        {
-            here.store(is_here, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns true if a frame is stored locally, that is, if its bytes match its checksum. Does
-    /// not read frames of a whole pack, which always count as local.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`] when the file cannot be read.
-    pub fn is_here(&self, frame: &Frame) -> Result<bool, StoreError> {
-        if self.is_known_here(frame) {
-            return Ok(true);
-        }
-        Ok(!self.is_hole(frame.range()) && self.read_and_verify(frame, &mut Vec::new())?)
-    }
-
-    /// Returns true if a frame may be stored locally. Does not read its bytes.
-    pub(super) fn may_be_here(&self, frame: &Frame) -> bool {
-        self.is_known_here(frame) || !self.is_hole(frame.range())
-    }
-
-    fn is_known_here(&self, frame: &Frame) -> bool {
-        let is_marked =
-            |number: usize| self.here.get(number).map(|here| here.load(Ordering::Relaxed));
-        self.completeness == Completeness::Whole
-            || self.number(frame).and_then(is_marked) == Some(true)
-    }
-
-    /// Returns true if `range` is a hole. Returns false on a file system that does not report
-    /// holes; the caller must then read the frame. Frames share their first and last page with
-    /// their neighbours, so only whole pages inside `range` are queried, if `range` has any.
-    fn is_hole(&self, range: Range<u64>) -> bool {
-        if range.is_empty() {
-            return false;
-        }
-        let inner = range.start.next_multiple_of(PAGE_BYTES)..range.end / PAGE_BYTES * PAGE_BYTES;
-        let range = if inner.is_empty() { range } else { inner };
-        match seek(self.file.file(), SeekFrom::Data(range.start)) {
-            Ok(data) => data >= range.end,
-            Err(error) => error == rustix::io::Errno::NXIO,
-        }
-    }
-
-    /// Lists the absent metadata frames, for a prefetch: first the frames from `first` on, then the
-    /// frames before it. Readers usually need all metadata frames of a pack. Returns an empty list
-    /// after the first call for a pack.
-    pub(super) fn metadata_to_fetch(
-        &self,
-        fetcher: &Fetcher,
-        first: &Frame,
-    ) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
-        if !fetcher.claim_metadata_prefetch(self.id) {
-            return Ok(Vec::new());
-        }
-        let (before, from): (Vec<&Frame>, Vec<&Frame>) = self
-            .frames
-            .iter()
-            .filter(|frame| frame.class == ObjectClass::Metadata)
-            .partition(|frame| frame.offset < first.offset);
-        let mut ranges = Vec::new();
-        for frame in from.into_iter().chain(before) {
-            if !self.is_here(frame)? {
-                ranges.push((self.id, frame.range()));
-            }
-        }
-        Ok(ranges)
-    }
-
-    /// Returns the completeness of the pack.
-    pub(super) fn completeness(&self) -> Completeness {
-        self.completeness
     }
 
     /// Returns the offset of the first frame.

@@ -198,7 +198,7 @@ impl<'a> PackStream<'a> {
         }
         // The bytes may have been damaged in transit.
         match self.fetch(remote, frame.range()) {
-            Ok(again) if frame.matches(&again) && again.len() == stored.len() => {
+            Ok(again) if frame.matches(&again) => {
                 stored.copy_from_slice(&again);
                 Ok(())
             }

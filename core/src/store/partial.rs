@@ -206,7 +206,10 @@ impl Store {
         }
         self.fill(pack, first.offset, &bytes[..bytes.len() - rest.len()])?;
         let file = self.shared_pack(pack)?;
-        frames.iter().for_each(|frame| file.mark_here(frame));
+        let stub = file.stub();
+        frames
+            .iter()
+            .for_each(|frame| stub.iter().for_each(|stub| stub.set_here(&file, frame, true)));
         Ok(())
     }
 

@@ -44,25 +44,21 @@ impl Store {
         let mut ranges = Vec::new();
         for place in places {
             if seen.insert((place.pack, place.frame)) {
-                ranges.extend(self.to_fetch(fetcher, place).unwrap_or_default());
+                ranges.extend(self.to_fetch(place).unwrap_or_default());
             }
         }
         fetcher.announce(ranges);
     }
 
-    fn to_fetch(
-        &self,
-        fetcher: &Fetcher,
-        place: &ObjectLocation,
-    ) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
+    fn to_fetch(&self, place: &ObjectLocation) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
         if self.is_here(place)? {
             return Ok(Vec::new());
         }
         let pack = self.pack(place.pack)?;
         let frame = pack.frame(place.frame)?;
-        match frame.class {
-            ObjectClass::Metadata => pack.metadata_to_fetch(fetcher, frame),
-            ObjectClass::Data => Ok(vec![(pack.id(), frame.range())]),
+        match (frame.class, pack.stub()) {
+            (ObjectClass::Metadata, Some(stub)) => stub.metadata_to_fetch(&pack, frame),
+            _ => Ok(vec![(pack.id(), frame.range())]),
         }
     }
 

@@ -16,7 +16,7 @@ use snap_core::{
     disk::{Disk, scratch::Scratch},
     format::pack::{Frame, PackedObject},
     ops::{
-        inbox::{Adoption, CompleteCommits, Inbox, WalkStart},
+        inbox::{Adoption, CompleteCommits, Inbox, SharedInbox, WalkStart},
         reach::{self, ReachError},
     },
     repo::ref_name::RefName,
@@ -152,6 +152,7 @@ fn run_once(
     let lacking = FetchPlanner { local: store, mirror: remote.mirror().store(), live };
     let wanted = lacking.packs(&|pack| left_out.contains(pack))?;
     let ids: Vec<PackId> = wanted.iter().map(|pack| pack.id).collect();
+    SharedInbox::new(store).sweep_abandoned();
     let (folder, received) = ReceivingFolder::open(store, &ids)?;
     let mut inbox = Inbox::of(store, received);
     let run = PullRun { lacking, origin: PackFetcher::of(remote), observer };

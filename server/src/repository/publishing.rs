@@ -25,8 +25,8 @@ use snap_core::{
         observe::Observer,
         single_flight::{Flight, LeaderGuard, SingleFlight},
     },
-    ops::inbox::{PublishTarget, accept::VerifiedPacks},
-    store::Store,
+    ops::inbox::{PublishTarget, SharedInbox, accept::VerifiedPacks},
+    repo::Repo,
 };
 use tokio::{runtime::Handle, task::AbortHandle};
 
@@ -212,8 +212,12 @@ struct Relay<'a> {
 impl PublishTarget for Relay<'_> {
     type Error = HttpProblem;
 
-    fn store(&self) -> &Store {
-        self.repository.repo.store()
+    fn repo(&self) -> &Repo {
+        &self.repository.repo
+    }
+
+    fn inbox(&self) -> &SharedInbox {
+        &self.repository.staged
     }
 
     fn refresh(&self) -> Result<(), HttpProblem> {

@@ -15,7 +15,7 @@ use crate::{
     format::bundle::BundleHead,
     ops::{
         bundle::{Error, temporary_store},
-        inbox::{Adoption, CompleteCommits, Inbox, Receive, WalkStart},
+        inbox::{Adoption, CompleteCommits, Inbox, Receive, SharedInbox, WalkStart},
         reach::ReachError,
     },
     repo::Config,
@@ -95,6 +95,7 @@ pub fn prepare<'s>(
 ) -> Result<VerifiedBundle<'s>, Error> {
     check_prerequisites(store, &head)?;
     check_work(head.raw_bytes, options)?;
+    SharedInbox::new(store).sweep_abandoned();
     let mut inbox = Inbox::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
     let received = receive(&mut reader, &head, &mut inbox, observer);

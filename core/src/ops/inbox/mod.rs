@@ -96,12 +96,11 @@ pub enum Adoption {
 pub type Receive<'a> = dyn FnMut(&[u8]) -> Result<(), BundleError> + 'a;
 
 impl<'s> Inbox<'s> {
-    /// Creates a folder for packs to add to `target`. Removes what killed processes left there.
+    /// Creates a folder for packs to add to `target`.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the store cannot be written.
     pub fn new(target: &'s Store, observer: &dyn Observer) -> Result<Self, StoreError> {
-        SharedInbox::new(target).sweep_abandoned();
         let tmp = target.scratch_dir()?;
         sweep::run(&tmp);
         let (dir, lock) = loop {

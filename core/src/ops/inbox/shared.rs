@@ -486,15 +486,6 @@ fn not_sent(id: &PackId) -> StagedError {
     StagedError::NotSent { name: format!("pack {id}") }
 }
 
-/// Returns the packs of `ids` that are not part of the store. Damaged and partial packs
-/// do not count as part of it.
-fn lacking(store: &Store, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
-    let packs = store.packs().into_iter();
-    let present: BTreeSet<PackId> =
-        packs.filter(|id| !store.is_damaged(id) && !store.is_partial(id)).collect();
-    ids.difference(&present).copied().collect()
-}
-
 /// Returns the commits that branches and tags of a store point at. Damaged refs are
 /// skipped, since tips only shorten a walk.
 ///
@@ -509,32 +500,50 @@ pub trait PublishTarget {
     /// The error of a failed publication.
     type Error: From<StagedError>;
 
-    fn store(&self) -> &Store;
+    /// Returns the store.
+    fn repo(&self) -> &Repo;
+
+    /// Returns the inbox with the packs.
+    fn inbox(&self) -> &SharedInbox;
 
     /// Reads which packs other processes have added.
     ///
     /// # Errors
     /// The errors of the target.
-    fn refresh(&self) -> Result<(), Self::Error>;
+    fn refresh(&self) -> Result<(), Self::Error> {
+        Ok(self.repo().store().refresh().map_err(StagedError::from)?)
+    }
 
-    /// Returns the packs of `ids` that are not part of the store.
-    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId>;
+    /// Returns the packs of `ids` that are not part of the store. By default, damaged and partial packs
+    /// do not count as part of it.
+    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
+        let store = self.repo().store();
+        let is_lacking = |id: &PackId| store.is_damaged(id) || store.is_partial(id);
+        let packs = store.packs().into_iter().filter(|id| !is_lacking(id));
+        ids.difference(&packs.collect()).copied().collect()
+    }
 
     /// Returns the path of a received pack.
     ///
     /// # Errors
     /// The errors of the target.
-    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Self::Error>;
+    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Self::Error> {
+        Ok(self.inbox().pack(id)?)
+    }
 
     /// Returns the commits that refs point at.
     ///
     /// # Errors
     /// The errors of the target.
-    fn tips(&self) -> Result<Vec<CommitId>, Self::Error>;
+    fn tips(&self) -> Result<Vec<CommitId>, Self::Error> {
+        Ok(tips(self.repo()).map_err(StagedError::from)?)
+    }
 
     /// Repairs damage that made a check fail. Returns true if the packs should be checked
     /// again.
-    fn repair_damage(&self) -> bool;
+    fn repair_damage(&self) -> bool {
+        false
+    }
 
     /// Adds packs that are sound and complete to the store. The caller holds the
     /// [lock](Publishing).
@@ -546,49 +555,26 @@ pub trait PublishTarget {
         new: &BTreeSet<PackId>,
         prepared: VerifiedPacks<'_>,
         observer: &dyn Observer,
-    ) -> Result<(), Self::Error>;
+    ) -> Result<(), Self::Error> {
+        Ok(self.inbox().adopt(new, prepared, observer)?)
+    }
 }
 
 /// The store that contains the inbox, as its own target.
 struct OwnStore<'a> {
-    staged: &'a SharedInbox,
+    inbox: &'a SharedInbox,
     repo: &'a Repo,
 }
 
 impl PublishTarget for OwnStore<'_> {
     type Error = StagedError;
 
-    fn store(&self) -> &Store {
-        self.repo.store()
+    fn repo(&self) -> &Repo {
+        self.repo
     }
 
-    fn refresh(&self) -> Result<(), StagedError> {
-        Ok(self.store().refresh()?)
-    }
-
-    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
-        lacking(self.store(), ids)
-    }
-
-    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, StagedError> {
-        self.staged.pack(id)
-    }
-
-    fn tips(&self) -> Result<Vec<CommitId>, StagedError> {
-        Ok(tips(self.repo)?)
-    }
-
-    fn repair_damage(&self) -> bool {
-        false
-    }
-
-    fn adopt(
-        &self,
-        new: &BTreeSet<PackId>,
-        prepared: VerifiedPacks<'_>,
-        observer: &dyn Observer,
-    ) -> Result<(), StagedError> {
-        self.staged.adopt(new, prepared, observer)
+    fn inbox(&self) -> &SharedInbox {
+        self.inbox
     }
 }
 
@@ -605,7 +591,7 @@ impl SharedInbox {
         ids: &BTreeSet<PackId>,
         observer: &dyn Observer,
     ) -> Result<BTreeSet<PackId>, StagedError> {
-        self.publish_to(&OwnStore { staged: self, repo }, ids, observer, &mut None)
+        self.publish_to(&OwnStore { inbox: self, repo }, ids, observer, &mut None)
     }
 
     /// As [`SharedInbox::publish`], for any target. If new packs were checked, `lock` holds the
@@ -621,8 +607,10 @@ impl SharedInbox {
         observer: &dyn Observer,
         lock: &mut Option<Publishing<'s>>,
     ) -> Result<BTreeSet<PackId>, T::Error> {
-        let store = target.store();
+        let store = target.repo().store();
         let is_locked = lock.is_some();
+        // The packs may come from a killed process, and no other process may remove them now.
+        self.enter().map_err(StagedError::from)?;
         loop {
             target.refresh()?;
             let new = self.sent_of(target, ids)?;
@@ -679,7 +667,7 @@ impl SharedInbox {
                 continue;
             }
             // Another push may have published the pack meanwhile.
-            target.store().refresh().map_err(StagedError::from)?;
+            target.repo().store().refresh().map_err(StagedError::from)?;
             if !target.lacking(&BTreeSet::from([id])).is_empty() {
                 return Err(not_sent(&id).into());
             }
@@ -731,7 +719,7 @@ impl SharedInbox {
         if begun.is_empty() {
             return Ok(());
         }
-        let own = OwnStore { staged: self, repo };
+        let own = OwnStore { inbox: self, repo };
         // The limit on bytes was enforced when the publication started.
         let done = self.publish_to(&own, &begun, &Silent, &mut lock);
         match done {
