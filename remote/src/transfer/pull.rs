@@ -5,6 +5,8 @@
 //! pack. After an interrupted pull, the next one finds the received frames by their checksums and
 //! does not fetch them again.
 
+use std::{sync::mpsc, thread};
+
 use snap_core::{
     base::{
         again::until_settled,
@@ -252,28 +254,26 @@ impl PullRun<'_> {
         self.observer.phase(Phase::Receive, Some(frames.iter().map(bytes).sum()));
         let is_whole =
             |id: &PackId| wanted.iter().any(|pack| pack.id == *id && pack.fetch == PackPart::Whole);
-        let mut each = |id: PackId| {
-            if !is_whole(&id) {
-                return Ok(());
-            }
-            match received.complete(&id, self.observer) {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(Blocked::Interrupted.into()),
-                Err(error) => Err(self.blame(received, &id, error)),
-            }
+        let (origin, observer) = (&self.origin, self.observer);
+        let complete = |id: PackId| match received.complete(&id, observer) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Blocked::Interrupted.into()),
+            Err(error) => Err(blame(origin, received, &id, error)),
         };
-        self.origin.fetch_frames(received, frames, &mut each, runtime, self.observer)
-    }
-
-    /// Converts the error of a damaged pack, and discards the pack so that the next pull fetches it
-    /// again.
-    fn blame(&self, received: &Store, id: &PackId, error: StoreError) -> RemoteError {
-        if error.damaged_pack().is_none() {
-            return error.into();
-        }
-        let _ = received.disk().remove(&received.pack_path(id));
-        let location = self.origin.location.clone();
-        RemoteError::Pack { key: key(*id), location, source: Box::new(error.into()) }
+        thread::scope(|scope| {
+            let (arrived, whole) = mpsc::channel();
+            // While a pack is checked, frames of the next ones arrive.
+            let checks = scope.spawn(move || whole.into_iter().try_for_each(complete));
+            let mut each = |id: PackId| match is_whole(&id) && arrived.send(id).is_err() {
+                // The check of a pack has failed: its error is returned below.
+                true => Err(Blocked::Interrupted.into()),
+                false => Ok(()),
+            };
+            let fetched = origin.fetch_frames(received, frames, &mut each, runtime, observer);
+            drop(arrived);
+            checks.join().expect("the thread does not panic")?;
+            fetched
+        })
     }
 
     /// Copies the wanted objects of packs fetched in part into new packs.
@@ -293,7 +293,7 @@ impl PullRun<'_> {
             let PackPart::Frames(frames) = fetch else { continue };
             let pack = received.open_pack(id)?;
             let checked = self.check_frames(&pack, frames);
-            checked.map_err(|error| self.blame(received, id, error))?;
+            checked.map_err(|error| blame(&self.origin, received, id, error))?;
             let mut choose = |object: &PackedObject| {
                 Ok(self.lacking.is_wanted(object, id)? && writer.claim_anew(object))
             };
@@ -318,6 +318,16 @@ impl PullRun<'_> {
         let fetched = pack.by_frame(&objects).filter(|contents| is_among(contents.frame, frames));
         PackStream::of(pack, self.observer).check_frames(fetched, &refuse_wrong(pack.id()))
     }
+}
+
+/// Converts the error of a damaged pack, and discards the pack so that the next pull fetches it again.
+fn blame(origin: &PackFetcher, received: &Store, id: &PackId, error: StoreError) -> RemoteError {
+    if error.damaged_pack().is_none() {
+        return error.into();
+    }
+    let _ = received.disk().remove(&received.pack_path(id));
+    let location = origin.location.clone();
+    RemoteError::Pack { key: key(*id), location, source: Box::new(error.into()) }
 }
 
 fn is_among(frame: &Frame, frames: &[Frame]) -> bool {
