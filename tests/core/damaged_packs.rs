@@ -196,7 +196,7 @@ fn sound_frame(number: usize) -> Vec<u8> {
     found
 }
 
-/// What is wrong with a pack.
+/// A fault of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fault {
     /// Its tables.

@@ -14,7 +14,7 @@ pub enum PartialClone {
 /// Why an operation stopped, although nothing that it read is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Kind)]
 pub enum Blocked {
-    /// The store lacks objects that its origin has. `action` is what the user asked for, such as
+    /// The store lacks objects that its origin has. `action` names the requested operation, such as
     /// "collect garbage".
     #[error("a partial clone cannot {action}: its remote has the other objects")]
     #[kind(Invalid)]

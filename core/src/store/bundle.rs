@@ -135,7 +135,7 @@ pub struct BundleWriter<W> {
     packs: usize,
 }
 
-impl<W: Write> BundleWriter<W> {
+impl<W: Write + Send> BundleWriter<W> {
     /// Writes the head.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! One pass over the bytes of a pack: reads them in order, checks frames and objects, hashes the
 //! bytes, and passes them to a sink.
 //!
-//! A pass checks a batch of frames in the thread pool while the calling thread hashes the batch
-//! before and passes it on, so each byte is read once. The bytes come from a file, from a span of a
+//! A thread of the pool hashes a batch of frames and passes it on, while the others check the next
+//! batch, so each byte is read once. The bytes come from a file, from a span of a
 //! bundle, from a stub, or from a remote.
 
 use std::{ops::Range, os::unix::fs::FileExt, path::Path};
@@ -41,7 +41,7 @@ pub type EachFrame<'a> =
     dyn Fn(FrameObjects<'_>, Result<&[u8], StoreError>) -> Result<(), StoreError> + Sync + 'a;
 
 /// Takes the next bytes of a pack. A pass reports no progress; a sink may.
-pub type Sink<'a, E> = dyn FnMut(&[u8]) -> Result<(), E> + 'a;
+pub type Sink<'a, E> = dyn FnMut(&[u8]) -> Result<(), E> + Send + 'a;
 
 /// A pass over a pack.
 #[derive(Clone, Copy)]
@@ -84,8 +84,8 @@ impl<'a> PackStream<'a> {
     ///
     /// # Errors
     /// The first error of a frame; [`StoreError::PackHash`]; [`StoreError::Format`] for a pack of more
-    /// than [`limits::PACK_RAW_BYTES`] raw bytes, of which no frame is decompressed; those of `sink`.
-    pub fn check<E: From<StoreError>>(
+    /// than [`limits::PACK_RAW_BYTES`] raw bytes, of which no frame is decompressed; the errors of `sink`.
+    pub fn check<E: From<StoreError> + Send>(
         &self,
         objects: &[PackedObject],
         sink: &mut Sink<'_, E>,
@@ -119,9 +119,9 @@ impl<'a> PackStream<'a> {
     /// bytes, or `None` if the user asked to stop.
     ///
     /// # Errors
-    /// Those of `each` and `sink`; [`StoreError`] when the bytes outside the frames cannot be read,
+    /// The errors of `each` and `sink`; [`StoreError`] when the bytes outside the frames cannot be read,
     /// or the remote cannot be reached.
-    pub fn hash<E: From<StoreError>>(
+    pub fn hash<E: From<StoreError> + Send>(
         &self,
         objects: &[PackedObject],
         each: &EachFrame<'_>,
@@ -138,7 +138,7 @@ impl<'a> PackStream<'a> {
     /// user asks to stop.
     ///
     /// # Errors
-    /// Those of `each`; [`StoreError`] when the remote cannot be reached.
+    /// The errors of `each`; [`StoreError`] when the remote cannot be reached.
     pub fn check_frames<'o>(
         &self,
         frames: impl Iterator<Item = FrameObjects<'o>>,
@@ -233,7 +233,7 @@ pub(crate) struct CheckedPack {
 /// Checked: the tables, every frame, and every object against its id.
 ///
 /// # Errors
-/// [`StoreError`] names the pack if it is damaged; those of `sink`.
+/// [`StoreError`] names the pack if it is damaged; the errors of `sink`.
 pub(crate) fn check_unnamed(
     PackPlace { path, span }: PackPlace<'_>,
     sink: &mut Sink<'_, PathError>,
@@ -270,8 +270,8 @@ pub fn ranges<'a>(frames: impl Iterator<Item = FrameObjects<'a>>) -> Vec<Range<u
 /// `None` if the user asked to stop. Examines no contents: the bytes need not be a pack.
 ///
 /// # Errors
-/// [`PathError`] when the file cannot be read; those of `sink`.
-pub fn hash_bytes<E: From<PathError>>(
+/// [`PathError`] when the file cannot be read; the errors of `sink`.
+pub fn hash_bytes<E: From<PathError> + Send>(
     file: &fs_err::File,
     span: Option<PackSpan>,
     sink: &mut Sink<'_, E>,
@@ -295,7 +295,7 @@ pub fn hash_bytes<E: From<PathError>>(
 pub fn hash_file(path: &Path) -> Result<PackId, PathError> {
     let file = open_regular(path).map_err(PathError::when("open", path))?;
     let hashed = hash_bytes(&file, None, &mut |_| Ok::<_, PathError>(()), &Silent)?;
-    Ok(hashed.expect("nobody asks this observer to stop"))
+    Ok(hashed.expect("a silent observer never asks to stop"))
 }
 
 /// Returns an [`EachFrame`] that fails at the first wrong object.
@@ -306,7 +306,7 @@ pub fn refuse_wrong(
 }
 
 /// Hashes pieces in order.
-fn hash<R: Send, E: From<R>>(
+fn hash<R: Send, E: From<R> + Send>(
     pieces: &[Piece<'_>],
     read: &ReadPiece<'_, R>,
     sink: &mut Sink<'_, E>,
@@ -324,9 +324,8 @@ fn hash<R: Send, E: From<R>>(
 /// Reads a piece into a buffer.
 type ReadPiece<'a, R> = dyn Fn(&Piece<'_>, &mut Vec<u8>) -> Result<(), R> + Sync + 'a;
 
-/// Reads pieces, each in the thread pool while `take` gets the piece before. Returns false if the user
-/// asked to stop.
-fn run<R: Send, E: From<R>>(
+/// Reads pieces, each while `take` gets the piece before. Returns false if the user asked to stop.
+fn run<R: Send, E: From<R> + Send>(
     pieces: &[Piece<'_>],
     read: &ReadPiece<'_, R>,
     take: &mut Sink<'_, E>,
@@ -337,11 +336,7 @@ fn run<R: Send, E: From<R>>(
         if observer.cancelled() {
             return Ok(false);
         }
-        let mut has_read = Ok(());
-        let taken = rayon::in_place_scope(|scope| {
-            scope.spawn(|_| has_read = read(piece, &mut next));
-            take(&ready)
-        });
+        let (has_read, taken) = rayon::join(|| read(piece, &mut next), || take(&ready));
         taken?;
         has_read?;
         std::mem::swap(&mut ready, &mut next);

@@ -206,10 +206,9 @@ impl Store {
         }
         self.fill(pack, first.offset, &bytes[..bytes.len() - rest.len()])?;
         let file = self.shared_pack(pack)?;
-        let stub = file.stub();
-        frames
-            .iter()
-            .for_each(|frame| stub.iter().for_each(|stub| stub.set_here(&file, frame, true)));
+        if let Some(stub) = file.stub() {
+            frames.iter().for_each(|frame| stub.set_here(&file, frame, true));
+        }
         Ok(())
     }
 

@@ -25,7 +25,7 @@ use crate::{
 /// Page size, in bytes. File systems keep data and holes in pages of this size or a divisor of it.
 const PAGE_BYTES: u64 = 4096;
 
-/// What is known about the frames of an open pack.
+/// The state of the frames of an open pack.
 #[derive(Debug)]
 pub(super) struct StubCache {
     pub(super) completeness: Completeness,

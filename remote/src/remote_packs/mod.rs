@@ -91,7 +91,7 @@ impl BlockingContext {
     /// runtime.
     ///
     /// # Errors
-    /// Those of `work`, and [`RemoteError::Blocked`].
+    /// The errors of `work`, and [`RemoteError::Blocked`].
     pub fn block_on<T>(
         &self,
         work: impl Future<Output = Result<T, RemoteError>>,

@@ -33,7 +33,7 @@ pub fn run(
     options: &commit::CommitOptions,
     config: &Config,
     scratch: &Path,
-    out: impl Write,
+    out: impl Write + Send,
     observer: &dyn Observer,
 ) -> Result<ArchiveOutcome, Error> {
     let (_scratch, repo) = temporary_store(config, scratch, observer)?;

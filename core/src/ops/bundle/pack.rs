@@ -52,7 +52,7 @@ pub fn run(
     store: &Store,
     commit: CommitId,
     options: &PackOptions<'_>,
-    out: impl Write,
+    out: impl Write + Send,
     observer: &dyn Observer,
 ) -> Result<PackOutcome, Error> {
     // Keep all packs in place until the bundle is written.
@@ -87,7 +87,7 @@ pub fn run(
 pub(super) fn write(
     head: &BundleHead,
     packs: &[(&Store, PackId)],
-    out: impl Write,
+    out: impl Write + Send,
     observer: &dyn Observer,
 ) -> Result<u64, Error> {
     let size = |(store, id): &(&Store, PackId)| {

@@ -311,10 +311,12 @@ impl<'s> Inbox<'s> {
         let _all_at_once = self.target.lock_adoption();
         let ordered = self.ordered()?;
         self.own.drop_index();
+        // Another process may have added some of the packs meanwhile.
+        let present: HashSet<PackId> = self.target.packs().into_iter().collect();
         let (mut whole, mut mixed) = (Vec::new(), Vec::new());
         for id in ordered {
             let pack = self.open(&id)?;
-            match self.known_objects(&pack, how)? {
+            match self.known_objects(&pack, how, &present)? {
                 // Sync all packs first, to shorten the time between the first rename and the last one.
                 0 => whole.push((id, self.synced(&id)?)),
                 known if known < pack.object_count() => mixed.push(id),
@@ -358,7 +360,8 @@ impl<'s> Inbox<'s> {
         let (mut path, tmp) = (self.own.pack_path(id), self.target.scratch_dir()?);
         let stat = |path: &Path| fs_err::metadata(path).map_err(PathError::when("stat", path));
         if stat(&path)?.dev() != stat(&tmp)?.dev() {
-            let copy = tmp.join(unique_name("pack"));
+            // Unlike an unlocked new pack, a file of this name is not swept at once.
+            let copy = tmp.join(unique_name("adopted"));
             fs_err::copy(&path, &copy).map_err(PathError::when("copy", &path))?;
             path = copy;
         }
@@ -368,15 +371,18 @@ impl<'s> Inbox<'s> {
 
     /// Returns how many objects of a pack the target need not get. A moved pack replaces a partial or
     /// damaged copy.
-    fn known_objects(&self, pack: &PackFile, how: Adoption) -> Result<usize, StoreError> {
+    fn known_objects(
+        &self,
+        pack: &PackFile,
+        how: Adoption,
+        present: &HashSet<PackId>,
+    ) -> Result<usize, StoreError> {
         let id = pack.id();
         if self.target.is_partial(&id) || self.target.is_damaged(&id) {
             return Ok(0);
         }
         if how == Adoption::Packs {
-            // Another process may have added the pack meanwhile.
-            let is_there = self.target.packs().binary_search(&id).is_ok();
-            let is_sound = is_there && !self.target.is_shadowed(&id);
+            let is_sound = present.contains(&id) && !self.target.is_shadowed(&id);
             return Ok(if is_sound { pack.object_count() } else { 0 });
         }
         let mut known = 0;
