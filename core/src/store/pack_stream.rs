@@ -27,9 +27,12 @@ use crate::{
 /// Number of bytes outside the frames that are read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Size of a batch of frames, in stored bytes: enough work for several threads. Short batches let
-/// the threads take frames of other packs in between.
-const BATCH_BYTES: u64 = 8 << 20;
+/// Size of a batch of frames of a file, in stored bytes: enough work for several threads, and few
+/// enough that the batch is still in a cache of the processor when it is hashed.
+const FILE_BATCH_BYTES: u64 = 3 << 20;
+
+/// Size of a batch of frames of a remote, in stored bytes. Each batch is one request.
+const REMOTE_BATCH_BYTES: u64 = 8 << 20;
 
 /// Compression ratio above which a frame counts more than its stored bytes in a batch: its raw
 /// bytes divided by this ratio. Decompressing such a frame takes longer than reading it.
@@ -128,7 +131,7 @@ impl<'a> PackStream<'a> {
         sink: &mut Sink<'_, E>,
     ) -> Result<Option<PackId>, E> {
         let mut pieces = vec![Piece { range: 0..self.pack.frames_start(), frames: Vec::new() }];
-        pieces.extend(batches(self.pack.by_frame(objects)));
+        pieces.extend(batches(self.pack.by_frame(objects), self.batch_bytes()));
         pieces.extend(cut(self.pack.frames_end()..self.pack.file_bytes()));
         let read = |piece: &Piece<'_>, bytes: &mut Vec<u8>| self.read(piece, bytes, each);
         hash(&pieces, &read, sink, self.observer)
@@ -145,7 +148,12 @@ impl<'a> PackStream<'a> {
         each: &EachFrame<'_>,
     ) -> Result<(), StoreError> {
         let read = |piece: &Piece<'_>, bytes: &mut Vec<u8>| self.read(piece, bytes, each);
-        run(&batches(frames), &read, &mut |_| Ok::<_, StoreError>(()), self.observer).map(drop)
+        let batches = batches(frames, self.batch_bytes());
+        run(&batches, &read, &mut |_| Ok::<_, StoreError>(()), self.observer).map(drop)
+    }
+
+    fn batch_bytes(&self) -> u64 {
+        if self.remote.is_some() { REMOTE_BATCH_BYTES } else { FILE_BATCH_BYTES }
     }
 
     /// Reads a piece into `bytes` and checks its frames.
@@ -261,9 +269,9 @@ pub(crate) fn check_unnamed(
     }
 }
 
-/// Returns the ranges that a pass reads for these frames.
-pub fn ranges<'a>(frames: impl Iterator<Item = FrameObjects<'a>>) -> Vec<Range<u64>> {
-    batches(frames).into_iter().map(|piece| piece.range).collect()
+/// Returns the ranges that a pass over a pack of a remote requests for these frames.
+pub fn remote_ranges<'a>(frames: impl Iterator<Item = FrameObjects<'a>>) -> Vec<Range<u64>> {
+    batches(frames, REMOTE_BATCH_BYTES).into_iter().map(|piece| piece.range).collect()
 }
 
 /// Reads the bytes in `span` of a file, or all, and passes them to `sink`. Returns their hash, or
@@ -345,13 +353,14 @@ fn run<R: Send, E: From<R> + Send>(
     Ok(!observer.cancelled())
 }
 
-/// Groups frames into batches of consecutive ones.
-fn batches<'a>(frames: impl Iterator<Item = FrameObjects<'a>>) -> Vec<Piece<'a>> {
+/// Groups frames into batches of consecutive ones. A frame is added while the batch has less than
+/// `batch_bytes`.
+fn batches<'a>(frames: impl Iterator<Item = FrameObjects<'a>>, batch_bytes: u64) -> Vec<Piece<'a>> {
     let (mut pieces, mut bytes) = (Vec::<Piece<'_>>::new(), 0);
     for contents in frames {
         let Frame { stored_bytes, raw_bytes, .. } = *contents.frame;
         let range = contents.frame.range();
-        match pieces.last_mut().filter(|last| bytes < BATCH_BYTES && last.range.end == range.start)
+        match pieces.last_mut().filter(|last| bytes < batch_bytes && last.range.end == range.start)
         {
             Some(last) => {
                 last.range.end = range.end;

@@ -196,7 +196,7 @@ impl RemotePackVerifier<'_> {
     fn ranges(&self, task: &PackTask) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
         let pack = self.run.store.open_pack(&task.id)?;
         let objects = pack.objects()?;
-        let ranges = pack_stream::ranges(self.frames(task, pack.by_frame(&objects)));
+        let ranges = pack_stream::remote_ranges(self.frames(task, pack.by_frame(&objects)));
         Ok(ranges.into_iter().map(|range| (task.id, range)).collect())
     }
 
