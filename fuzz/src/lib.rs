@@ -138,7 +138,7 @@ pub fn bundle(data: &[u8]) {
         assert!(head.encode() == data, "{head:?} has two forms");
     }
     let Ok((mut reader, _)) = BundleReader::new(data) else { return };
-    while let Ok(Some(bytes)) = reader.next_pack() {
+    while let Ok(Some((_, bytes))) = reader.next_pack() {
         let mut read = 0;
         let whole = reader.read_pack(bytes, &mut |piece| {
             read += piece.len() as u64;

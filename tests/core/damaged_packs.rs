@@ -276,7 +276,11 @@ fn each_way_to_read_a_pack_finds_the_same_damage() {
             let mut inbox = Inbox::new(repo.store(), &Silent).unwrap();
             let received = match is_stream {
                 false => inbox.receive_from(PackPlace { path: &path, span: None }, &Silent),
-                true => inbox.receive(|take| bytes.chunks(7).try_for_each(take), &Silent),
+                true => {
+                    let mut file = inbox.new_file().unwrap();
+                    file.write(&bytes).unwrap();
+                    inbox.receive(&file, || (), &Silent).0
+                }
             };
             let found = match received {
                 Ok(()) => Fault::Name,

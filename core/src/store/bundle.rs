@@ -91,6 +91,16 @@ pub enum BundleError {
     Store(#[from] StoreError),
 }
 
+impl BundleError {
+    /// Returns the error with the offset of the pack in the bundle, if the pack is damaged.
+    pub(crate) fn in_pack(self, at: u64) -> Self {
+        match self {
+            Self::Store(source) if source.damaged_pack().is_some() => Self::Pack { at, source },
+            error => error,
+        }
+    }
+}
+
 /// The bundle is damaged if its pack lacks an object.
 fn of_pack(error: &StoreError) -> ErrorKind {
     match error.kind() {
@@ -121,6 +131,10 @@ impl BundleHead {
             Some((what, claimed, found)) => Err(BundleError::Totals { what, claimed, found }),
         }
     }
+}
+
+fn reading(source: io::Error) -> BundleError {
+    BundleError::Stream { action: "read", source }
 }
 
 fn writing(source: io::Error) -> BundleError {
@@ -248,44 +262,44 @@ impl<R: Read> BundleReader<R> {
         Ok((reader, BundleHead::decode(&head).map_err(BundleError::Head)?))
     }
 
-    /// Returns the offset of the next byte.
-    pub fn at(&self) -> u64 {
-        self.at
+    /// Returns true if the bundle is a file, so that packs can be read in place.
+    pub fn is_file(&self) -> bool {
+        matches!(self.input, BundleInput::File(..))
     }
 
-    /// Returns the length of the next pack, or `None` at the end of the bundle. The caller must
-    /// read the whole pack before the next call.
+    /// Returns the offset of the entry of the next pack, and the length of the pack, or `None` at the
+    /// end of the bundle. The caller must read or skip the whole pack before the next call.
     ///
     /// # Errors
     /// [`BundleError`] when the next bytes are neither a pack nor the end marker.
-    pub fn next_pack(&mut self) -> Result<Option<u64>, BundleError> {
+    pub fn next_pack(&mut self) -> Result<Option<(u64, u64)>, BundleError> {
         let mut length = [0; LENGTH_BYTES];
         let at = self.at;
         self.fill(&mut length)?;
         let bytes = u64::from_le_bytes(length);
         if bytes > 0 {
             self.packs += 1;
-            return check_length(bytes, at, self.packs).map(Some);
+            return check_length(bytes, at, self.packs).map(|bytes| Some((at, bytes)));
         }
         let end = self.at;
         if self.read(&mut [0])? == 0 { Ok(None) } else { Err(BundleError::Trailing { at: end }) }
     }
 
-    /// Skips the next pack, of `bytes` bytes, and returns its place in the bundle file. Returns `None`
-    /// for a stream, of which the caller must read the pack.
+    /// Skips the next pack, of `bytes` bytes, and returns its place in the bundle file.
     ///
     /// # Errors
-    /// [`BundleError::Cut`], [`BundleError::Stream`].
-    pub fn skip_pack(&mut self, bytes: u64) -> Result<Option<PackPlace<'_>>, BundleError> {
-        let BundleInput::File(file, file_bytes) = &mut self.input else { return Ok(None) };
+    /// [`BundleError::Cut`]; [`BundleError::Stream`], also if the bundle is a stream.
+    pub fn skip_pack(&mut self, bytes: u64) -> Result<PackPlace<'_>, BundleError> {
+        let BundleInput::File(file, file_bytes) = &mut self.input else {
+            return Err(reading(io::ErrorKind::Unsupported.into()));
+        };
         if bytes > file_bytes.saturating_sub(self.at) {
             return Err(BundleError::Cut { at: *file_bytes });
         }
         let span = PackSpan { start: self.at, bytes };
         self.at += bytes;
-        let seek = file.seek(SeekFrom::Start(self.at));
-        seek.map_err(|source| BundleError::Stream { action: "read", source })?;
-        Ok(Some(PackPlace { path: file.path(), span: Some(span) }))
+        file.seek(SeekFrom::Start(self.at)).map_err(reading)?;
+        Ok(PackPlace { path: file.path(), span: Some(span) })
     }
 
     /// Passes the next `bytes` bytes to `each`, piece by piece.
@@ -324,7 +338,7 @@ impl<R: Read> BundleReader<R> {
                     return Ok(read);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(BundleError::Stream { action: "read", source }),
+                Err(error) => return Err(reading(error)),
             }
         }
     }
@@ -367,8 +381,8 @@ pub struct PackSpan {
 pub fn read_outline(path: &Path) -> Result<(BundleHead, Vec<PackSpan>), BundleError> {
     let (mut reader, head) = BundleReader::<io::Empty>::of_file(path)?;
     let mut spans = Vec::new();
-    while let Some(bytes) = reader.next_pack()? {
-        spans.extend(reader.skip_pack(bytes)?.and_then(|place| place.span));
+    while let Some((_, bytes)) = reader.next_pack()? {
+        spans.extend(reader.skip_pack(bytes)?.span);
     }
     Ok((head, spans))
 }

@@ -12,10 +12,11 @@ use crate::{
         limits,
         observe::{Observer, Phase},
     },
+    disk::NewFile,
     format::bundle::BundleHead,
     ops::{
         bundle::{Error, temporary_store},
-        inbox::{Adoption, CompleteCommits, Inbox, Receive, SharedInbox, WalkStart},
+        inbox::{Adoption, CompleteCommits, Inbox, SharedInbox, WalkStart},
         reach::ReachError,
     },
     repo::Config,
@@ -173,33 +174,48 @@ fn receive(
     inbox: &mut Inbox<'_>,
     observer: &dyn Observer,
 ) -> Result<(), BundleError> {
-    loop {
-        let at = reader.at();
-        let Some(bytes) = reader.next_pack()? else { return Ok(()) };
-        let received = match reader.skip_pack(bytes)? {
-            Some(place) => inbox.receive_from(place, observer),
-            None => {
-                let read = |take: &mut Receive<'_>| {
-                    reader.read_pack(bytes, &mut |piece| {
-                        observer.advance(piece.len() as u64, 0);
-                        observer.check()?;
-                        take(piece)
-                    })
-                };
-                inbox.receive(read, observer)
-            }
-        };
-        received.map_err(|error| match error {
-            BundleError::Store(source) if source.damaged_pack().is_some() => {
-                BundleError::Pack { at, source }
-            }
-            other => other,
-        })?;
+    let is_over = |inbox: &Inbox<'_>| {
         let (objects, raw_bytes) = inbox.totals();
-        if objects > head.objects || raw_bytes > head.raw_bytes || observer.cancelled() {
-            return Ok(());
+        objects > head.objects || raw_bytes > head.raw_bytes || observer.cancelled()
+    };
+    if reader.is_file() {
+        while let Some((at, bytes)) = reader.next_pack()? {
+            let received = inbox.receive_from(reader.skip_pack(bytes)?, observer);
+            received.map_err(|error| error.in_pack(at))?;
+            if is_over(inbox) {
+                break;
+            }
         }
+        return Ok(());
     }
+    // The next pack arrives while the pack before is checked.
+    let mut arrived = spool(reader, inbox.new_file()?, observer)?;
+    while let Some((at, file)) = arrived {
+        let next = inbox.new_file()?;
+        let (received, next) = inbox.receive(&file, || spool(reader, next, observer), observer);
+        received.map_err(|error| error.in_pack(at))?;
+        if is_over(inbox) {
+            break;
+        }
+        arrived = next?;
+    }
+    Ok(())
+}
+
+/// Writes the next pack of a stream to `file`. Returns the file and the offset of the pack in the
+/// bundle, or `None` at the end of the bundle.
+fn spool(
+    reader: &mut BundleReader<impl Read>,
+    mut file: NewFile,
+    observer: &dyn Observer,
+) -> Result<Option<(u64, NewFile)>, BundleError> {
+    let Some((at, bytes)) = reader.next_pack()? else { return Ok(None) };
+    reader.read_pack(bytes, &mut |piece| {
+        observer.advance(piece.len() as u64, 0);
+        observer.check()?;
+        Ok(file.write(piece)?)
+    })?;
+    Ok(Some((at, file)))
 }
 
 /// Checks that the store has the commits that the bundle requires.

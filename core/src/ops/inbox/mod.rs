@@ -92,9 +92,6 @@ pub enum Adoption {
     NewObjects(i32),
 }
 
-/// Receives the next bytes of a pack.
-pub type Receive<'a> = dyn FnMut(&[u8]) -> Result<(), BundleError> + 'a;
-
 impl<'s> Inbox<'s> {
     /// Creates a folder for packs to add to `target`.
     ///
@@ -129,25 +126,29 @@ impl<'s> Inbox<'s> {
         Self { target, own, objects: 0, raw_bytes: 0, named_chunks: 0, gone, epoch, _folder: None }
     }
 
-    /// Receives a pack from a stream. Calls `read` with a function that takes its bytes, piece by
-    /// piece.
+    /// Receives a pack whose bytes are in `file`, a [new file](Self::new_file) of this inbox. Calls
+    /// `meanwhile` while the thread pool checks the pack, and returns its result, too.
     ///
     /// Checked: the tables, every frame, every object against its id, and that no object is received
     /// twice.
     ///
     /// # Errors
-    /// The errors of `read`; [`BundleError::Duplicate`]; [`BundleError::Store`] if the pack is damaged
-    /// or cannot be written; [`BundleError::Blocked`].
-    pub fn receive(
+    /// [`BundleError::Duplicate`]; [`BundleError::Store`] if the pack is damaged or cannot be moved;
+    /// [`BundleError::Blocked`].
+    pub fn receive<T>(
         &mut self,
-        read: impl FnOnce(&mut Receive<'_>) -> Result<(), BundleError>,
+        file: &NewFile,
+        meanwhile: impl FnOnce() -> T,
         observer: &dyn Observer,
-    ) -> Result<(), BundleError> {
-        let mut file = self.new_file()?;
-        read(&mut |bytes| Ok(file.write(bytes)?))?;
+    ) -> (Result<(), BundleError>, T) {
         let place = PackPlace { path: file.path(), span: None };
-        let checked = pack_stream::check_unnamed(place, &mut |_| Ok(()), observer)?;
-        self.take(&file, checked)
+        let check = || pack_stream::check_unnamed(place, &mut |_| Ok(()), observer);
+        let mut checked = Ok(None);
+        let done = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| checked = check());
+            meanwhile()
+        });
+        (checked.map_err(BundleError::from).and_then(|checked| self.take(file, checked)), done)
     }
 
     /// Receives a pack from a file that can be read again, in one pass over its bytes. Otherwise like
@@ -169,7 +170,11 @@ impl<'s> Inbox<'s> {
         self.take(&file, checked)
     }
 
-    fn new_file(&self) -> Result<NewFile, PathError> {
+    /// Creates a file for the bytes of a pack that arrives. The file is removed on drop.
+    ///
+    /// # Errors
+    /// [`PathError`] when the file cannot be created.
+    pub fn new_file(&self) -> Result<NewFile, PathError> {
         self.target.disk().create(&self.own.dir().join("tmp").join(unique_name("pack")))
     }
 
