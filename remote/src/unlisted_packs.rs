@@ -125,7 +125,7 @@ async fn read_outlines(remote: &RemoteStore, stubs: &Store) -> Result<(), Remote
     let mut reads = stream::iter(reads).buffer_unordered(OUTLINES_AT_ONCE);
     while let Some(outline) = reads.next().await {
         if let Some(outline) = outline? {
-            stubs.add_stub(&outline)?;
+            stubs.add_stubs([&outline])?;
         }
     }
     Ok(())

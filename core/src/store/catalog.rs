@@ -348,7 +348,8 @@ impl Catalog {
         }
     }
 
-    fn add_pack(
+    /// Adds a pack, in a span of a bundle or in a file of its own.
+    pub(super) fn add_pack(
         &mut self,
         id: PackId,
         path: PathBuf,
@@ -365,26 +366,9 @@ impl Catalog {
         self.numbers.get(id).and_then(|number| self.packs.get(*number as usize))
     }
 
-    /// Adds a pack inside the bundle at `path`, with the records of its objects.
-    pub(super) fn add_inside(
-        &mut self,
-        id: PackId,
-        path: PathBuf,
-        span: PackSpan,
-        records: Vec<segment::IndexRecord>,
-        scratch: Option<(&StorePaths, &Disk)>,
-    ) {
-        self.add_pack(id, path, Some(span), Completeness::Whole);
-        match scratch {
-            Some((layout, disk)) => {
-                self.add_records(layout, disk, vec![id], records);
-                self.sort_segments(layout, disk);
-            }
-            None => {
-                let segment = Segment::in_memory(vec![id], records, &self.numbers);
-                self.segments.push(Arc::new(segment));
-            }
-        }
+    /// Returns the completeness of a pack, if the pack exists.
+    pub(super) fn completeness(&self, id: &PackId) -> Option<Completeness> {
+        self.slot(id).map(|slot| slot.completeness)
     }
 
     /// Opens the segments. If the index is [foreign](is_foreign), returns the segments instead of
@@ -499,13 +483,12 @@ impl Catalog {
         sealed: &FinishedPack,
         completeness: Completeness,
     ) {
-        if completeness == Completeness::Whole
-            && self.slot(&sealed.id).is_some_and(|s| s.completeness == Completeness::Partial)
-        {
-            self.superseded.push(sealed.id);
-        }
+        let before = self.completeness(&sealed.id);
         self.place_pack(sealed.id, layout.path(completeness, &sealed.id), completeness);
         if completeness == Completeness::Whole {
+            if before == Some(Completeness::Partial) {
+                self.superseded.push(sealed.id);
+            }
             self.heal(&sealed.id);
         }
         self.unreadable.retain(|error| error.damaged_pack() != Some(sealed.id));
@@ -515,8 +498,8 @@ impl Catalog {
     }
 
     /// Writes a segment of these packs. If that fails, keeps the segment in memory: the packs are
-    /// stored, and the next process indexes them again.
-    fn add_records(
+    /// stored, and the next process indexes them again. An index that must not change gets no file.
+    pub(super) fn add_records(
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
@@ -524,16 +507,19 @@ impl Catalog {
         mut records: Vec<segment::IndexRecord>,
     ) {
         records.sort_unstable();
-        let written =
-            publish(layout, disk, |path| Ok(segment::write(disk, path, &packs, &records)?));
-        let written = written.and_then(|path| Segment::open(&path, &self.numbers));
-        let segment = written.unwrap_or_else(|_| Segment::in_memory(packs, records, &self.numbers));
+        let write = || {
+            let written =
+                publish(layout, disk, |path| Ok(segment::write(disk, path, &packs, &records)?));
+            Segment::open(&written.ok()?, &self.numbers).ok()
+        };
+        let written = (layout.upkeep == IndexMode::Rebuild).then(write).flatten();
+        let segment = written.unwrap_or_else(|| Segment::in_memory(packs, records, &self.numbers));
         self.segments.push(Arc::new(segment));
     }
 
     /// Sorts the segments after some were added. Merges them if there are many, except in a store
     /// that must not change.
-    fn sort_segments(&mut self, layout: &StorePaths, disk: &Disk) {
+    pub(super) fn sort_segments(&mut self, layout: &StorePaths, disk: &Disk) {
         self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
         if self.segments.len() > MANY_SEGMENTS && layout.upkeep == IndexMode::Rebuild {
             // The next change tries a failed merge again.

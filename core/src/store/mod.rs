@@ -72,7 +72,6 @@ pub use marks::Marks;
 pub use objects::{ObjectLocation, Store, actual_id};
 pub use pack_reader::{FrameObjects, PackFile};
 pub use pack_stream::PackStream;
-pub use partial::CopyError;
 pub use prefetch::ObjectIds;
 pub use proof::{PackCheck, PackChecks, identity_of};
 pub use quarantine::IsUnneeded;

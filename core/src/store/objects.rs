@@ -242,7 +242,9 @@ impl Store {
         objects: Vec<PackedObject>,
         epoch: Epoch,
     ) -> Result<(), StoreError> {
-        self.name_pack_now(from, &pack.id(), epoch)?;
+        if self.name_pack(from, &pack.id(), epoch)?.is_some() {
+            return Err(StoreError::Collected);
+        }
         self.index_pack(pack, objects);
         self.record_proven(&[pack.id()]);
         Ok(())
@@ -355,9 +357,7 @@ impl Store {
 
     /// Returns the path of a pack: for an unknown pack, its path in `objects/`.
     pub fn pack_path(&self, id: &PackId) -> PathBuf {
-        let catalog = self.catalog();
-        let completeness = catalog.slot(id).map(|slot| slot.completeness).unwrap_or_default();
-        self.layout.path(completeness, id)
+        self.layout.path(self.catalog().completeness(id).unwrap_or_default(), id)
     }
 
     /// Returns the id of the pack with this number.

@@ -156,7 +156,7 @@ impl Repack<'_> {
             let sent = push::upload(self.remote, &written, &made, self.runtime, self.observer);
             copies.bytes += sent?;
             for pack in made {
-                copies.store.add_stub(&written.outline(&pack)?)?;
+                copies.store.add_stubs([&written.outline(&pack)?])?;
             }
         }
         Ok(copies)

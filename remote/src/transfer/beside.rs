@@ -163,7 +163,7 @@ pub(super) fn drop_unneeded_stub(
     };
     match reach::visit(store, commits, &mut enter, observer) {
         Ok(()) => {
-            store.remove_stub(pack)?;
+            store.remove_stubs(&[*pack])?;
             Ok(true)
         }
         Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
@@ -238,7 +238,7 @@ fn shadow_lost_pack(
         is_covered &= remote.mirror().store().other_copies_of_frame(pack, frame.offset)?.is_some();
     }
     if is_covered {
-        store.remove_stub(pack)?;
+        store.remove_stubs(&[*pack])?;
     }
     Ok(is_new)
 }

@@ -50,7 +50,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
     },
-    store::CopyError,
+    store::ContentError,
 };
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
@@ -665,8 +665,8 @@ impl Repository {
         match source {
             PackContent::File(file) => body::copy_range(file, range, out),
             PackContent::Frames => match self.repo.store().copy_pack(id, range, out) {
-                Err(CopyError::Out(error)) => Err(error),
-                Err(CopyError::Store(error)) => Err(io::Error::other(error)),
+                Err(ContentError::Callback(error)) => Err(error),
+                Err(ContentError::Store(error)) => Err(io::Error::other(error)),
                 Ok(()) => Ok(()),
             },
         }
