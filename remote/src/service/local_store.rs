@@ -219,7 +219,7 @@ impl OpenStore {
     /// Publishes the packs that an index file lists.
     fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StagedError> {
         match self.staged.read_index_file(name, bytes)? {
-            IndexUpload::Part(_) => Ok(()),
+            IndexUpload::Part => Ok(()),
             IndexUpload::Packs(ids) => self.staged.publish(&self.repo, &ids, &Silent).map(drop),
         }
     }

@@ -762,7 +762,7 @@ impl Repository {
         client: &Arc<DisconnectObserver>,
     ) -> Result<Received, HttpProblem> {
         let ids = match self.staged.read_index_file(name, bytes)? {
-            IndexUpload::Part(sent) => return Ok(sent),
+            IndexUpload::Part => return Ok(Received::Added),
             IndexUpload::Packs(ids) => ids,
         };
         let sent = self.publish_staged(&ids, client)?;
