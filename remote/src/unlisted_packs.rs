@@ -211,7 +211,7 @@ impl BothStores<'_> {
         let Some(dead) = &self.dead else { return self.listed.locate_unshadowed(id) };
         for place in self.listed.places(id)? {
             let Some(pack) = self.listed.pack_id(place.pack) else { continue };
-            if !dead.contains(&pack, id) && !self.listed.is_copy_shadowed(&pack, id) {
+            if !dead.contains(&pack, id) && !self.listed.shadows().covers(&pack, id) {
                 return Ok(Some(place));
             }
         }

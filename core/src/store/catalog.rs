@@ -72,7 +72,7 @@ const FRESH: Duration = Duration::from_secs(10);
 
 /// What to do with a missing or damaged index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IndexMode {
+pub(super) enum IndexMode {
     /// Rebuild the index, and remove segments without existing packs.
     #[default]
     Rebuild,
@@ -228,11 +228,11 @@ pub(super) struct Catalog {
 
 /// The result of an index repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IndexRepair {
+pub(super) struct IndexRepair {
     /// Number of packs that were indexed again, without packs of the last seconds.
-    pub packs: usize,
+    pub(super) packs: usize,
     /// True if an index existed and was damaged.
-    pub damaged: bool,
+    pub(super) damaged: bool,
     /// True if the index came with a copied store. `packs` does not count the packs of such an
     /// index.
     replaced: bool,

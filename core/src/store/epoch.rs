@@ -287,7 +287,7 @@ impl Store {
     ) -> Result<Option<Epoch>, StoreError> {
         let to = self.layout().path(Completeness::Whole, id);
         let mut lock = self.lock_epoch(File::lock_shared)?;
-        if self.has_dead(id) {
+        if self.shadows().has_dead(id) {
             // The collector looks at the shadows under this lock before it deletes a pack.
             drop(lock);
             lock = self.stop_writers()?;
@@ -297,7 +297,7 @@ impl Store {
             return Ok(Some(now));
         }
         self.rename_pack(from, &to)?;
-        if self.has_dead(id) {
+        if self.shadows().has_dead(id) {
             self.change_shadows(&|table| {
                 table.remove(id, Reason::Dead);
             })?;
@@ -380,20 +380,10 @@ impl Store {
         }
     }
 
-    /// Returns true if anything is shadowed as dead.
-    pub fn has_any_dead(&self) -> bool {
-        self.catalog().shadows.has_any_dead()
-    }
-
     /// Returns true if a collection, here or at a remote, has found a copy of an object dead, even if no
     /// pack has that copy any more. Another copy may be alive.
     pub fn is_found_dead(&self, id: &ObjectId) -> bool {
         self.catalog().shadows.lists_as_dead(id)
-    }
-
-    /// Returns true if objects of a pack are shadowed as dead.
-    pub(super) fn has_dead(&self, id: &PackId) -> bool {
-        self.catalog().shadows.has_dead(id)
     }
 
     /// Returns true if the store has a copy of an object that is not shadowed as dead.

@@ -33,7 +33,7 @@ pub struct OtherCopies {
     /// The other packs that hold the objects.
     pub packs: BTreeSet<PackId>,
     /// True if an object of the frames is in no other pack.
-    lacks_any: bool,
+    pub lacks_any: bool,
 }
 
 impl Store {
@@ -83,20 +83,6 @@ impl Store {
             };
             find_in(catalog, id, &[&is_beside])
         })
-    }
-
-    /// Returns the unshadowed copies of all objects of a frame in other packs. Returns `None` if
-    /// any of the objects is in this pack only, or if the frame does not exist.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the pack or the index cannot be read.
-    pub fn other_copies_of_frame(
-        &self,
-        pack: &PackId,
-        offset: u64,
-    ) -> Result<Option<OtherCopies>, StoreError> {
-        let copies = self.other_copies_of_frames(pack, &[offset])?;
-        Ok(Some(copies).filter(|copies| !copies.lacks_any && !copies.objects.is_empty()))
     }
 
     /// Returns the unshadowed copies of objects of these frames in other packs.

@@ -29,7 +29,7 @@ use crate::{
     },
     store::{
         StoreError,
-        catalog::{Catalog, IndexMode, IndexRepair, PackSlot, StorePaths},
+        catalog::{Catalog, IndexMode, IndexRepair, StorePaths},
         epoch::Epoch,
         fetch::Fetcher,
         pack_reader::{Completeness, PackFile},
@@ -324,12 +324,6 @@ impl Store {
         self.refresh()
     }
 
-    /// Returns the repairs of the index since the store was opened, or since the last
-    /// [`Store::report_repairs`].
-    pub fn index_repairs(&self) -> IndexRepair {
-        *self.repaired.lock()
-    }
-
     /// Reports repaired damage of the index since the store was opened, or since the last call.
     pub fn report_repairs(&self, observer: &dyn Observer) {
         let IndexRepair { packs, damaged, .. } = std::mem::take(&mut *self.repaired.lock());
@@ -385,7 +379,8 @@ impl Store {
             Err(StoreError::Gone { .. }) if slot.completeness == Completeness::Partial => {
                 drop(open);
                 self.refresh()?;
-                return Ok(Arc::new(self.open_slot(&self.catalog().packs[number as usize])?));
+                let slot = Arc::clone(&self.catalog().packs[number as usize]);
+                return Ok(Arc::new(slot.open(self.fetcher.as_ref())?));
             }
             pack => Arc::new(pack?),
         };
@@ -400,21 +395,21 @@ impl Store {
         Ok(pack)
     }
 
-    fn open_slot(&self, slot: &PackSlot) -> Result<PackFile, StoreError> {
-        slot.open(self.fetcher.as_ref())
-    }
-
     /// Opens a pack by id.
     ///
     /// # Errors
     /// [`StoreError::Gone`] if the pack does not exist any more, for example because it was merged;
     /// otherwise the reason why the pack cannot be opened.
     pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
-        let gone = StoreError::Gone { pack: *id };
-        match self.open_slot(self.catalog().slot(id).ok_or(StoreError::Gone { pack: *id })?) {
+        let open = || {
+            let catalog = self.catalog();
+            let slot = catalog.slot(id).ok_or(StoreError::Gone { pack: *id })?;
+            slot.open(self.fetcher.as_ref())
+        };
+        match open() {
             Err(StoreError::Gone { .. }) if self.is_partial(id) => {
                 self.refresh()?;
-                self.open_slot(self.catalog().slot(id).ok_or(gone)?)
+                open()
             }
             pack => pack,
         }
@@ -534,9 +529,7 @@ impl Store {
             StoreError::CorruptedInTransit { pack, offset_bytes, .. } => {
                 self.route_around_frames(fetcher, pack, &[*offset_bytes])
             }
-            StoreError::Fetch { pack, source }
-                if matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) =>
-            {
+            StoreError::Fetch { pack, source } if !source.is_transport() => {
                 let absent = self.absent_frames(pack).unwrap_or_default();
                 let offsets: Vec<u64> = absent.iter().map(|frame| frame.offset).collect();
                 match fetcher.note_lost(*pack) {
@@ -571,10 +564,10 @@ impl Store {
     /// pack that only have a link in other packs. This store may have the commits themselves, but
     /// their contents are gone. Returns true if there are any.
     pub fn learn_forgotten(&self, error: &StoreError) -> bool {
-        let (Some(fetcher), StoreError::Fetch { pack, source }) = (&self.fetcher, error) else {
+        let (Some(fetcher), StoreError::Fetch { pack, .. }) = (&self.fetcher, error) else {
             return false;
         };
-        if !matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) {
+        if error.is_transport() {
             return false;
         }
         let objects = self.open_pack(pack).and_then(|pack| pack.objects()).unwrap_or_default();

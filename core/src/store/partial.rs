@@ -230,10 +230,7 @@ impl Store {
             }
         };
         // The open pack may be an older file, which was replaced.
-        let file = match file.is_of(&from, locked.file())? {
-            true => file,
-            false => Arc::new(self.open_pack(pack)?),
-        };
+        let file = if file.is_replaced() { Arc::new(self.open_pack(pack)?) } else { file };
         // Do not read the frames before all of them may be stored locally.
         if let Some(absent) = file.frames().iter().find(|frame| !file.may_be_here(frame)) {
             return Err(file.absent(absent));
@@ -271,8 +268,7 @@ impl Store {
         let absent = self.absent_frames(pack)?;
         self.prefetch_frames(*pack, &absent);
         let file = self.shared_pack(pack)?;
-        let mut stored = Vec::new();
-        absent.iter().try_for_each(|frame| file.stored_into(frame, &mut stored))?;
+        absent.iter().try_for_each(|frame| file.stored(frame).map(drop))?;
         self.complete(pack, &Silent).map(drop)
     }
 
@@ -314,12 +310,11 @@ impl Store {
         };
         let frames: Vec<Frame> = file.frames().iter().filter(wanted).copied().collect();
         self.prefetch_frames(*pack, &frames);
-        let mut bytes = Vec::new();
         let mut at = range.start;
         for frame in &frames {
             let of = frame.range();
             file.copy_tables(at..of.start.max(at), out)?;
-            file.stored_into(frame, &mut bytes)?;
+            let bytes = file.stored(frame)?;
             let (from, to) = (range.start.max(of.start), range.end.min(of.end));
             let wanted = &bytes[(from - of.start) as usize..(to - of.start) as usize];
             out.write_all(wanted).map_err(ContentError::Callback)?;

@@ -471,7 +471,7 @@ impl<'s> ObjectWriter<'s> {
             self.store.refresh()?;
             let sealed = self.sealed.lock().clone();
             if self.copies
-                || sealed.iter().any(|pack| self.store.has_dead(pack))
+                || sealed.iter().any(|pack| self.store.shadows().has_dead(pack))
                 || !self.relied.holds(self.store)?
             {
                 return Err(StoreError::Collected);

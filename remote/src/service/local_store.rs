@@ -338,7 +338,7 @@ impl LocalStoreInner {
         let mut listed = Vec::new();
         let mut files = BTreeMap::new();
         for id in self.packs()? {
-            if store.is_damaged(&id) || store.is_shadow_table_lost() {
+            if store.is_damaged(&id) || store.shadows().is_unknown {
                 continue;
             }
             let bytes = match self.outlines(&id) {

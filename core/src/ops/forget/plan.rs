@@ -498,7 +498,7 @@ impl ForgetPlan {
         let live = Live::new(repo.store(), observer);
         let mut others = DiskUsageSum::default();
         for id in self.others(repo)? {
-            others.add_all(&usage_of(repo.store(), &live, id)?);
+            others.add(&usage_of(repo.store(), &live, id)?);
         }
         let mut kept_bytes = others.stored_bytes();
         let is_rule = |reason: &KeepReason| matches!(reason, KeepReason::Rule(_));

@@ -178,8 +178,8 @@ impl StatsOutcome {
         let all = &mut self.added;
         all.changed_files = all.changed_files.saturating_add(added.changed_files);
         all.changed_bytes = all.changed_bytes.saturating_add(added.changed_bytes);
-        all.data.add_all(&added.data);
-        all.meta.add_all(&added.meta);
+        all.data.add(&added.data);
+        all.meta.add(&added.meta);
     }
 }
 
