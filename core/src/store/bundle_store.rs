@@ -16,8 +16,7 @@ use crate::{
     store::{
         Store, StoreError,
         bundle::{BundleError, PackSpan, read_outline},
-        catalog::{Catalog, IndexMode, StorePaths},
-        objects::PackSource,
+        catalog::{Catalog, StorePaths},
         pack_reader::{Completeness, PackFile},
         segment,
     },
@@ -68,10 +67,10 @@ impl BundleStore {
         let mut layout = StorePaths::of(scratch.as_ref().map_or(path, Scratch::path));
         match scratch {
             Some(_) => Store::create(&layout.dir, &disk)?,
-            None => layout.upkeep = IndexMode::ReadOnly,
+            None => layout.is_read_only = true,
         }
         observer.phase(Phase::Index, Some(spans.len() as u64));
-        let store = Store::new(layout, disk, Catalog::default(), PackSource::Bundle);
+        let store = Store::new(layout, disk, Catalog::default(), true);
         let (mut objects, mut bytes) = (0, 0);
         for (number, span) in spans.into_iter().enumerate() {
             let (more, raw_bytes) = add_pack(&store, path, number, span)
@@ -121,7 +120,7 @@ fn add_pack(
     store.change_catalog(|catalog| {
         catalog.add_pack(id, path.to_owned(), Some(span), Completeness::Whole);
         catalog.add_records(layout, disk, vec![id], records);
-        if layout.upkeep == IndexMode::Rebuild {
+        if !layout.is_read_only {
             catalog.sort_segments(layout, disk);
         }
     });

@@ -70,20 +70,12 @@ const REINDEXED_RECORDS: usize = 1 << 16;
 /// Age below which a pack or a segment counts as new: its writer may be about to index the pack.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// What to do with a missing or damaged index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum IndexMode {
-    /// Rebuild the index, and remove segments without existing packs.
-    #[default]
-    Rebuild,
-    /// Change nothing. Lookups do not find objects that the index lacks.
-    ReadOnly,
-}
-
 /// The files and folders of a store.
 #[derive(Clone, Debug)]
 pub(super) struct StorePaths {
-    pub(super) upkeep: IndexMode,
+    /// False to rebuild a missing or damaged index, and to remove segments without existing packs.
+    /// True to change nothing: lookups do not find objects that the index lacks.
+    pub(super) is_read_only: bool,
     pub(super) dir: PathBuf,
     pub(super) objects: PathBuf,
     pub(super) partial: PathBuf,
@@ -96,7 +88,7 @@ pub(super) struct StorePaths {
 impl StorePaths {
     pub(super) fn of(dir: &Path) -> Self {
         Self {
-            upkeep: IndexMode::Rebuild,
+            is_read_only: false,
             dir: dir.to_owned(),
             objects: dir.join("objects"),
             partial: dir.join("partial"),
@@ -380,13 +372,12 @@ impl Catalog {
         repair: &mut IndexRepair,
     ) -> Result<Option<Vec<Segment>>, TableError> {
         self.segments.clear();
-        let is_foreign = layout.upkeep == IndexMode::Rebuild && is_foreign(&layout.index);
+        let is_foreign = !layout.is_read_only && is_foreign(&layout.index);
         let entries = match fs_err::read_dir(&layout.index) {
             Ok(entries) => entries,
             // `index/` was deleted: `load` indexes all packs again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let is_made = layout.upkeep == IndexMode::Rebuild
-                    && disk.create_folders(&layout.index).is_ok();
+                let is_made = !layout.is_read_only && disk.create_folders(&layout.index).is_ok();
                 return Ok(is_made.then(Vec::new));
             }
             Err(error) => return Err(PathError::when("list", &layout.index)(error).into()),
@@ -404,7 +395,7 @@ impl Catalog {
                 Ok(segment) if is_foreign => foreign.push(segment),
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
                 // This open store must not change the index.
-                Ok(_) | Err(_) if layout.upkeep == IndexMode::ReadOnly => {}
+                Ok(_) | Err(_) if layout.is_read_only => {}
                 // All packs of the segment are gone. A segment that names unknown packs may be new:
                 // another process may have written it after the listing of packs.
                 Ok(segment)
@@ -434,7 +425,7 @@ impl Catalog {
             self.segments.iter().flat_map(|segment| segment.packs()).copied().collect();
         let missing: Vec<PackId> =
             self.numbers.keys().filter(|id| !covered.contains(id)).copied().collect();
-        if missing.is_empty() || layout.upkeep == IndexMode::ReadOnly {
+        if missing.is_empty() || layout.is_read_only {
             return Ok(());
         }
         observer.phase(Phase::Index, Some(missing.len() as u64));
@@ -512,7 +503,7 @@ impl Catalog {
                 publish(layout, disk, |path| Ok(segment::write(disk, path, &packs, &records)?));
             Segment::open(&written.ok()?, &self.numbers).ok()
         };
-        let written = (layout.upkeep == IndexMode::Rebuild).then(write).flatten();
+        let written = (!layout.is_read_only).then(write).flatten();
         let segment = written.unwrap_or_else(|| Segment::in_memory(packs, records, &self.numbers));
         self.segments.push(Arc::new(segment));
     }
@@ -521,7 +512,7 @@ impl Catalog {
     /// that must not change.
     pub(super) fn sort_segments(&mut self, layout: &StorePaths, disk: &Disk) {
         self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
-        if self.segments.len() > MANY_SEGMENTS && layout.upkeep == IndexMode::Rebuild {
+        if self.segments.len() > MANY_SEGMENTS && !layout.is_read_only {
             // The next change tries a failed merge again.
             let merged = self.merge_segments(layout, disk).unwrap_or_default();
             merged.iter().for_each(|path| drop(disk.remove(path)));

@@ -17,12 +17,7 @@ use crate::{
     },
     disk::table::TableError,
     format::pack::{Frame, ObjectKind},
-    store::{
-        ObjectLocation, Store, StoreError,
-        catalog::{Catalog, IndexMode},
-        objects::PackSource,
-        pack_reader::Completeness,
-    },
+    store::{ObjectLocation, Store, StoreError, catalog::Catalog, pack_reader::Completeness},
 };
 
 /// The objects of given frames that other packs hold as well, and those packs.
@@ -182,9 +177,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         for _ in 0..limits::MERGE_RETRIES {
             match ask(&self.catalog()) {
-                Err(TableError::Damaged { path, .. })
-                    if self.layout().upkeep == IndexMode::Rebuild =>
-                {
+                Err(TableError::Damaged { path, .. }) if !self.layout().is_read_only => {
                     // A segment is derived data. The refresh rebuilds it.
                     let _ = self.disk().remove(&path);
                     self.repaired.lock().damaged = true;
@@ -203,8 +196,7 @@ impl Store {
         id: &ObjectId,
     ) -> Result<Option<ObjectLocation>, StoreError> {
         let place = self.locate(id)?;
-        let settled =
-            || self.origin == PackSource::Bundle || self.catalog().is_current(self.layout());
+        let settled = || self.is_bundle || self.catalog().is_current(self.layout());
         if place.is_some() || settled() {
             return Ok(place);
         }

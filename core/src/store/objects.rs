@@ -29,7 +29,7 @@ use crate::{
     },
     store::{
         StoreError,
-        catalog::{Catalog, IndexMode, IndexRepair, StorePaths},
+        catalog::{Catalog, IndexRepair, StorePaths},
         epoch::Epoch,
         fetch::Fetcher,
         pack_reader::{Completeness, PackFile},
@@ -93,20 +93,12 @@ pub struct Store {
     cache: ByteCache<(u32, u32), Arc<Vec<u8>>>,
     open_packs: AtomicUsize,
     pub(super) repaired: Mutex<IndexRepair>,
-    pub(super) origin: PackSource,
+    /// True if the packs are in a bundle, which never changes, and not in `objects/` and `partial/`.
+    pub(super) is_bundle: bool,
     pub(super) fetcher: Option<Arc<Fetcher>>,
     /// Held shared while a thread adds packs that belong together; see [`Store::consistent_packs`].
     pub(super) adoption_lock: RwLock<()>,
     pub(super) hashed: HashedObjects,
-}
-
-/// Where the packs of a store come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PackSource {
-    /// From `objects/` and `partial/`, where packs may be added and removed.
-    Folder,
-    /// From a bundle, which never changes.
-    Bundle,
 }
 
 impl Store {
@@ -137,7 +129,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` or `index/` cannot be listed.
     pub fn open_read_only(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
-        let layout = StorePaths { upkeep: IndexMode::ReadOnly, ..StorePaths::of(dir) };
+        let layout = StorePaths { is_read_only: true, ..StorePaths::of(dir) };
         Self::open_in(layout, disk, &Silent)
     }
 
@@ -153,15 +145,10 @@ impl Store {
         for error in &catalog.unreadable {
             observer.note(Note::PackUnreadable { error: error.as_ref() });
         }
-        Ok(Self::new(layout, disk, catalog, PackSource::Folder))
+        Ok(Self::new(layout, disk, catalog, false))
     }
 
-    pub(super) fn new(
-        layout: StorePaths,
-        disk: Disk,
-        catalog: Catalog,
-        origin: PackSource,
-    ) -> Self {
+    pub(super) fn new(layout: StorePaths, disk: Disk, catalog: Catalog, is_bundle: bool) -> Self {
         Self {
             layout,
             disk,
@@ -169,7 +156,7 @@ impl Store {
             cache: ByteCache::new(FRAME_CACHE_LIMITS),
             open_packs: AtomicUsize::new(0),
             repaired: Mutex::new(IndexRepair::default()),
-            origin,
+            is_bundle,
             fetcher: None,
             adoption_lock: RwLock::default(),
             hashed: HashedObjects::default(),
@@ -178,7 +165,7 @@ impl Store {
 
     /// Returns a store without objects. Does not read `dir`.
     pub fn empty(dir: &Path, disk: Disk) -> Self {
-        Self::new(StorePaths::of(dir), disk, Catalog::default(), PackSource::Folder)
+        Self::new(StorePaths::of(dir), disk, Catalog::default(), false)
     }
 
     /// Returns the folder of the store.
@@ -288,7 +275,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn refresh(&self) -> Result<(), StoreError> {
-        if self.origin == PackSource::Bundle {
+        if self.is_bundle {
             return Ok(());
         }
         let repair = {

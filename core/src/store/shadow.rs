@@ -23,6 +23,7 @@ use crate::{
     format::{
         pack::{ObjectKind, checksum},
         shadow::{Reason, ShadowTable, ShadowedPart},
+        wire::FormatError,
     },
     store::{
         Store, StoreError,
@@ -233,17 +234,26 @@ impl Store {
         if !before.is_unknown && table == before.table {
             return Ok(false);
         }
-        if table.is_empty() {
-            disk.remove(&layout.shadow)?;
-            disk.sync_folder(&layout.dir)?;
-            return Ok(true);
-        }
-        let bytes = table.encode();
-        let path = &layout.shadow;
-        let bytes = bytes.map_err(|source| StoreError::Table { path: path.clone(), source })?;
-        disk.create_folders(&layout.tmp)?;
-        disk.write_whole(&layout.tmp, path, &bytes)?;
+        self.write_table(&layout.shadow, table.is_empty(), || table.encode())?;
         Ok(true)
+    }
+
+    /// Replaces the file of a table in the store, durably. An empty table has no file.
+    pub(super) fn write_table(
+        &self,
+        path: &Path,
+        is_empty: bool,
+        encode: impl FnOnce() -> Result<Vec<u8>, FormatError>,
+    ) -> Result<(), StoreError> {
+        let (layout, disk) = (self.layout(), self.disk());
+        if is_empty {
+            disk.remove(path)?;
+            return Ok(disk.sync_folder(&layout.dir)?);
+        }
+        let bytes = encode();
+        let bytes = bytes.map_err(|source| StoreError::Table { path: path.to_owned(), source })?;
+        disk.create_folders(&layout.tmp)?;
+        Ok(disk.write_whole(&layout.tmp, path, &bytes)?)
     }
 
     /// Shadows the damage that an error reports, for this open store only, since readers never

@@ -458,7 +458,7 @@ impl LocalStoreInner {
             // Keep a damaged branch; the clone reports the damage.
             Head::Branch(name) if !matches!(refs.read(&name), Ok(None)) => name.to_string(),
             Head::Branch(_) | Head::Detached(_) => {
-                let listing = refs.list_all().map_err(failed)?.refs();
+                let listing = refs.list_all().map_err(failed)?.refs;
                 let first = listing.iter().find(|(name, _)| name.kind() == RefKind::Branch);
                 first.map_or(format!("refs/heads/{FIRST_BRANCH}"), |(name, _)| name.to_string())
             }
