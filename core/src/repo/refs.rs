@@ -556,14 +556,12 @@ impl Refs {
         }
         self.check_commit(&new, None)?;
         self.keep(&new)?;
-        let change = &self.timed(&mut lock, change)?;
         let text = RefText::new(Some(new));
         let old = self.log(name)?.pop().map_or(RefValue::Nothing, |line| line.new);
         let write = || self.write(&name.file(&self.store), &text.encode());
         let is_done = || self.read(name).is_ok_and(|at| at == Some(new));
-        self.change(&name.log_file(&self.store), &old, &new.into(), change, write, is_done)?;
-        lock.set_done();
-        Ok(())
+        let log = name.log_file(&self.store);
+        self.change(&mut lock, &log, (&old, &new.into()), change, write, is_done)
     }
 
     /// Keeps all refs in place until the result is dropped.
@@ -602,23 +600,23 @@ impl Refs {
         HeldRefs { refs: self, lock: self.lock()? }.set_head(expected, new, change)
     }
 
-    /// Logs a change durably in the file `log`, then makes it. If the change fails without effect,
-    /// removes the log line.
+    /// Logs a change from one value to another durably in the file `log`, then makes it. If the
+    /// change fails without effect, removes the log line.
     fn change(
         &self,
+        lock: &mut Lock,
         log: &Path,
-        old: &RefValue,
-        new: &RefValue,
+        (old, new): (&RefValue, &RefValue),
         change: &RefLogMessage<'_>,
         write: impl FnOnce() -> Result<(), RefError>,
         is_done: impl FnOnce() -> bool,
     ) -> Result<(), RefError> {
-        ref_log::append(&self.disk, log, old, new, change)?;
+        ref_log::append(&self.disk, log, old, new, &self.timed(lock, change)?)?;
         let written = write();
         if written.is_err() && !is_done() {
             ref_log::take_back_last(&self.disk, log);
         }
-        written
+        written.map(|()| lock.set_done())
     }
 
     /// Points `HEAD` at a new branch, if `HEAD` names a branch that does not exist and the new

@@ -101,7 +101,6 @@ impl HeldRefs<'_> {
             return Err(RefError::Lost { name: name.clone(), at: *at });
         }
         let text = RefText::new(new);
-        let change = &refs.timed(lock, change)?;
         let log = name.log_file(&refs.store);
         let write = || match new {
             Some(_) => {
@@ -116,8 +115,7 @@ impl HeldRefs<'_> {
             }
         };
         let is_done = || refs.read(name).is_ok_and(|at| at == new);
-        refs.change(&log, &old, &new.into(), change, write, is_done)?;
-        lock.set_done();
+        refs.change(lock, &log, (&old, &new.into()), change, write, is_done)?;
         Ok(text)
     }
 
@@ -142,13 +140,10 @@ impl HeldRefs<'_> {
             refs.check_commit(new, None)?;
             refs.keep(new)?;
         }
-        let change = &refs.timed(lock, change)?;
         let log = refs.log_file(&Pointer::Head);
         let is_done = || refs.head().is_ok_and(|head| head == *new);
         let write = || refs.write_head(new);
-        refs.change(&log, &expected.into(), &new.into(), change, write, is_done)?;
-        lock.set_done();
-        Ok(())
+        refs.change(lock, &log, (&expected.into(), &new.into()), change, write, is_done)
     }
 
     /// Changes the table of rewrites of `store`, durably. Passes the time of the change, which no

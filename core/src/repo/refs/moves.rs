@@ -73,11 +73,8 @@ impl Refs {
     ) -> Result<(), RefError> {
         let mut lock = self.lock()?;
         self.check_commit(&id, None)?;
-        let change = self.timed(&mut lock, change)?;
-        let log = self.store.join(UNPACKED_LOG);
-        ref_log::append(&self.disk, &log, &RefValue::Nothing, &id.into(), &change)?;
-        lock.set_done();
-        Ok(())
+        let (log, moved) = (self.store.join(UNPACKED_LOG), (&RefValue::Nothing, &id.into()));
+        self.change(&mut lock, &log, moved, change, || Ok(()), || true)
     }
 
     /// Lists all pointers that have a log, including deleted refs; sorted.
