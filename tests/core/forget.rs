@@ -186,7 +186,7 @@ fn a_redo_forgets_again_what_an_undo_brought_back() {
         // A collection deletes the links, which nothing needs now.
         collect(&repo);
         assert_eq!(
-            (forgotten(&scratch.repo()), repo.store().has_link(&ids[1]).unwrap()),
+            (forgotten(&scratch.repo()), repo.store().is_alive(&ids[1].link()).unwrap()),
             (0, false)
         );
         // The last undo is redone first.

@@ -324,7 +324,7 @@ impl Refs {
             objects.refresh()?;
             if !objects.is_alive(&id.object())? {
                 let is_absent = objects.places(&id.object())?.is_empty();
-                let is_kept = is_first && !objects.has_link(id)?;
+                let is_kept = is_first && !objects.is_alive(&id.link())?;
                 if is_absent && (is_kept || objects.is_forgotten_and_kept(id)) {
                     let (id, wanted) = (id.object(), ObjectKind::Commit);
                     return Err(StoreError::Missing { id, wanted }.into());

@@ -95,14 +95,6 @@ impl Store {
         Ok(self.locate(&id.object())?.is_some() || self.locate(&id.link())?.is_some())
     }
 
-    /// Returns true if the store has the link of a commit, and the link may be relied on.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the index cannot be read.
-    pub fn has_link(&self, id: &CommitId) -> Result<bool, StoreError> {
-        self.is_alive(&id.link())
-    }
-
     /// Reads a commit or its link.
     ///
     /// # Errors

@@ -333,7 +333,7 @@ impl Planner<'_> {
         let mut named = HashSet::new();
         for id in ids.iter().filter(|id| named.insert(**id)) {
             let store = self.repo.store();
-            if store.is_forgotten(id)? && store.has_link(id)? {
+            if store.is_forgotten(id)? && store.is_alive(&id.link())? {
                 self.plan.forgotten_before += 1;
                 continue;
             }

@@ -383,7 +383,7 @@ fn add_roots(
             // log lines count as recent again. Any program may write a file with a wrong name.
             RootOrigin::Lost(_) | RootOrigin::Base | RootOrigin::Misnamed | RootOrigin::Former => {
                 let is_former = root.origin == RootOrigin::Former;
-                if store.is_alive(&id.object())? || store.has_link(&id)? {
+                if store.is_alive(&id.object())? || store.is_alive(&id.link())? {
                     match is_former {
                         true => live.add_former(id, reached)?,
                         false => live.add_unless_purged(id, reached)?,

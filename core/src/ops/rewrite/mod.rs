@@ -212,7 +212,7 @@ fn attempt(
     }
     let forgotten = store.forgotten();
     for (_, new) in commits.iter().filter(|(old, _)| forgotten.contains(old)) {
-        if !store.has_link(new)? {
+        if !store.is_alive(&new.link())? {
             return Ok(None);
         }
     }
