@@ -125,7 +125,7 @@ async fn read_outlines(remote: &RemoteStore, stubs: &Store) -> Result<(), Remote
     let mut reads = stream::iter(reads).buffer_unordered(OUTLINES_AT_ONCE);
     while let Some(outline) = reads.next().await {
         if let Some(outline) = outline? {
-            stubs.add_stub(&outline)?;
+            stubs.add_stubs([&outline])?;
         }
     }
     Ok(())
@@ -211,7 +211,7 @@ impl BothStores<'_> {
         let Some(dead) = &self.dead else { return self.listed.locate_unshadowed(id) };
         for place in self.listed.places(id)? {
             let Some(pack) = self.listed.pack_id(place.pack) else { continue };
-            if !dead.contains(&pack, id) && !self.listed.is_copy_shadowed(&pack, id) {
+            if !dead.contains(&pack, id) && !self.listed.shadows().covers(&pack, id) {
                 return Ok(Some(place));
             }
         }

@@ -27,7 +27,7 @@ use snap_core::{
         },
         verify,
     },
-    store::{Store, StoreError, WriteStats, pack_stream::PackPlace},
+    store::{BundleReader, Store, StoreError, WriteStats, pack_stream::PackPlace},
 };
 
 use crate::{
@@ -443,7 +443,8 @@ fn a_bundle_above_the_byte_limit_is_refused_by_its_head() {
     let repo = target.repo();
     let take = |most_bytes| {
         let options = unpack::UnpackOptions { tips: Vec::new(), level: 3, most_bytes };
-        unpack::run(repo.store(), &*bundle, &options, &Silent)
+        let opened = BundleReader::new(&*bundle)?;
+        unpack::prepare(repo.store(), opened, &options, &Silent)?.adopt(&Silent)
     };
     let error = take(1000).unwrap_err();
     assert!(matches!(error, Error::TooMuch { most: 1000, .. }), "{error}");

@@ -14,7 +14,7 @@ use snap_core::{
         tidy, verify,
     },
     repo::{Config, Head, RefLogMessage, Repo},
-    store::{BundleStore, PackFile, Store},
+    store::{BundleReader, BundleStore, PackFile, Store},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -38,7 +38,7 @@ pub(crate) fn packed(store: &Store, commit: CommitId, since: &[CommitId]) -> Vec
 /// Unpacks a bundle into a store whose refs are not known.
 pub(crate) fn taken(store: &Store, bundle: &[u8]) -> Result<unpack::UnpackOutcome, Error> {
     let options = unpack::UnpackOptions { tips: Vec::new(), level: 3, most_bytes: u64::MAX };
-    unpack::run(store, bundle, &options, &Silent)
+    unpack::prepare(store, BundleReader::new(bundle)?, &options, &Silent)?.adopt(&Silent)
 }
 
 /// Updates the branch of `HEAD` to a commit.
@@ -120,7 +120,9 @@ fn a_bundle_with_prerequisites_has_only_the_other_objects() {
     for (commit, since) in [(commits[0], vec![]), (commits[2], vec![commits[0]])] {
         let bundle = packed(repo.store(), commit, &since);
         let options = unpack::UnpackOptions { tips: since.clone(), level: 3, most_bytes: u64::MAX };
-        let outcome = unpack::run(target.store(), &*bundle, &options, &Silent).unwrap();
+        let opened = BundleReader::new(&*bundle).unwrap();
+        let unpacked = unpack::prepare(target.store(), opened, &options, &Silent).unwrap();
+        let outcome = unpacked.adopt(&Silent).unwrap();
         assert_eq!(outcome.prerequisites, since);
     }
     point(&target, commits[2]);

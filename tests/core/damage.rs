@@ -273,7 +273,9 @@ fn a_damaged_index_is_rebuilt_and_never_answers_wrongly() {
         let repo = open(&store);
         assert_eq!(victim.errors(&repo).len(), 0, "damage {number}");
         victim.assert_other_pack_reads(&repo, "the index was damaged");
-        made_again += usize::from(repo.store().index_repairs().damaged);
+        let notes = Notes::default();
+        repo.store().report_repairs(&notes);
+        made_again += notes.0.lock().len();
         assert_eq!(check(&repo), Ok(2), "damage {number}");
         assert_eq!(check(&open(&store)), Ok(2), "damage {number}, opened again");
     }

@@ -321,7 +321,7 @@ fn each_way_to_read_a_pack_finds_the_same_damage() {
         });
         assert_eq!(outline.is_err(), expected == Fault::Format, "{told}");
         if let Ok(outline) = outline {
-            repo.store().add_stub(&outline).unwrap();
+            repo.store().add_stubs([&outline]).unwrap();
             repo.store().fill(&id, 0, &bytes).unwrap();
             let found = fault(&repo.store().complete(&id, &Silent).unwrap_err(), &told);
             let is_absent = (found, expected) == (Fault::Absent, Fault::Frame);
@@ -331,7 +331,7 @@ fn each_way_to_read_a_pack_finds_the_same_damage() {
             // The same pack in a remote store.
             let remote = Crafted::empty();
             let stubs = remote.repo();
-            stubs.store().add_stub(&outline).unwrap();
+            stubs.store().add_stubs([&outline]).unwrap();
             let inventory = RemoteInventory {
                 tips: &[],
                 seen: &[],

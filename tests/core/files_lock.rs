@@ -20,6 +20,7 @@ use snap_core::{
     repo::{
         Config, RefError, RefLogMessage, RefName, Repo,
         files_lock::FilesUse,
+        ref_name::Pointer,
         refs::{Head, Refs},
     },
 };
@@ -144,7 +145,7 @@ fn a_ref_that_could_not_be_written_leaves_no_line_in_its_log() {
         (
             refs.log(&main).unwrap().len(),
             refs.log(&tag).unwrap().len(),
-            refs.head_log().unwrap().len(),
+            refs.log_of(&Pointer::Head).unwrap().len(),
         )
     };
     let before = lines(repo.refs());

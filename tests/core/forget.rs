@@ -186,7 +186,7 @@ fn a_redo_forgets_again_what_an_undo_brought_back() {
         // A collection deletes the links, which nothing needs now.
         collect(&repo);
         assert_eq!(
-            (forgotten(&scratch.repo()), repo.store().has_link(&ids[1]).unwrap()),
+            (forgotten(&scratch.repo()), repo.store().is_alive(&ids[1].link()).unwrap()),
             (0, false)
         );
         // The last undo is redone first.
@@ -655,7 +655,7 @@ fn a_forgotten_commit_in_a_pack_that_stays_is_complete() {
     let outcome = gc::run(&repo, &limited, &Silent).unwrap();
     assert!(outcome.deleted_packs > 0 && outcome.rewritten_packs == 0, "{outcome:?}");
     let is_whole = |n: u64| has(repo.store(), &BlobId::of(&noise(n, 200)).object());
-    assert!(!repo.store().has_any_dead() && is_whole(0) && is_whole(3));
+    assert!(!repo.store().shadows().has_any_dead() && is_whole(0) && is_whole(3));
     assert!(undo(&repo));
     assert_eq!(check(&scratch.repo()), Ok(10));
     forget(&repo, &ids[..4]);

@@ -719,7 +719,7 @@ fn a_limit_of_rewritten_bytes_leaves_only_complete_garbage() {
     let outcome = gc::run(&scratch.repo(), &limited, &Silent).unwrap();
     assert_eq!((outcome.rewritten_packs, outcome.written_bytes), (0, 0));
     let repo = scratch.repo();
-    assert!(!repo.store().has_any_dead());
+    assert!(!repo.store().shadows().has_any_dead());
     assert_eq!(check(&repo), Ok(1));
     assert!(collect(&repo).rewritten_packs > 0);
 }

@@ -542,7 +542,7 @@ fn an_entry_with_the_id_of_another_kind_is_refused() {
         let printed = cat::run(repo.store(), &id, None, &mut Vec::new(), &Silent).unwrap_err();
         assert_eq!(printed.kind(), ErrorKind::Damaged, "{printed}");
         assert!(!problems(&repo).is_empty());
-        let error = accept::check_commit(repo.store(), &commit, &[], &Silent).unwrap_err();
+        let error = accept::check_commit(repo.store(), &commit, &[], false, &Silent).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     }
 }
@@ -590,7 +590,7 @@ fn a_wrong_size_in_a_second_entry_of_a_content_is_refused() {
         let (root, claim) = tree(leaf(&entries));
         let crafted = Crafted::of(&[&claims[..], &[claim]].concat());
         let commit = crafted.commit(root);
-        accept::check_commit(crafted.repo().store(), &commit, &[], &Silent)
+        accept::check_commit(crafted.repo().store(), &commit, &[], false, &Silent)
     };
     check(size).unwrap();
     for lie in [(1 << 20) + 1, size - 1, size + 1, u64::MAX] {

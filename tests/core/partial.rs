@@ -150,7 +150,7 @@ fn a_partial_pack_that_does_not_match_its_id_stays_partial() {
         id: nobody,
         ..from.store().outline(&pack).unwrap()
     };
-    store.add_stub(&lie).unwrap();
+    store.add_stubs([&lie]).unwrap();
     store.fill(&nobody, 0, elsewhere.bytes(&pack)).unwrap();
     assert_eq!(store.absent_frames(&nobody).unwrap(), []);
     let error = store.complete(&nobody, &Silent).unwrap_err();
@@ -171,7 +171,7 @@ fn a_partial_pack_with_a_wrong_object_stays_partial() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
     let store = repo.store();
-    store.add_stub(&from.store().outline(&pack).unwrap()).unwrap();
+    store.add_stubs([&from.store().outline(&pack).unwrap()]).unwrap();
     store.fill(&pack, 0, &bytes).unwrap();
     assert_eq!(store.absent_frames(&pack).unwrap(), []);
     let error = store.complete(&pack, &Silent).unwrap_err();

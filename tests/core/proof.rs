@@ -108,7 +108,7 @@ fn a_commit_stores_content_that_a_foreign_store_only_claims() {
         scratch.write("new", forgery);
         let again = commit(&store.repo(), &scratch.source(), &options());
         assert!(again.added.raw_bytes < 10_000, "{forgery}: {:?}", again.added);
-        assert_eq!(store.repo().store().shadow_table().entries().count(), 1, "{forgery}");
+        assert_eq!(store.repo().store().shadows().table.entries().count(), 1, "{forgery}");
     }
 }
 
@@ -266,8 +266,8 @@ fn the_objects_of_a_foreign_store_are_hashed_once() {
     for (forgery, objects) in forgeries() {
         let store = Crafted::of(&objects);
         store.repo().store().hash_unproven_packs(&Silent).unwrap();
-        let table = store.repo().store().shadow_table();
-        assert_eq!(table.entries().count(), 1, "{forgery}: the forged object is shadowed");
+        let shadows = store.repo().store().shadows();
+        assert_eq!(shadows.table.entries().count(), 1, "{forgery}: the forged object is shadowed");
     }
 }
 

@@ -420,7 +420,7 @@ fn a_damaged_shadow_table_distrusts_all_packs_until_verify() {
     let victim = Victim::new();
     let table = victim.store().join("shadow");
     fs_err::write(&table, "SNAPSHAD, followed by invalid data").unwrap();
-    assert!(victim.repo().store().is_shadow_table_lost());
+    assert!(victim.repo().store().shadows().is_unknown);
     let repo = victim.repo();
     assert!(repo.store().packs().iter().all(|pack| repo.store().is_shadowed(pack)));
     let again = victim.commit_again("unknown shadows");

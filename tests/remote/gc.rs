@@ -703,10 +703,10 @@ fn a_pull_and_a_clone_take_no_dead_objects_as_stored() {
     let before = side.store(folder.path());
     let tree = before.commit(&setting.main).unwrap().tree;
     assert!(cloned.store().is_alive(&tree.object()).unwrap());
-    let shadows = cloned.store().shadow_table();
-    assert!(shadows.entries().all(|(_, reason, _)| reason == Reason::Dead));
-    assert!(shadows.entries().count() > 0);
-    assert!(puller.repo.store().shadow_table().is_empty());
+    let shadows = cloned.store().shadows();
+    assert!(shadows.table.entries().all(|(_, reason, _)| reason == Reason::Dead));
+    assert!(shadows.table.entries().count() > 0);
+    assert!(puller.repo.store().shadows().table.is_empty());
 }
 
 #[test]

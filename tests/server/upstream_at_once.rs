@@ -8,6 +8,7 @@ use reqwest::{RequestBuilder, Response, StatusCode};
 use snap_core::{
     base::{id::CommitId, observe::Silent},
     ops::bundle::unpack,
+    store::BundleReader,
 };
 use snap_nettest::{Fault, Kind, Rule};
 use snap_server::clock::Clock;
@@ -125,7 +126,9 @@ pub(crate) async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes
             Place::new(),
             unpack::UnpackOptions { tips: Vec::new(), level: 1, most_bytes: u64::MAX },
         );
-        unpack::run(whole.repo.store(), &mut &*bundle, &options, &Silent).unwrap();
+        let opened = BundleReader::new(&*bundle).unwrap();
+        let unpacked = unpack::prepare(whole.repo.store(), opened, &options, &Silent).unwrap();
+        unpacked.adopt(&Silent).unwrap();
         let commit = one["commit"].as_str().unwrap().parse().unwrap();
         assert!(whole.repo.store().commit(&commit).is_ok());
     }

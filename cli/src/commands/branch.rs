@@ -1,6 +1,10 @@
 //! `snap branch`: lists, creates, moves, deletes and switches branches.
 
-use snap_core::repo::{Head, RefError, RefName, Repo, ref_log::RefLogEntry, ref_name::RefKind};
+use snap_core::repo::{
+    Head, RefError, RefName, Repo,
+    ref_log::RefLogEntry,
+    ref_name::{Pointer, RefKind},
+};
 
 use crate::{
     commands::refs,
@@ -67,7 +71,7 @@ pub(crate) fn run(args: &BranchArgs, cx: &Context) -> Result<CommandOutcome, Cli
         switch(cx, &repo, &RefName::branch(name)?)?;
     } else if let Some(name) = &args.log {
         let lines = match name.as_str() {
-            "HEAD" => repo.refs().head_log()?,
+            "HEAD" => repo.refs().log_of(&Pointer::Head)?,
             name => log_of(&repo, &RefName::branch(name)?)?,
         };
         refs::write_log(cx, name, &lines)?;

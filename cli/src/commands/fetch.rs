@@ -172,7 +172,7 @@ fn is_complete(store: &Store, commit: CommitId, cx: &Context) -> Result<bool, Cl
     if !store.is_alive(&commit.object())? {
         return Ok(false);
     }
-    if !store.has_partial() && !store.has_any_dead() {
+    if !store.has_partial() && !store.shadows().has_any_dead() {
         return Ok(true);
     }
     reach::is_here(store, commit, &cx.progress())

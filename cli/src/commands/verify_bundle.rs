@@ -53,7 +53,7 @@ pub(super) fn run(file: &Path, cx: &Context) -> Result<CommandOutcome, CliError>
             repo => repo?,
         };
         options.tips = all_starts(&repo, cx)?;
-        unpack::verify(repo.store(), opened, &options, &progress)
+        unpack::prepare(repo.store(), opened, &options, &progress).map(|bundle| bundle.head)
     };
     drop(progress);
     print_result(&shown, &checked.map_err(broken)?, cx)?;

@@ -231,7 +231,8 @@ impl Values {
         let (folder, start) = path.split_at(name_start);
         let from_top = typed_path::in_revision(repo, folder).ok()?;
         let tree = resolve_path(repo.store(), tree, &from_top).ok()?.tree()?;
-        let entries = Entries::from(repo.store(), tree, start.to_owned()).map_while(Result::ok);
+        let entries = Entries::from(repo.store(), tree, start).into_iter().flatten();
+        let entries = entries.map_while(Result::ok);
         let entries = entries.take_while(|entry| entry.name.as_bytes().starts_with(start));
         let front = &current[..rev_end + 1 + name_start];
         Some(entries.take(NAMES).map(|entry| candidate(front, &entry)).collect())

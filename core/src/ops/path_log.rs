@@ -25,7 +25,7 @@ use crate::{
     },
     ops::log,
     repo::{
-        changed::{Changed, ChangedItem, OthersHave},
+        changed::{Changed, ChangedItem},
         history::{History, HistoryStep, nearest_kept},
         past::{PastError, shown},
         path::{components, entry_named, push_name},
@@ -276,7 +276,7 @@ impl PathLog<'_> {
         let mut best = None;
         let mut gone = Changed::new(self.store, parent, parent_tree, &[tree], self.observer);
         while let Some(met) = gone.step()? {
-            let ChangedItem::Entry(entry, OthersHave::Nothing) = met else { continue };
+            let ChangedItem::Entry { entry, is_new_name: true } = met else { continue };
             if entry.kind != *kind {
                 continue;
             }

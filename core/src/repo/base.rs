@@ -133,7 +133,10 @@ impl Repo {
         replaced: &BTreeMap<CommitId, CommitId>,
     ) -> Result<(), RefError> {
         let Some(base) = self.base()? else { return Ok(()) };
-        let next = base.clone().with_replaced(replaced);
+        let Ok(next) = base.clone().with_commits(|ids| {
+            let new = ids.iter().map(|id| *replaced.get(id).unwrap_or(id));
+            Ok::<_, Infallible>(new.collect())
+        });
         if next == base { Ok(()) } else { self.write_base(&next) }
     }
 

@@ -30,7 +30,7 @@
 //! files then contain only what both states of the files contain for certain.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     convert::Infallible,
     mem,
 };
@@ -163,16 +163,6 @@ impl Base {
     pub fn named(&self) -> impl Iterator<Item = CommitId> {
         let replaced = self.replaced.iter().flat_map(|replaced| &replaced.commits);
         replaced.chain(&self.commits).copied()
-    }
-
-    /// Returns the record with other commits in place of those that `rewrite` replaced.
-    #[must_use]
-    pub fn with_replaced(self, replaced: &BTreeMap<CommitId, CommitId>) -> Self {
-        let new = |ids: Vec<CommitId>| -> Vec<CommitId> {
-            ids.into_iter().map(|id| replaced.get(&id).copied().unwrap_or(id)).collect()
-        };
-        let Ok(base) = self.with_commits(|ids| Ok::<_, Infallible>(new(ids)));
-        base
     }
 
     /// Returns the record with the result of `change` in place of each list of commits.

@@ -22,18 +22,9 @@ pub enum ChangedItem {
     /// The nodes of a folder that the walk has read, after the last entry of the folder. Some of them
     /// may be in other snapshots, too.
     Nodes(Vec<TreeId>),
-    /// An entry whose kind or content no other snapshot has at this path. The entries of a folder
-    /// follow it.
-    Entry(Entry, OthersHave),
-}
-
-/// How the other snapshots differ from an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OthersHave {
-    /// No other snapshot has an entry of this name.
-    Nothing,
-    /// Other snapshots have different entries of this name.
-    Different,
+    /// An entry whose kind or content no other snapshot has at this path. `is_new_name` is true if
+    /// no other snapshot has an entry of this name. The entries of a folder follow it.
+    Entry { entry: Entry, is_new_name: bool },
 }
 
 /// Iterates over the entries that differ; a folder comes before its entries.
@@ -112,7 +103,7 @@ impl<'a> Changed<'a> {
         let Some(folder) = self.stack.last_mut() else { return Ok(None) };
         self.path.truncate(folder.path_bytes);
         let found = folder.next(self.store).map_err(PastError::at(&self.path, self.commit))?;
-        let Some(Difference { entry, others, folders }) = found else {
+        let Some(Difference { entry, is_new_name, folders }) = found else {
             let nodes = folder.pairs[0].pair.new_nodes().to_vec();
             self.stack.pop();
             return Ok(Some(ChangedItem::Nodes(nodes)));
@@ -122,14 +113,14 @@ impl<'a> Changed<'a> {
             check_depth(self.stack.len(), id).map_err(PastError::at(&self.path, self.commit))?;
             self.next = Some((id, folders));
         }
-        Ok(Some(ChangedItem::Entry(entry, others)))
+        Ok(Some(ChangedItem::Entry { entry, is_new_name }))
     }
 }
 
 /// An entry that no other snapshot has, and the folders of its name in the others.
 struct Difference {
     entry: Entry,
-    others: OthersHave,
+    is_new_name: bool,
     folders: Vec<TreeId>,
 }
 
@@ -154,11 +145,7 @@ impl ChangedFolder {
                 _ => None,
             };
             let folders = others.iter().filter_map(folder).collect();
-            let others = match others.is_empty() {
-                true => OthersHave::Nothing,
-                false => OthersHave::Different,
-            };
-            return Ok(Some(Difference { entry, others, folders }));
+            return Ok(Some(Difference { entry, is_new_name: others.is_empty(), folders }));
         }
         Ok(None)
     }

@@ -197,12 +197,9 @@ pub(super) fn lock(dir: &Path, disk: &Disk) -> Result<Option<NewFile>, RepoError
 }
 
 /// The identity of a store that [`Repo::init`] has just created, so that its creator can discard
-/// it.
+/// it: the device and the inode number of its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewStore {
-    device: u64,
-    inode: u64,
-}
+pub struct NewStore((u64, u64));
 
 impl NewStore {
     /// Remembers the store in `dir`.
@@ -211,7 +208,7 @@ impl NewStore {
     /// [`RepoError::Io`] when the folder cannot be examined.
     pub fn at(dir: &Path) -> Result<Self, RepoError> {
         let meta = fs_err::symlink_metadata(dir).map_err(PathError::when("stat", dir))?;
-        Ok(Self { device: meta.dev(), inode: meta.ino() })
+        Ok(Self((meta.dev(), meta.ino())))
     }
 
     /// Removes the store in `dir`, unless another process has created or changed a branch, a tag or

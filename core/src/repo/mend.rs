@@ -17,7 +17,7 @@ use crate::{
         make::{self, Sharing},
         open::{FIRST_BRANCH, STORE_FOLDER, read_config, write_config},
         ref_log::RefValue,
-        ref_name::{RefKind, RefName},
+        ref_name::{Pointer, RefKind, RefName},
         refs::{Head, RefError, Refs},
         scope,
     },
@@ -170,7 +170,7 @@ fn write_lost_head(refs: &Refs) -> Result<Option<Head>, RefError> {
 
 /// Returns the last known value of `HEAD`.
 fn last_head(refs: &Refs) -> Result<Head, RefError> {
-    match refs.head_log()?.pop().map(|line| line.new) {
+    match refs.log_of(&Pointer::Head)?.pop().map(|line| line.new) {
         Some(RefValue::Branch(name)) => return Ok(Head::Branch(name)),
         Some(RefValue::Commit(id)) => return Ok(Head::Detached(id)),
         Some(RefValue::Nothing) | None => {}

@@ -30,8 +30,6 @@ pub struct Repo {
     store: Arc<Store>,
     config: Config,
     refs: Refs,
-    dir: PathBuf,
-    disk: Disk,
     is_absent: bool,
 }
 
@@ -172,10 +170,9 @@ impl Repo {
     /// Builds a repository from its parts. They may be of different origin, to read a remote store
     /// without a local copy.
     pub fn of_parts(store: Store, config: Config, refs: Refs) -> Self {
-        let (dir, disk) = (store.dir().to_owned(), store.disk().clone());
         let store = Arc::new(store);
         let refs = refs.with_objects(Arc::downgrade(&store));
-        Self { store, config, refs, dir, disk, is_absent: false }
+        Self { store, config, refs, is_absent: false }
     }
 
     /// Returns true if the store does not exist yet (see [`Repo::absent`]).
@@ -193,16 +190,11 @@ impl Repo {
     /// Fetches frames that are missing locally from `remote`.
     #[must_use]
     pub fn with_remote_frames(self, remote: Arc<dyn RemoteFrames>) -> Self {
-        self.with_store(|store| store.with_remote_frames(remote))
-    }
-
-    /// Replaces the store by a changed one.
-    fn with_store(self, change: impl FnOnce(Store) -> Store) -> Self {
-        let Self { store, config, refs, is_absent, .. } = self;
+        let Self { store, config, refs, is_absent } = self;
         let Some(store) = Arc::into_inner(store) else {
             unreachable!("only the repository and weak references have the store")
         };
-        Self { is_absent, ..Self::of_parts(change(store), config, refs) }
+        Self { is_absent, ..Self::of_parts(store.with_remote_frames(remote), config, refs) }
     }
 
     /// Opens the store in `dir` for a quick look. Writes nothing, even if the index is missing or
@@ -253,17 +245,17 @@ impl Repo {
 
     /// Returns the store folder.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.store.dir()
     }
 
     /// Returns the disk that changes the files of this store.
     pub fn disk(&self) -> &Disk {
-        &self.disk
+        self.store.disk()
     }
 
     /// Returns the project folder, whose `.snap` this store is; `None` for a bare store.
     pub fn project(&self) -> Option<&Path> {
-        self.dir.ends_with(STORE_FOLDER).then(|| folder_of(&self.dir))
+        self.dir().ends_with(STORE_FOLDER).then(|| folder_of(self.dir()))
     }
 }
 

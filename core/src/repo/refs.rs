@@ -324,7 +324,7 @@ impl Refs {
             objects.refresh()?;
             if !objects.is_alive(&id.object())? {
                 let is_absent = objects.places(&id.object())?.is_empty();
-                let is_kept = is_first && !objects.has_link(id)?;
+                let is_kept = is_first && !objects.is_alive(&id.link())?;
                 if is_absent && (is_kept || objects.is_forgotten_and_kept(id)) {
                     let (id, wanted) = (id.object(), ObjectKind::Commit);
                     return Err(StoreError::Missing { id, wanted }.into());
@@ -523,81 +523,7 @@ impl Refs {
         new: Option<CommitId>,
         change: &RefLogMessage<'_>,
     ) -> Result<RefText, RefError> {
-        self.swap_held(&mut self.lock()?, name, expected, new, change)
-    }
-
-    /// Moves a ref while the caller holds the lock.
-    fn swap_held(
-        &self,
-        lock: &mut Lock,
-        name: &RefName,
-        expected: ExpectedRef<'_>,
-        new: Option<CommitId>,
-        change: &RefLogMessage<'_>,
-    ) -> Result<RefText, RefError> {
-        let is_damaged = match &expected {
-            ExpectedRef::Damaged(damage) => self.damage(name)?.as_ref() == Some(damage),
-            _ => false,
-        };
-        let text = if is_damaged { None } else { self.text(name)? };
-        let found = text.as_ref().and_then(|text| text.commit);
-        let path = name.file(&self.store);
-        if found != new && text.as_ref().is_some_and(|text| !text.is_writable()) {
-            return Err(RefError::Newer { path });
-        }
-        match found {
-            _ if is_damaged => {}
-            _ if expected.is_met(text.as_ref()) => {}
-            Some(at) if expected.commit().is_none() => {
-                return Err(RefError::Exists { name: name.clone(), at });
-            }
-            _ => return Err(RefError::Moved { name: name.clone(), found }),
-        }
-        if found == new && !is_damaged {
-            return Ok(text.unwrap_or_else(|| RefText::new(None)));
-        }
-        if let Some(new) = &new {
-            self.check_commit(new, found)?;
-            if name.kind() != RefKind::Remote {
-                self.keep(new)?;
-            }
-        }
-        // All checks have passed. The log line comes before the ref file, see `ref_log`.
-        let folder = path.parent().unwrap_or(&self.store);
-        if new.is_some() {
-            self.make_room(name, &path)?;
-            self.disk.create_folders(folder)?;
-        }
-        let old = if text.is_some() { found.into() } else { self.lost(name)? };
-        // If the file of a branch or tag is lost, a move to another commit would silently drop the
-        // lost commits from history.
-        if let (RefValue::Commit(at), Some(new), false) = (&old, new, is_damaged)
-            && text.is_none()
-            && new != *at
-            && !matches!(expected, ExpectedRef::Lost(_))
-            && name.kind() != RefKind::Remote
-        {
-            return Err(RefError::Lost { name: name.clone(), at: *at });
-        }
-        let text = RefText::new(new);
-        let change = &self.timed(lock, change)?;
-        let log = name.log_file(&self.store);
-        let write = || match new {
-            Some(_) => {
-                self.write(&path, &text.encode())?;
-                // Another process may have created a folder on the path, and crashed before its
-                // sync.
-                if name.short().contains('/') { self.sync(name) } else { Ok(()) }
-            }
-            None => {
-                self.disk.remove(&path)?;
-                Ok(self.disk.sync_folder(folder)?)
-            }
-        };
-        let is_done = || self.read(name).is_ok_and(|at| at == new);
-        self.change(&log, &old, &new.into(), change, write, is_done)?;
-        lock.set_done();
-        Ok(text)
+        HeldRefs { refs: self, lock: self.lock()? }.swap(name, expected, new, change)
     }
 
     /// Returns the last value of a ref whose file is lost, so that an undo can return to it. A last
@@ -630,14 +556,12 @@ impl Refs {
         }
         self.check_commit(&new, None)?;
         self.keep(&new)?;
-        let change = &self.timed(&mut lock, change)?;
         let text = RefText::new(Some(new));
         let old = self.log(name)?.pop().map_or(RefValue::Nothing, |line| line.new);
         let write = || self.write(&name.file(&self.store), &text.encode());
         let is_done = || self.read(name).is_ok_and(|at| at == Some(new));
-        self.change(&name.log_file(&self.store), &old, &new.into(), change, write, is_done)?;
-        lock.set_done();
-        Ok(())
+        let log = name.log_file(&self.store);
+        self.change(&mut lock, &log, (&old, &new.into()), change, write, is_done)
     }
 
     /// Keeps all refs in place until the result is dropped.
@@ -673,53 +597,26 @@ impl Refs {
         new: &Head,
         change: &RefLogMessage<'_>,
     ) -> Result<(), RefError> {
-        self.set_head_held(&mut self.lock()?, expected, new, change)
+        HeldRefs { refs: self, lock: self.lock()? }.set_head(expected, new, change)
     }
 
-    /// Points `HEAD` at `new` while the caller holds the lock.
-    fn set_head_held(
-        &self,
-        lock: &mut Lock,
-        expected: &Head,
-        new: &Head,
-        change: &RefLogMessage<'_>,
-    ) -> Result<(), RefError> {
-        if self.head()? != *expected {
-            return Err(RefError::HeadMoved);
-        }
-        if expected == new {
-            return Ok(());
-        }
-        if let Head::Detached(new) = new {
-            self.check_commit(new, None)?;
-            self.keep(new)?;
-        }
-        let change = &self.timed(lock, change)?;
-        let log = self.head_log_file();
-        let is_done = || self.head().is_ok_and(|head| head == *new);
-        let write = || self.write_head(new);
-        self.change(&log, &expected.into(), &new.into(), change, write, is_done)?;
-        lock.set_done();
-        Ok(())
-    }
-
-    /// Logs a change durably in the file `log`, then makes it. If the change fails without effect,
-    /// removes the log line.
+    /// Logs a change from one value to another durably in the file `log`, then makes it. If the
+    /// change fails without effect, removes the log line.
     fn change(
         &self,
+        lock: &mut Lock,
         log: &Path,
-        old: &RefValue,
-        new: &RefValue,
+        (old, new): (&RefValue, &RefValue),
         change: &RefLogMessage<'_>,
         write: impl FnOnce() -> Result<(), RefError>,
         is_done: impl FnOnce() -> bool,
     ) -> Result<(), RefError> {
-        ref_log::append(&self.disk, log, old, new, change)?;
+        ref_log::append(&self.disk, log, old, new, &self.timed(lock, change)?)?;
         let written = write();
         if written.is_err() && !is_done() {
             ref_log::take_back_last(&self.disk, log);
         }
-        written
+        written.map(|()| lock.set_done())
     }
 
     /// Points `HEAD` at a new branch, if `HEAD` names a branch that does not exist and the new
@@ -767,14 +664,6 @@ impl Refs {
         Ok(last.filter(|line| line.new.commit() == Some(at)))
     }
 
-    /// Returns the log of `HEAD`, oldest change first.
-    ///
-    /// # Errors
-    /// [`RefError::Io`].
-    pub fn head_log(&self) -> Result<Vec<ref_log::RefLogEntry>, RefError> {
-        Ok(ref_log::read(&self.head_log_file())?)
-    }
-
     pub(super) fn write_head(&self, head: &Head) -> Result<(), RefError> {
         let text = match head {
             Head::Branch(name) => format!("ref: {name}\n"),
@@ -785,10 +674,6 @@ impl Refs {
 
     fn head_file(&self) -> PathBuf {
         self.store.join("HEAD")
-    }
-
-    fn head_log_file(&self) -> PathBuf {
-        self.store.join("logs").join("HEAD.log")
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), RefError> {

@@ -201,20 +201,20 @@ impl<'a> Revisions<'a> {
     pub fn commit(&self, rev: &str) -> Result<CommitId, SpecError> {
         let BaseTexts { texts, mut suffixes } = BaseTexts::of(rev, self.date);
         let mut found = None;
-        for BaseText { text, suffix_count } in &texts {
+        for (text, suffix_count) in &texts {
             found = self.named(text)?;
             if found.is_some() {
                 suffixes.truncate(*suffix_count);
                 break;
             }
         }
-        let shortest = texts.iter().map(|base| base.text).min_by_key(|text| text.len());
+        let shortest = texts.iter().map(|(text, _)| *text).min_by_key(|text| text.len());
         let mut id = found.ok_or_else(|| self.unknown(shortest.unwrap_or(rev)))?;
         let mut dated = None;
         // The suffix next to the base is the last one.
         while let Some(suffix) = suffixes.pop() {
             id = match suffix {
-                Suffix::Back(count) => self.back(id, count)?,
+                Suffix::Back(count) => (0..count).try_fold(id, |id, _| self.parent(id, 1))?,
                 Suffix::Parent(number) => self.parent(id, number)?,
                 Suffix::Date(date) => {
                     let found = self.at_date(id, date, rev)?;
@@ -284,9 +284,20 @@ impl<'a> Revisions<'a> {
 
     /// Returns the only commit whose id has this prefix.
     fn prefixed(&self, prefix: &IdPrefix) -> Result<Option<CommitId>, SpecError> {
-        let ids = self.ids_with(prefix, |kind| kind == ObjectKind::Commit)?;
-        let mut ids: Vec<CommitId> = ids.into_iter().map(CommitId::from_object).collect();
-        ids.extend(self.links_with(prefix)?);
+        let (low, high) = prefix.bounds();
+        let store = self.repo.store();
+        let commits = store.ids_between(low, high, PREFIX_HITS)?;
+        // The bounds of the inverted ids of links are the inverted bounds.
+        let (low, high) = (high.map(|byte| !byte), low.map(|byte| !byte));
+        let links = store.ids_between(&low, &high, PREFIX_HITS)?;
+        let commit = |(id, kind): (ObjectId, ObjectKind)| {
+            (kind == ObjectKind::Commit).then(|| CommitId::from_object(id))
+        };
+        let linked = |(id, kind): (ObjectId, ObjectKind)| {
+            (kind == ObjectKind::Link).then(|| CommitId::of_link(id))
+        };
+        let mut ids: Vec<CommitId> = commits.into_iter().filter_map(commit).collect();
+        ids.extend(links.into_iter().filter_map(linked));
         ids.sort_unstable();
         ids.dedup();
         if ids.len() < 2 {
@@ -301,14 +312,6 @@ impl<'a> Revisions<'a> {
         candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.time));
         candidates.truncate(CANDIDATES);
         Err(SpecError::Ambiguous { prefix: prefix.as_str().to_owned(), candidates })
-    }
-
-    fn back(&self, start: CommitId, count: usize) -> Result<CommitId, SpecError> {
-        let mut id = start;
-        for _ in 0..count {
-            id = self.parent(id, 1)?;
-        }
-        Ok(id)
     }
 
     fn parent(&self, id: CommitId, number: usize) -> Result<CommitId, SpecError> {
@@ -371,40 +374,19 @@ impl<'a> Revisions<'a> {
     /// [`SpecError::Ambiguous`] if several of them have this prefix.
     pub fn content(&self, text: &str) -> Result<Option<ContentId>, SpecError> {
         let Some(prefix) = IdPrefix::parse(text) else { return Ok(None) };
-        let blobs = self.ids_with(&prefix, |kind| kind == ObjectKind::Blob)?;
-        let lists = self.ids_with(&prefix, |kind| kind == ObjectKind::ChunkList)?;
-        let blobs = blobs.into_iter().map(|id| ContentId::Blob(Id::from_object(id)));
-        let lists = lists.into_iter().map(|id| ContentId::Chunked(Id::from_object(id)));
-        let mut contents: Vec<ContentId> = blobs.chain(lists).collect();
+        let (low, high) = prefix.bounds();
+        // A content may be stored both whole and as a chunk list.
+        let found = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
+        let content = |(id, kind): (ObjectId, ObjectKind)| match kind {
+            ObjectKind::Blob => Some(ContentId::Blob(Id::from_object(id))),
+            ObjectKind::ChunkList => Some(ContentId::Chunked(Id::from_object(id))),
+            _ => None,
+        };
+        let mut contents: Vec<ContentId> = found.into_iter().filter_map(content).collect();
         if contents.len() < 2 {
             return Ok(contents.pop());
         }
         Err(SpecError::Ambiguous { prefix: text.to_owned(), candidates: Vec::new() })
-    }
-
-    /// Returns the commits with this prefix that have a link.
-    fn links_with(&self, prefix: &IdPrefix) -> Result<Vec<CommitId>, SpecError> {
-        let (low, high) = prefix.bounds();
-        // The bounds of the inverted ids are the inverted bounds.
-        let (low, high) = (high.map(|byte| !byte), low.map(|byte| !byte));
-        let found = self.repo.store().ids_between(&low, &high, PREFIX_HITS)?;
-        let links = found.into_iter().filter(|(_, kind)| *kind == ObjectKind::Link);
-        Ok(links.map(|(id, _)| CommitId::of_link(id)).collect())
-    }
-
-    /// Returns the ids of objects of some kinds that have this prefix, sorted.
-    fn ids_with(
-        &self,
-        prefix: &IdPrefix,
-        is_wanted: impl Fn(ObjectKind) -> bool,
-    ) -> Result<Vec<ObjectId>, SpecError> {
-        let (low, high) = prefix.bounds();
-        let found = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
-        let wanted = found.into_iter().filter(|(_, kind)| is_wanted(*kind));
-        let mut ids: Vec<ObjectId> = wanted.map(|(id, _)| id).collect();
-        // A content may be stored both whole and as a chunk list.
-        ids.dedup();
-        Ok(ids)
     }
 }
 
@@ -414,7 +396,7 @@ impl<'a> Revisions<'a> {
 pub fn base_texts<'s>(spec: &'s [u8], date: ParseDate<'_>) -> Vec<&'s str> {
     let rev = std::str::from_utf8(split_path(spec, date).0).ok();
     let texts = rev.map(|rev| BaseTexts::of(rev, date).texts).unwrap_or_default();
-    texts.into_iter().map(|base| base.text).collect()
+    texts.into_iter().map(|(text, _)| text).collect()
 }
 
 /// Splits `REV:PATH`.
@@ -434,17 +416,10 @@ fn split_path<'s>(spec: &'s [u8], date: ParseDate<'_>) -> (&'s [u8], Option<&'s 
     cut(ends.into_iter().find(|at| parses(*at)).unwrap_or(first))
 }
 
-/// A text that may name the commit at the base of a revision.
-struct BaseText<'t> {
-    text: &'t str,
-    /// Number of suffixes after the text in the revision.
-    suffix_count: usize,
-}
-
 /// The possible bases of a revision.
 struct BaseTexts<'t> {
-    /// The texts in order of lookup.
-    texts: Vec<BaseText<'t>>,
+    /// The texts in order of lookup, each with the number of suffixes after it in the revision.
+    texts: Vec<(&'t str, usize)>,
     /// All suffixes of the revision, the outermost first.
     suffixes: Vec<Suffix<'t>>,
 }
@@ -455,12 +430,12 @@ impl<'t> BaseTexts<'t> {
         let mut rest = Some(rev);
         while let Some(mut text) = rest {
             let longest = texts.len();
-            texts.push(BaseText { text, suffix_count: suffixes.len() });
+            texts.push((text, suffixes.len()));
             while let Some((before, end)) = text.rsplit_once('@')
                 && date(end).is_some()
             {
                 suffixes.push(Suffix::Date(end));
-                texts.push(BaseText { text: before, suffix_count: suffixes.len() });
+                texts.push((before, suffixes.len()));
                 text = before;
             }
             // A date comes before a ref of the same text, so the shortest text comes first.

@@ -277,12 +277,20 @@ impl<R: Read> BundleReader<R> {
         let at = self.at;
         self.fill(&mut length)?;
         let bytes = u64::from_le_bytes(length);
-        if bytes > 0 {
-            self.packs += 1;
-            return check_length(bytes, at, self.packs).map(|bytes| Some((at, bytes)));
+        if bytes == 0 {
+            let end = self.at;
+            let is_end = self.read(&mut [0])? == 0;
+            return if is_end { Ok(None) } else { Err(BundleError::Trailing { at: end }) };
         }
-        let end = self.at;
-        if self.read(&mut [0])? == 0 { Ok(None) } else { Err(BundleError::Trailing { at: end }) }
+        let least = (HEADER_BYTES + TRAILER_BYTES) as u64;
+        if !(least..=limits::PACK_BYTES).contains(&bytes) {
+            return Err(BundleError::PackBytes { at, bytes });
+        }
+        self.packs += 1;
+        if self.packs > limits::BUNDLE_PACKS {
+            return Err(BundleError::Packs);
+        }
+        Ok(Some((at, bytes)))
     }
 
     /// Skips the next pack, of `bytes` bytes, and returns its place in the bundle file.
@@ -352,17 +360,6 @@ impl<R: Read> BundleReader<R> {
         }
         Ok(())
     }
-}
-
-fn check_length(bytes: u64, at: u64, packs: usize) -> Result<u64, BundleError> {
-    let least = (HEADER_BYTES + TRAILER_BYTES) as u64;
-    if !(least..=limits::PACK_BYTES).contains(&bytes) {
-        return Err(BundleError::PackBytes { at, bytes });
-    }
-    if packs > limits::BUNDLE_PACKS {
-        return Err(BundleError::Packs);
-    }
-    Ok(bytes)
 }
 
 /// The location of a pack in a file.

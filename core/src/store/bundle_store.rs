@@ -17,8 +17,7 @@ use crate::{
         Store, StoreError,
         bundle::{BundleError, PackSpan, read_outline},
         catalog::{Catalog, StorePaths},
-        objects::PackSource,
-        pack_reader::PackFile,
+        pack_reader::{Completeness, PackFile},
         segment,
     },
 };
@@ -65,15 +64,16 @@ impl BundleStore {
             true => Some(Scratch::create(scratch)?),
             false => None,
         };
-        let layout = StorePaths::of(scratch.as_ref().map_or(path, Scratch::path));
-        if scratch.is_some() {
-            Store::create(&layout.dir, &disk)?;
+        let mut layout = StorePaths::of(scratch.as_ref().map_or(path, Scratch::path));
+        match scratch {
+            Some(_) => Store::create(&layout.dir, &disk)?,
+            None => layout.is_read_only = true,
         }
         observer.phase(Phase::Index, Some(spans.len() as u64));
-        let store = Store::new(layout, disk, Catalog::default(), PackSource::Bundle);
+        let store = Store::new(layout, disk, Catalog::default(), true);
         let (mut objects, mut bytes) = (0, 0);
         for (number, span) in spans.into_iter().enumerate() {
-            let (more, raw_bytes) = add_pack(&store, path, number, span, scratch.is_some())
+            let (more, raw_bytes) = add_pack(&store, path, number, span)
                 .map_err(|source| BundleError::Pack { at: span.start, source })?;
             objects += more;
             bytes += raw_bytes;
@@ -106,7 +106,6 @@ fn add_pack(
     path: &Path,
     number: usize,
     span: PackSpan,
-    on_disk: bool,
 ) -> Result<(u64, u64), StoreError> {
     // Use the position of the pack as its id. The real id is the hash of all bytes of the pack,
     // which would take a read of the whole bundle.
@@ -117,9 +116,13 @@ fn add_pack(
     let objects = pack.objects()?;
     let raw_bytes = objects.iter().map(|object| u64::from(object.bytes)).sum();
     let records = segment::records(0, pack.frames(), &objects);
-    let (layout, disk) = (store.layout().clone(), store.disk().clone());
-    let scratch = on_disk.then_some((&layout, &disk));
-    let path = path.to_owned();
-    store.change_catalog(|catalog| catalog.add_inside(id, path, span, records, scratch));
+    let (layout, disk) = (store.layout(), store.disk());
+    store.change_catalog(|catalog| {
+        catalog.add_pack(id, path.to_owned(), Some(span), Completeness::Whole);
+        catalog.add_records(layout, disk, vec![id], records);
+        if !layout.is_read_only {
+            catalog.sort_segments(layout, disk);
+        }
+    });
     Ok((objects.len() as u64, raw_bytes))
 }

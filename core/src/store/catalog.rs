@@ -70,20 +70,12 @@ const REINDEXED_RECORDS: usize = 1 << 16;
 /// Age below which a pack or a segment counts as new: its writer may be about to index the pack.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// What to do with a missing or damaged index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IndexMode {
-    /// Rebuild the index, and remove segments without existing packs.
-    #[default]
-    Rebuild,
-    /// Change nothing. Lookups do not find objects that the index lacks.
-    ReadOnly,
-}
-
 /// The files and folders of a store.
 #[derive(Clone, Debug)]
 pub(super) struct StorePaths {
-    pub(super) upkeep: IndexMode,
+    /// False to rebuild a missing or damaged index, and to remove segments without existing packs.
+    /// True to change nothing: lookups do not find objects that the index lacks.
+    pub(super) is_read_only: bool,
     pub(super) dir: PathBuf,
     pub(super) objects: PathBuf,
     pub(super) partial: PathBuf,
@@ -96,7 +88,7 @@ pub(super) struct StorePaths {
 impl StorePaths {
     pub(super) fn of(dir: &Path) -> Self {
         Self {
-            upkeep: IndexMode::Rebuild,
+            is_read_only: false,
             dir: dir.to_owned(),
             objects: dir.join("objects"),
             partial: dir.join("partial"),
@@ -228,11 +220,11 @@ pub(super) struct Catalog {
 
 /// The result of an index repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IndexRepair {
+pub(super) struct IndexRepair {
     /// Number of packs that were indexed again, without packs of the last seconds.
-    pub packs: usize,
+    pub(super) packs: usize,
     /// True if an index existed and was damaged.
-    pub damaged: bool,
+    pub(super) damaged: bool,
     /// True if the index came with a copied store. `packs` does not count the packs of such an
     /// index.
     replaced: bool,
@@ -348,7 +340,8 @@ impl Catalog {
         }
     }
 
-    fn add_pack(
+    /// Adds a pack, in a span of a bundle or in a file of its own.
+    pub(super) fn add_pack(
         &mut self,
         id: PackId,
         path: PathBuf,
@@ -365,26 +358,9 @@ impl Catalog {
         self.numbers.get(id).and_then(|number| self.packs.get(*number as usize))
     }
 
-    /// Adds a pack inside the bundle at `path`, with the records of its objects.
-    pub(super) fn add_inside(
-        &mut self,
-        id: PackId,
-        path: PathBuf,
-        span: PackSpan,
-        records: Vec<segment::IndexRecord>,
-        scratch: Option<(&StorePaths, &Disk)>,
-    ) {
-        self.add_pack(id, path, Some(span), Completeness::Whole);
-        match scratch {
-            Some((layout, disk)) => {
-                self.add_records(layout, disk, vec![id], records);
-                self.sort_segments(layout, disk);
-            }
-            None => {
-                let segment = Segment::in_memory(vec![id], records, &self.numbers);
-                self.segments.push(Arc::new(segment));
-            }
-        }
+    /// Returns the completeness of a pack, if the pack exists.
+    pub(super) fn completeness(&self, id: &PackId) -> Option<Completeness> {
+        self.slot(id).map(|slot| slot.completeness)
     }
 
     /// Opens the segments. If the index is [foreign](is_foreign), returns the segments instead of
@@ -396,13 +372,12 @@ impl Catalog {
         repair: &mut IndexRepair,
     ) -> Result<Option<Vec<Segment>>, TableError> {
         self.segments.clear();
-        let is_foreign = layout.upkeep == IndexMode::Rebuild && is_foreign(&layout.index);
+        let is_foreign = !layout.is_read_only && is_foreign(&layout.index);
         let entries = match fs_err::read_dir(&layout.index) {
             Ok(entries) => entries,
             // `index/` was deleted: `load` indexes all packs again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let is_made = layout.upkeep == IndexMode::Rebuild
-                    && disk.create_folders(&layout.index).is_ok();
+                let is_made = !layout.is_read_only && disk.create_folders(&layout.index).is_ok();
                 return Ok(is_made.then(Vec::new));
             }
             Err(error) => return Err(PathError::when("list", &layout.index)(error).into()),
@@ -420,7 +395,7 @@ impl Catalog {
                 Ok(segment) if is_foreign => foreign.push(segment),
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
                 // This open store must not change the index.
-                Ok(_) | Err(_) if layout.upkeep == IndexMode::ReadOnly => {}
+                Ok(_) | Err(_) if layout.is_read_only => {}
                 // All packs of the segment are gone. A segment that names unknown packs may be new:
                 // another process may have written it after the listing of packs.
                 Ok(segment)
@@ -450,7 +425,7 @@ impl Catalog {
             self.segments.iter().flat_map(|segment| segment.packs()).copied().collect();
         let missing: Vec<PackId> =
             self.numbers.keys().filter(|id| !covered.contains(id)).copied().collect();
-        if missing.is_empty() || layout.upkeep == IndexMode::ReadOnly {
+        if missing.is_empty() || layout.is_read_only {
             return Ok(());
         }
         observer.phase(Phase::Index, Some(missing.len() as u64));
@@ -499,13 +474,12 @@ impl Catalog {
         sealed: &FinishedPack,
         completeness: Completeness,
     ) {
-        if completeness == Completeness::Whole
-            && self.slot(&sealed.id).is_some_and(|s| s.completeness == Completeness::Partial)
-        {
-            self.superseded.push(sealed.id);
-        }
+        let before = self.completeness(&sealed.id);
         self.place_pack(sealed.id, layout.path(completeness, &sealed.id), completeness);
         if completeness == Completeness::Whole {
+            if before == Some(Completeness::Partial) {
+                self.superseded.push(sealed.id);
+            }
             self.heal(&sealed.id);
         }
         self.unreadable.retain(|error| error.damaged_pack() != Some(sealed.id));
@@ -515,8 +489,8 @@ impl Catalog {
     }
 
     /// Writes a segment of these packs. If that fails, keeps the segment in memory: the packs are
-    /// stored, and the next process indexes them again.
-    fn add_records(
+    /// stored, and the next process indexes them again. An index that must not change gets no file.
+    pub(super) fn add_records(
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
@@ -524,18 +498,21 @@ impl Catalog {
         mut records: Vec<segment::IndexRecord>,
     ) {
         records.sort_unstable();
-        let written =
-            publish(layout, disk, |path| Ok(segment::write(disk, path, &packs, &records)?));
-        let written = written.and_then(|path| Segment::open(&path, &self.numbers));
-        let segment = written.unwrap_or_else(|_| Segment::in_memory(packs, records, &self.numbers));
+        let write = || {
+            let written =
+                publish(layout, disk, |path| Ok(segment::write(disk, path, &packs, &records)?));
+            Segment::open(&written.ok()?, &self.numbers).ok()
+        };
+        let written = (!layout.is_read_only).then(write).flatten();
+        let segment = written.unwrap_or_else(|| Segment::in_memory(packs, records, &self.numbers));
         self.segments.push(Arc::new(segment));
     }
 
     /// Sorts the segments after some were added. Merges them if there are many, except in a store
     /// that must not change.
-    fn sort_segments(&mut self, layout: &StorePaths, disk: &Disk) {
+    pub(super) fn sort_segments(&mut self, layout: &StorePaths, disk: &Disk) {
         self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
-        if self.segments.len() > MANY_SEGMENTS && layout.upkeep == IndexMode::Rebuild {
+        if self.segments.len() > MANY_SEGMENTS && !layout.is_read_only {
             // The next change tries a failed merge again.
             let merged = self.merge_segments(layout, disk).unwrap_or_default();
             merged.iter().for_each(|path| drop(disk.remove(path)));

@@ -247,8 +247,8 @@ impl Store {
     /// Merges index segments that are small compared to the others. Ignores failures: the next
     /// writer tries again.
     pub(crate) fn merge_segments(&self) {
-        let (layout, disk) = (self.layout().clone(), self.disk().clone());
-        let merged = self.change_catalog(|catalog| catalog.merge_segments(&layout, &disk));
+        let (layout, disk) = (self.layout(), self.disk());
+        let merged = self.change_catalog(|catalog| catalog.merge_segments(layout, disk));
         for path in merged.unwrap_or_default() {
             let _ = disk.remove(&path);
         }

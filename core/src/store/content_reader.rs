@@ -118,18 +118,6 @@ pub fn read_chunks<E: From<StoreError>>(
     })
 }
 
-/// Returns a visitor that passes on the chunks of a list, but not its parts.
-fn chunks_only<E: From<StoreError>>(
-    each: &mut dyn FnMut(&[BlobRef]) -> Result<(), E>,
-) -> impl FnMut(ChunkVisit<'_>) -> Result<Descend, E> {
-    |visit| {
-        if let ChunkVisit::Chunks(chunks) = visit {
-            each(chunks?)?;
-        }
-        Ok(Descend::Enter)
-    }
-}
-
 /// Compares the length of a content with the length that an entry states.
 fn check_bytes(id: ObjectId, stated: Option<u64>, found: u64) -> Result<(), StoreError> {
     match stated {
@@ -282,9 +270,10 @@ impl<'s> ContentReader<'s> {
         let list = read_list(id, &read)?;
         check_bytes(id.object(), stated, list.total_bytes())?;
         let mut at = 0;
-        let mut read_all = |chunks: &[BlobRef]| {
+        walk_list(&list, &read, &mut |visit| {
+            let ChunkVisit::Chunks(chunks) = visit else { return Ok(Descend::Enter) };
             let mut window: Vec<PlacedRun> = Vec::new();
-            for chunk in chunks {
+            for chunk in chunks? {
                 let start = at;
                 at += u64::from(chunk.bytes);
                 if !is_read(chunk) {
@@ -306,9 +295,9 @@ impl<'s> ContentReader<'s> {
                     }
                 }
             }
-            each(&window)
-        };
-        walk_list(&list, &read, &mut chunks_only(&mut read_all))
+            each(&window)?;
+            Ok(Descend::Enter)
+        })
     }
 
     /// Reads and verifies the chunks of a run.

@@ -10,37 +10,21 @@ use crate::{
 /// frame add up to its stored length.
 const PARTS: u128 = 1 << 16;
 
-/// An object's share of its frame: the stored length of the frame × the object's length
-/// / the raw length of the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskUsage {
-    pub kind: ObjectKind,
-    /// Length of the object in bytes.
-    pub raw_bytes: u32,
-    /// Share of the frame's stored length, in units of 1/65,536 byte (`PARTS`).
-    stored_parts: u64,
-}
-
-/// The sum of the shares of several objects.
+/// The sum of the shares of objects in their frames. The share of an object is the stored length of
+/// the frame × the object's length / the raw length of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsageSum {
     /// Number of objects.
     pub objects: u64,
     /// Sum of the objects' uncompressed lengths in bytes.
     pub raw_bytes: u64,
+    /// Sum of the shares, in units of 1/65,536 byte (`PARTS`).
     stored_parts: u128,
 }
 
 impl DiskUsageSum {
-    /// Adds one object.
-    pub fn add(&mut self, share: &DiskUsage) {
-        self.objects += 1;
-        self.raw_bytes += u64::from(share.raw_bytes);
-        self.stored_parts += u128::from(share.stored_parts);
-    }
-
     /// Adds the objects of `other`.
-    pub fn add_all(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.objects += other.objects;
         self.raw_bytes += other.raw_bytes;
         self.stored_parts += other.stored_parts;
@@ -57,12 +41,16 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] if the object is missing or its pack cannot be read.
-    pub fn disk_usage(&self, id: &ObjectId, wanted: ObjectKind) -> Result<DiskUsage, StoreError> {
+    pub fn disk_usage(
+        &self,
+        id: &ObjectId,
+        wanted: ObjectKind,
+    ) -> Result<DiskUsageSum, StoreError> {
         let place = self.locate_in_pack(id)?.ok_or(StoreError::Missing { id: *id, wanted })?;
         let pack = self.pack(place.pack)?;
         let frame = pack.frame(place.frame)?;
         let parts = u128::from(frame.stored_bytes) * u128::from(place.bytes) * PARTS;
-        let stored_parts = (parts / u128::from(frame.raw_bytes.max(1))) as u64;
-        Ok(DiskUsage { kind: place.kind, raw_bytes: place.bytes, stored_parts })
+        let stored_parts = parts / u128::from(frame.raw_bytes.max(1));
+        Ok(DiskUsageSum { objects: 1, raw_bytes: place.bytes.into(), stored_parts })
     }
 }

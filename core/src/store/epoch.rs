@@ -221,15 +221,6 @@ pub struct EpochLock {
     _file: Option<File>,
 }
 
-/// The result of giving a pack its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PackNamed {
-    /// The pack is in `objects/`.
-    Done,
-    /// A collection has begun another epoch. The pack has no name yet.
-    NewEpoch(Epoch),
-}
-
 impl Store {
     /// Returns the epoch of the store now.
     ///
@@ -282,7 +273,8 @@ impl Store {
         Ok(epoch.write(self.dir(), self.disk())?)
     }
 
-    /// Renames a complete, synced pack into `objects/`, if the epoch is still `epoch`.
+    /// Renames a complete, synced pack into `objects/`, if the epoch is still `epoch`. Returns the
+    /// epoch that a collection has begun otherwise: the pack then has no name yet.
     ///
     /// Replaces an existing file of that name: a sound file would have the same bytes, but this
     /// file may be damaged, or about to be deleted, since its objects were written again. So
@@ -292,26 +284,26 @@ impl Store {
         from: &Path,
         id: &PackId,
         epoch: Epoch,
-    ) -> Result<PackNamed, StoreError> {
+    ) -> Result<Option<Epoch>, StoreError> {
         let to = self.layout().path(Completeness::Whole, id);
         let mut lock = self.lock_epoch(File::lock_shared)?;
-        if self.has_dead(id) {
+        if self.shadows().has_dead(id) {
             // The collector looks at the shadows under this lock before it deletes a pack.
             drop(lock);
             lock = self.stop_writers()?;
         }
         let now = self.epoch()?;
         if now != epoch {
-            return Ok(PackNamed::NewEpoch(now));
+            return Ok(Some(now));
         }
         self.rename_pack(from, &to)?;
-        if self.has_dead(id) {
+        if self.shadows().has_dead(id) {
             self.change_shadows(&|table| {
                 table.remove(id, Reason::Dead);
             })?;
         }
         drop(lock);
-        Ok(PackNamed::Done)
+        Ok(None)
     }
 
     /// Renames a pack that was partial into `objects/`. Its dead objects stay dead: no store may have
@@ -329,22 +321,6 @@ impl Store {
             self.disk().replace(from, to)?;
         }
         Ok(())
-    }
-
-    /// Renames a complete, synced pack into `objects/`.
-    ///
-    /// # Errors
-    /// [`StoreError::Collected`] if the epoch is no longer `epoch`.
-    pub(super) fn name_pack_now(
-        &self,
-        from: &Path,
-        id: &PackId,
-        epoch: Epoch,
-    ) -> Result<(), StoreError> {
-        match self.name_pack(from, id, epoch)? {
-            PackNamed::Done => Ok(()),
-            PackNamed::NewEpoch(_) => Err(StoreError::Collected),
-        }
     }
 
     /// Deletes those of the packs that are still shadowed as dead. The caller holds the lock, so no
@@ -404,20 +380,10 @@ impl Store {
         }
     }
 
-    /// Returns true if anything is shadowed as dead.
-    pub fn has_any_dead(&self) -> bool {
-        self.catalog().shadows.has_any_dead()
-    }
-
     /// Returns true if a collection, here or at a remote, has found a copy of an object dead, even if no
     /// pack has that copy any more. Another copy may be alive.
     pub fn is_found_dead(&self, id: &ObjectId) -> bool {
         self.catalog().shadows.lists_as_dead(id)
-    }
-
-    /// Returns true if objects of a pack are shadowed as dead.
-    pub(super) fn has_dead(&self, id: &PackId) -> bool {
-        self.catalog().shadows.has_dead(id)
     }
 
     /// Returns true if the store has a copy of an object that is not shadowed as dead.

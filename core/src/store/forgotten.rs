@@ -95,14 +95,6 @@ impl Store {
         Ok(self.locate(&id.object())?.is_some() || self.locate(&id.link())?.is_some())
     }
 
-    /// Returns true if the store has the link of a commit, and the link may be relied on.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the index cannot be read.
-    pub fn has_link(&self, id: &CommitId) -> Result<bool, StoreError> {
-        self.is_alive(&id.link())
-    }
-
     /// Reads a commit or its link.
     ///
     /// # Errors
@@ -128,23 +120,15 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the table cannot be written.
     pub fn change_forgotten(&self, change: &dyn Fn(&mut ForgottenTable)) -> Result<(), StoreError> {
-        let (layout, disk) = (self.layout(), self.disk());
-        let before = read_table(&layout.dir)?;
+        let before = read_table(self.dir())?;
         let mut table = before.clone();
         change(&mut table);
-        let path = layout.dir.join(TABLE);
-        if table.is_empty() {
-            if !before.is_empty() {
-                disk.remove(&path)?;
-                disk.sync_folder(&layout.dir)?;
-            }
-        } else if table != before {
-            let bytes = table.encode();
-            let what = "table of forgotten commits";
-            FormatError::check_limit(what, bytes.len() as u64, limits::FORGOTTEN_BYTES)
-                .map_err(|source| StoreError::Table { path: path.clone(), source })?;
-            disk.create_folders(&layout.tmp)?;
-            disk.write_whole(&layout.tmp, &path, &bytes)?;
+        if table != before {
+            self.write_table(&self.dir().join(TABLE), table.is_empty(), || {
+                let (bytes, what) = (table.encode(), "table of forgotten commits");
+                FormatError::check_limit(what, bytes.len() as u64, limits::FORGOTTEN_BYTES)?;
+                Ok(bytes)
+            })?;
         }
         if *self.forgotten() != table {
             self.change_catalog(|catalog| catalog.forgotten = table.into());

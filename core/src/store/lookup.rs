@@ -17,12 +17,7 @@ use crate::{
     },
     disk::table::TableError,
     format::pack::{Frame, ObjectKind},
-    store::{
-        ObjectLocation, Store, StoreError,
-        catalog::{Catalog, IndexMode},
-        objects::PackSource,
-        pack_reader::Completeness,
-    },
+    store::{ObjectLocation, Store, StoreError, catalog::Catalog, pack_reader::Completeness},
 };
 
 /// The objects of given frames that other packs hold as well, and those packs.
@@ -33,7 +28,7 @@ pub struct OtherCopies {
     /// The other packs that hold the objects.
     pub packs: BTreeSet<PackId>,
     /// True if an object of the frames is in no other pack.
-    lacks_any: bool,
+    pub lacks_any: bool,
 }
 
 impl Store {
@@ -83,20 +78,6 @@ impl Store {
             };
             find_in(catalog, id, &[&is_beside])
         })
-    }
-
-    /// Returns the unshadowed copies of all objects of a frame in other packs. Returns `None` if
-    /// any of the objects is in this pack only, or if the frame does not exist.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the pack or the index cannot be read.
-    pub fn other_copies_of_frame(
-        &self,
-        pack: &PackId,
-        offset: u64,
-    ) -> Result<Option<OtherCopies>, StoreError> {
-        let copies = self.other_copies_of_frames(pack, &[offset])?;
-        Ok(Some(copies).filter(|copies| !copies.lacks_any && !copies.objects.is_empty()))
     }
 
     /// Returns the unshadowed copies of objects of these frames in other packs.
@@ -196,9 +177,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         for _ in 0..limits::MERGE_RETRIES {
             match ask(&self.catalog()) {
-                Err(TableError::Damaged { path, .. })
-                    if self.layout().upkeep == IndexMode::Rebuild =>
-                {
+                Err(TableError::Damaged { path, .. }) if !self.layout().is_read_only => {
                     // A segment is derived data. The refresh rebuilds it.
                     let _ = self.disk().remove(&path);
                     self.repaired.lock().damaged = true;
@@ -217,8 +196,7 @@ impl Store {
         id: &ObjectId,
     ) -> Result<Option<ObjectLocation>, StoreError> {
         let place = self.locate(id)?;
-        let settled =
-            || self.origin == PackSource::Bundle || self.catalog().is_current(self.layout());
+        let settled = || self.is_bundle || self.catalog().is_current(self.layout());
         if place.is_some() || settled() {
             return Ok(place);
         }

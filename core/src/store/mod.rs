@@ -54,13 +54,12 @@ mod writer;
 
 pub use bundle::{BundleError, BundleReader, BundleWriter, read_outline};
 pub use bundle_store::BundleStore;
-pub use catalog::{IndexMode, IndexRepair};
 pub use compact::FreePacks;
 pub use content::{ChunkVisit, Descend, EnteredParts, ReadObject, read_list, walk_chunks};
 pub use content_reader::{
     BatchOutcome, ContentError, ContentReader, EachPiece, FileContent, read_chunks,
 };
-pub use disk_usage::{DiskUsage, DiskUsageSum};
+pub use disk_usage::DiskUsageSum;
 pub use entries::Entries;
 pub use epoch::{CollectedUntil, Epoch, EpochLock};
 pub use error::StoreError;
@@ -72,12 +71,11 @@ pub use marks::Marks;
 pub use objects::{ObjectLocation, Store, actual_id};
 pub use pack_reader::{FrameObjects, PackFile};
 pub use pack_stream::PackStream;
-pub use partial::CopyError;
 pub use prefetch::ObjectIds;
 pub use proof::{PackCheck, PackChecks, identity_of};
 pub use quarantine::IsUnneeded;
 pub use remote_frames::{RemoteCopies, RemoteFrameError, RemoteFrames};
-pub use shadow::{ShadowVersion, damage};
+pub use shadow::{ShadowVersion, Shadows, damage};
 pub use tree_cursor::{
     NextItem, Prefetch, TreeCursor, TreeItem, TreeSource, UnreadNode, decode_tree,
 };

@@ -29,7 +29,7 @@ use crate::{
     },
     store::{
         StoreError,
-        catalog::{Catalog, IndexMode, IndexRepair, PackSlot, StorePaths},
+        catalog::{Catalog, IndexRepair, StorePaths},
         epoch::Epoch,
         fetch::Fetcher,
         pack_reader::{Completeness, PackFile},
@@ -93,20 +93,12 @@ pub struct Store {
     cache: ByteCache<(u32, u32), Arc<Vec<u8>>>,
     open_packs: AtomicUsize,
     pub(super) repaired: Mutex<IndexRepair>,
-    pub(super) origin: PackSource,
+    /// True if the packs are in a bundle, which never changes, and not in `objects/` and `partial/`.
+    pub(super) is_bundle: bool,
     pub(super) fetcher: Option<Arc<Fetcher>>,
     /// Held shared while a thread adds packs that belong together; see [`Store::consistent_packs`].
     pub(super) adoption_lock: RwLock<()>,
     pub(super) hashed: HashedObjects,
-}
-
-/// Where the packs of a store come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PackSource {
-    /// From `objects/` and `partial/`, where packs may be added and removed.
-    Folder,
-    /// From a bundle, which never changes.
-    Bundle,
 }
 
 impl Store {
@@ -137,7 +129,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` or `index/` cannot be listed.
     pub fn open_read_only(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
-        let layout = StorePaths { upkeep: IndexMode::ReadOnly, ..StorePaths::of(dir) };
+        let layout = StorePaths { is_read_only: true, ..StorePaths::of(dir) };
         Self::open_in(layout, disk, &Silent)
     }
 
@@ -153,15 +145,10 @@ impl Store {
         for error in &catalog.unreadable {
             observer.note(Note::PackUnreadable { error: error.as_ref() });
         }
-        Ok(Self::new(layout, disk, catalog, PackSource::Folder))
+        Ok(Self::new(layout, disk, catalog, false))
     }
 
-    pub(super) fn new(
-        layout: StorePaths,
-        disk: Disk,
-        catalog: Catalog,
-        origin: PackSource,
-    ) -> Self {
+    pub(super) fn new(layout: StorePaths, disk: Disk, catalog: Catalog, is_bundle: bool) -> Self {
         Self {
             layout,
             disk,
@@ -169,7 +156,7 @@ impl Store {
             cache: ByteCache::new(FRAME_CACHE_LIMITS),
             open_packs: AtomicUsize::new(0),
             repaired: Mutex::new(IndexRepair::default()),
-            origin,
+            is_bundle,
             fetcher: None,
             adoption_lock: RwLock::default(),
             hashed: HashedObjects::default(),
@@ -178,7 +165,7 @@ impl Store {
 
     /// Returns a store without objects. Does not read `dir`.
     pub fn empty(dir: &Path, disk: Disk) -> Self {
-        Self::new(StorePaths::of(dir), disk, Catalog::default(), PackSource::Folder)
+        Self::new(StorePaths::of(dir), disk, Catalog::default(), false)
     }
 
     /// Returns the folder of the store.
@@ -242,7 +229,9 @@ impl Store {
         objects: Vec<PackedObject>,
         epoch: Epoch,
     ) -> Result<(), StoreError> {
-        self.name_pack_now(from, &pack.id(), epoch)?;
+        if self.name_pack(from, &pack.id(), epoch)?.is_some() {
+            return Err(StoreError::Collected);
+        }
         self.index_pack(pack, objects);
         self.record_proven(&[pack.id()]);
         Ok(())
@@ -286,7 +275,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn refresh(&self) -> Result<(), StoreError> {
-        if self.origin == PackSource::Bundle {
+        if self.is_bundle {
             return Ok(());
         }
         let repair = {
@@ -322,12 +311,6 @@ impl Store {
         self.refresh()
     }
 
-    /// Returns the repairs of the index since the store was opened, or since the last
-    /// [`Store::report_repairs`].
-    pub fn index_repairs(&self) -> IndexRepair {
-        *self.repaired.lock()
-    }
-
     /// Reports repaired damage of the index since the store was opened, or since the last call.
     pub fn report_repairs(&self, observer: &dyn Observer) {
         let IndexRepair { packs, damaged, .. } = std::mem::take(&mut *self.repaired.lock());
@@ -355,9 +338,7 @@ impl Store {
 
     /// Returns the path of a pack: for an unknown pack, its path in `objects/`.
     pub fn pack_path(&self, id: &PackId) -> PathBuf {
-        let catalog = self.catalog();
-        let completeness = catalog.slot(id).map(|slot| slot.completeness).unwrap_or_default();
-        self.layout.path(completeness, id)
+        self.layout.path(self.catalog().completeness(id).unwrap_or_default(), id)
     }
 
     /// Returns the id of the pack with this number.
@@ -385,7 +366,8 @@ impl Store {
             Err(StoreError::Gone { .. }) if slot.completeness == Completeness::Partial => {
                 drop(open);
                 self.refresh()?;
-                return Ok(Arc::new(self.open_slot(&self.catalog().packs[number as usize])?));
+                let slot = Arc::clone(&self.catalog().packs[number as usize]);
+                return Ok(Arc::new(slot.open(self.fetcher.as_ref())?));
             }
             pack => Arc::new(pack?),
         };
@@ -400,21 +382,21 @@ impl Store {
         Ok(pack)
     }
 
-    fn open_slot(&self, slot: &PackSlot) -> Result<PackFile, StoreError> {
-        slot.open(self.fetcher.as_ref())
-    }
-
     /// Opens a pack by id.
     ///
     /// # Errors
     /// [`StoreError::Gone`] if the pack does not exist any more, for example because it was merged;
     /// otherwise the reason why the pack cannot be opened.
     pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
-        let gone = StoreError::Gone { pack: *id };
-        match self.open_slot(self.catalog().slot(id).ok_or(StoreError::Gone { pack: *id })?) {
+        let open = || {
+            let catalog = self.catalog();
+            let slot = catalog.slot(id).ok_or(StoreError::Gone { pack: *id })?;
+            slot.open(self.fetcher.as_ref())
+        };
+        match open() {
             Err(StoreError::Gone { .. }) if self.is_partial(id) => {
                 self.refresh()?;
-                self.open_slot(self.catalog().slot(id).ok_or(gone)?)
+                open()
             }
             pack => pack,
         }
@@ -534,9 +516,7 @@ impl Store {
             StoreError::CorruptedInTransit { pack, offset_bytes, .. } => {
                 self.route_around_frames(fetcher, pack, &[*offset_bytes])
             }
-            StoreError::Fetch { pack, source }
-                if matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) =>
-            {
+            StoreError::Fetch { pack, source } if !source.is_transport() => {
                 let absent = self.absent_frames(pack).unwrap_or_default();
                 let offsets: Vec<u64> = absent.iter().map(|frame| frame.offset).collect();
                 match fetcher.note_lost(*pack) {
@@ -571,10 +551,10 @@ impl Store {
     /// pack that only have a link in other packs. This store may have the commits themselves, but
     /// their contents are gone. Returns true if there are any.
     pub fn learn_forgotten(&self, error: &StoreError) -> bool {
-        let (Some(fetcher), StoreError::Fetch { pack, source }) = (&self.fetcher, error) else {
+        let (Some(fetcher), StoreError::Fetch { pack, .. }) = (&self.fetcher, error) else {
             return false;
         };
-        if !matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) {
+        if error.is_transport() {
             return false;
         }
         let objects = self.open_pack(pack).and_then(|pack| pack.objects()).unwrap_or_default();

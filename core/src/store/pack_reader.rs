@@ -7,10 +7,9 @@
 use std::{
     borrow::Cow,
     cell::RefCell,
-    fs::{self, File},
     io,
     ops::Range,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,7 +19,7 @@ use rustix::fs::{SeekFrom, seek};
 use crate::{
     base::{id::PackId, io::PathError},
     codec::{CodecError, Decoder, StartDecoder},
-    disk::regular::open_regular,
+    disk::{lock_wait::is_file_at, regular::open_regular},
     format::pack::{self, Frame, HEADER_BYTES, PackedObject, TRAILER_BYTES, Trailer},
     store::{
         StoreError, bundle::PackSpan, fetch::Fetcher, objects::actual_id, stub_cache::StubCache,
@@ -228,26 +227,12 @@ impl PackFile {
     /// [`StoreError::Frame`] if the checksum does not match. For an absent frame,
     /// [`StoreError::Absent`] without a source, or the reason why it could not be fetched.
     pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
-        let mut stored = Vec::new();
-        self.stored_into(frame, &mut stored)?;
-        Ok(stored)
-    }
-
-    /// Reads into a reusable buffer. Otherwise like [`PackFile::stored`].
-    ///
-    /// # Errors
-    /// As [`PackFile::stored`].
-    pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
-        let bytes = frame.stored_bytes as usize;
-        if stored.capacity() < bytes {
-            // The allocator provides zeroed pages, so `resize` below writes nothing.
-            *stored = vec![0; bytes];
-        }
-        stored.resize(bytes, 0);
+        let mut stored = vec![0; frame.stored_bytes as usize];
         match &self.stub {
-            None => self.read_frame(frame, stored),
-            Some(stub) => stub.read(self, frame, stored),
+            None => self.read_frame(frame, &mut stored)?,
+            Some(stub) => stub.read(self, frame, &mut stored)?,
         }
+        Ok(stored)
     }
 
     /// Reads a frame of this file into `stored`, which has its length. Fetches nothing.
@@ -319,20 +304,10 @@ impl PackFile {
         }
     }
 
-    /// Returns true if the file of this pack is `file`, which is at `path`.
-    pub(super) fn is_of(&self, path: &Path, file: &File) -> Result<bool, StoreError> {
-        let ours = self.file.metadata().map_err(PathError::when("stat", path))?;
-        let other = file.metadata().map_err(PathError::when("stat", path))?;
-        Ok(inode(&ours) == inode(&other))
-    }
-
     /// Returns true if the path of this pack now names another file. The file system does not reuse
     /// the inode number of an open file.
     pub(super) fn is_replaced(&self) -> bool {
-        match (self.file.metadata(), fs_err::metadata(&self.path)) {
-            (Ok(ours), Ok(other)) => inode(&ours) != inode(&other),
-            _ => false,
-        }
+        self.path.exists() && !is_file_at(self.file.file(), &self.path).unwrap_or(true)
     }
 
     /// Returns the offset of the first frame.
@@ -421,17 +396,11 @@ impl PackFile {
         if frame.codec == pack::Codec::Raw {
             return Ok(Cow::Borrowed(stored));
         }
-        decode(frame, stored).map(Cow::Owned).map_err(|source| self.expand_error(frame, source))
+        let raw_bytes = frame.raw_bytes as usize;
+        with_decoder(|decoder| decoder.decode(frame.codec, stored, raw_bytes))
+            .map(Cow::Owned)
+            .map_err(|source| self.expand_error(frame, source))
     }
-}
-
-/// Returns the device and inode numbers, which identify a file.
-fn inode(stat: &fs::Metadata) -> (u64, u64) {
-    (stat.dev(), stat.ino())
-}
-
-fn decode(frame: &Frame, stored: &[u8]) -> Result<Vec<u8>, CodecError> {
-    with_decoder(|decoder| decoder.decode(frame.codec, stored, frame.raw_bytes as usize))
 }
 
 /// Uses the decompression context of this thread.

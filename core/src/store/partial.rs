@@ -25,13 +25,13 @@ use crate::{
         wire::FormatError,
     },
     store::{
-        ObjectLocation, PackFile, PackStream, Store, StoreError, catalog::StorePaths,
+        ContentError, ObjectLocation, PackFile, PackStream, Store, StoreError, catalog::StorePaths,
         pack_reader::Completeness,
     },
 };
 
 /// Number of bytes of the footer that are read at a time.
-const READ_BYTES: u64 = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 impl Store {
     /// Returns true if the store has a partial pack.
@@ -41,33 +41,16 @@ impl Store {
 
     /// Returns true if this pack is partial: some of its frames may be on a remote only.
     pub fn is_partial(&self, pack: &PackId) -> bool {
-        self.catalog().slot(pack).is_some_and(|slot| slot.completeness == Completeness::Partial)
+        self.catalog().completeness(pack) == Some(Completeness::Partial)
     }
 
     /// Returns the partial packs.
     pub fn partial_packs(&self) -> Vec<PackId> {
-        let catalog = self.catalog();
-        let is_partial =
-            |id: &PackId| catalog.slot(id).is_some_and(|s| s.completeness == Completeness::Partial);
-        self.packs().into_iter().filter(is_partial).collect()
+        self.packs().into_iter().filter(|id| self.is_partial(id)).collect()
     }
 
-    /// Removes an unneeded stub: the remote no longer has the pack, and other packs have all of its
-    /// objects.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the stub cannot be removed.
-    pub fn remove_stub(&self, pack: &PackId) -> Result<(), StoreError> {
-        if !self.is_partial(pack) {
-            return Ok(());
-        }
-        let layout = self.layout();
-        self.disk().remove(&layout.path(Completeness::Partial, pack))?;
-        self.disk().sync_folder(&layout.partial)?;
-        self.refresh()
-    }
-
-    /// Removes stubs of packs that the remote deletes.
+    /// Removes unneeded stubs: the remote no longer has the packs, or deletes them. Skips packs
+    /// that are not partial.
     ///
     /// # Errors
     /// [`StoreError`] when a stub cannot be removed.
@@ -125,11 +108,8 @@ impl Store {
     /// [`StoreError`] when the pack cannot be read.
     pub fn is_here(&self, place: &ObjectLocation) -> Result<bool, StoreError> {
         let catalog = self.catalog();
-        if catalog
-            .packs
-            .get(place.pack as usize)
-            .is_some_and(|slot| slot.completeness == Completeness::Whole)
-        {
+        let slot = catalog.packs.get(place.pack as usize);
+        if slot.is_some_and(|slot| slot.completeness == Completeness::Whole) {
             return Ok(true);
         }
         let pack = self.pack(place.pack)?;
@@ -161,8 +141,7 @@ impl Store {
     /// [`StoreError::Gone`] if the pack does not exist, [`StoreError::Format`] if the bytes extend
     /// beyond the end of the pack, and [`StoreError::Io`].
     pub fn fill(&self, pack: &PackId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let number = self.catalog().numbers.get(pack).copied();
-        let file = self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)?;
+        let file = self.shared_pack(pack)?;
         let end = offset.checked_add(bytes.len() as u64);
         let Some(end) = end.filter(|end| *end <= file.file_bytes()) else {
             let source = FormatError::Invalid { what: "range of a pack", at: offset as usize };
@@ -251,11 +230,11 @@ impl Store {
             }
         };
         // The open pack may be an older file, which was replaced.
-        let file = match file.is_of(&from, locked.file())? {
-            true => file,
-            false => Arc::new(self.open_pack(pack)?),
-        };
-        file.check_presence()?;
+        let file = if file.is_replaced() { Arc::new(self.open_pack(pack)?) } else { file };
+        // Do not read the frames before all of them may be stored locally.
+        if let Some(absent) = file.frames().iter().find(|frame| !file.may_be_here(frame)) {
+            return Err(file.absent(absent));
+        }
         let mut sink = |bytes: &[u8]| {
             observer.advance(bytes.len() as u64, 0);
             Ok::<_, StoreError>(())
@@ -289,8 +268,7 @@ impl Store {
         let absent = self.absent_frames(pack)?;
         self.prefetch_frames(*pack, &absent);
         let file = self.shared_pack(pack)?;
-        let mut stored = Vec::new();
-        absent.iter().try_for_each(|frame| file.stored_into(frame, &mut stored))?;
+        absent.iter().try_for_each(|frame| file.stored(frame).map(drop))?;
         self.complete(pack, &Silent).map(drop)
     }
 
@@ -320,7 +298,7 @@ impl Store {
         pack: &PackId,
         range: Range<u64>,
         out: &mut dyn io::Write,
-    ) -> Result<(), CopyError> {
+    ) -> Result<(), ContentError<io::Error>> {
         let file = self.shared_pack(pack)?;
         if range.start < file.frames_start() || range.end > file.frames_end() {
             // Check the tables again: they may have been damaged after the pack was opened.
@@ -332,14 +310,14 @@ impl Store {
         };
         let frames: Vec<Frame> = file.frames().iter().filter(wanted).copied().collect();
         self.prefetch_frames(*pack, &frames);
-        let mut bytes = Vec::new();
         let mut at = range.start;
         for frame in &frames {
             let of = frame.range();
             file.copy_tables(at..of.start.max(at), out)?;
-            file.stored_into(frame, &mut bytes)?;
+            let bytes = file.stored(frame)?;
             let (from, to) = (range.start.max(of.start), range.end.min(of.end));
-            out.write_all(&bytes[(from - of.start) as usize..(to - of.start) as usize])?;
+            let wanted = &bytes[(from - of.start) as usize..(to - of.start) as usize];
+            out.write_all(wanted).map_err(ContentError::Callback)?;
             at = to;
         }
         file.copy_tables(at..range.end.max(at), out)
@@ -363,35 +341,17 @@ impl Store {
     }
 }
 
-/// Why a pack could not be copied.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    /// The pack could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The bytes of the pack could not be written to `out`.
-    #[error("cannot write the pack")]
-    Out(#[from] io::Error),
-}
-
 impl PackFile {
     /// Copies bytes outside the frames, which every stub has.
-    fn copy_tables(&self, range: Range<u64>, out: &mut dyn io::Write) -> Result<(), CopyError> {
-        let mut at = range.start;
-        while at < range.end {
-            let mut bytes = vec![0; READ_BYTES.min(range.end - at) as usize];
-            self.read_at(&mut bytes, at)?;
-            out.write_all(&bytes)?;
-            at += bytes.len() as u64;
+    fn copy_tables(
+        &self,
+        range: Range<u64>,
+        out: &mut dyn io::Write,
+    ) -> Result<(), ContentError<io::Error>> {
+        for start in range.clone().step_by(READ_BYTES) {
+            let bytes = self.bytes(start..range.end.min(start + READ_BYTES as u64))?;
+            out.write_all(&bytes).map_err(ContentError::Callback)?;
         }
         Ok(())
-    }
-
-    /// Fails if a frame is certainly not stored locally. Does not read the frames.
-    fn check_presence(&self) -> Result<(), StoreError> {
-        match self.frames().iter().find(|frame| !self.may_be_here(frame)) {
-            Some(frame) => Err(self.absent(frame)),
-            None => Ok(()),
-        }
     }
 }

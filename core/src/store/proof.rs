@@ -289,7 +289,6 @@ impl Store {
                 Err(error) => refused(id, error)?,
             }
             observer.advance(bytes(id), 0);
-            observer.advance(bytes(id), 0);
         }
         Ok(())
     }

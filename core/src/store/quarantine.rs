@@ -94,6 +94,16 @@ impl Store {
         }
     }
 
+    /// Moves a pack to a free name in `quarantine/`.
+    fn move_to_free_name(&self, from: &Path, id: &PackId) -> Result<(), StoreError> {
+        for to in self.quarantine_names(id) {
+            if self.move_aside(from, &to)? == Renamed::Done {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn quarantine_names(&self, id: &PackId) -> impl Iterator<Item = PathBuf> {
         let first = self.layout().quarantine.join(id.to_string());
         let others = (2_u64..).map({
@@ -130,21 +140,13 @@ impl Store {
         };
         self.refresh()?;
         for id in packs {
-            let is_there = self
-                .catalog()
-                .slot(id)
-                .is_some_and(|slot| slot.completeness == Completeness::Whole);
+            let is_there = self.catalog().completeness(id) == Some(Completeness::Whole);
             if !is_there || !self.is_damaged(id) || !is_spare(id)? {
                 continue;
             }
             disk.create_folders(&layout.quarantine)?;
-            let from = layout.path(Completeness::Whole, id);
-            for to in self.quarantine_names(id) {
-                if self.move_aside(&from, &to)? == Renamed::Done {
-                    moved.push(*id);
-                    break;
-                }
-            }
+            self.move_to_free_name(&layout.path(Completeness::Whole, id), id)?;
+            moved.push(*id);
         }
         if moved.is_empty() {
             return Ok(Some(moved));
@@ -253,11 +255,7 @@ impl Store {
             }
         }
         for id in writer.finish_with_packs()?.1 {
-            for to in self.quarantine_names(&id) {
-                if self.move_aside(&store.pack_path(&id), &to)? == Renamed::Done {
-                    break;
-                }
-            }
+            self.move_to_free_name(&store.pack_path(&id), &id)?;
         }
         Ok(self.disk().sync_folder(&self.layout().quarantine)?)
     }

@@ -131,14 +131,6 @@ impl Store {
         self.open_pack(id)?.outline()
     }
 
-    /// Creates a stub of a remote pack, and indexes its objects.
-    ///
-    /// # Errors
-    /// As [`Store::add_stubs`].
-    pub fn add_stub(&self, outline: &PackOutline) -> Result<(), StoreError> {
-        self.add_stubs([outline])
-    }
-
     /// Creates stubs of remote packs, durably, and indexes their objects. Skips packs that this
     /// store already has, whole or in part, except unreadable stubs.
     ///
@@ -251,9 +243,7 @@ impl Store {
         outline: &dyn Fn() -> Result<PackOutline, StoreError>,
     ) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
-        let Some(completeness) = self.catalog().slot(id).map(|slot| slot.completeness) else {
-            return Ok(false);
-        };
+        let Some(completeness) = self.catalog().completeness(id) else { return Ok(false) };
         let path = layout.path(completeness, id);
         let Ok(locked) = fs_err::File::open(&path) else { return Ok(false) };
         // Hold the lock until the catalog is updated, like [`Store::complete`].

@@ -3,10 +3,11 @@
 //! It is read when a command needs it, and not with the store: most stores have none. A damaged table
 //! is an error, because a command that ignored it could store a purged object again.
 
-use std::io;
-
 use crate::{
-    base::{io::PathError, limits},
+    base::{
+        io::{PathError, if_exists},
+        limits,
+    },
     disk::regular::read_at_most,
     format::{rewrites::RewriteTable, wire::FormatError},
     store::{Store, StoreError},
@@ -22,13 +23,11 @@ impl Store {
     /// [`StoreError::Table`] if it is damaged or newer than this version.
     pub fn rewrites(&self) -> Result<RewriteTable, StoreError> {
         let path = self.layout().dir.join(TABLE);
-        match read_at_most(&path, limits::REWRITES_BYTES) {
-            Ok(bytes) => {
-                RewriteTable::decode(&bytes).map_err(|source| StoreError::Table { path, source })
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(RewriteTable::default()),
-            Err(error) => Err(PathError::when("read", &path)(error).into()),
-        }
+        let bytes = if_exists(read_at_most(&path, limits::REWRITES_BYTES));
+        let Some(bytes) = bytes.map_err(PathError::when("read", &path))? else {
+            return Ok(RewriteTable::default());
+        };
+        RewriteTable::decode(&bytes).map_err(|source| StoreError::Table { path, source })
     }
 
     /// Replaces the table of rewrites, durably. The caller holds the lock on the refs.
@@ -39,22 +38,16 @@ impl Store {
         &self,
         change: impl FnOnce(&mut RewriteTable),
     ) -> Result<(), StoreError> {
-        let (layout, disk) = (self.layout(), self.disk());
         let before = self.rewrites()?;
         let mut table = before.clone();
         change(&mut table);
-        let path = layout.dir.join(TABLE);
         if table == before {
             return Ok(());
         }
-        if table.is_empty() {
-            disk.remove(&path)?;
-            return Ok(disk.sync_folder(&layout.dir)?);
-        }
-        let bytes = table.encode();
-        FormatError::check_limit("table of rewrites", bytes.len() as u64, limits::REWRITES_BYTES)
-            .map_err(|source| StoreError::Table { path: path.clone(), source })?;
-        disk.create_folders(&layout.tmp)?;
-        Ok(disk.write_whole(&layout.tmp, &path, &bytes)?)
+        self.write_table(&self.dir().join(TABLE), table.is_empty(), || {
+            let (bytes, what) = (table.encode(), "table of rewrites");
+            FormatError::check_limit(what, bytes.len() as u64, limits::REWRITES_BYTES)?;
+            Ok(bytes)
+        })
     }
 }

@@ -23,6 +23,7 @@ use crate::{
     format::{
         pack::{ObjectKind, checksum},
         shadow::{Reason, ShadowTable, ShadowedPart},
+        wire::FormatError,
     },
     store::{
         Store, StoreError,
@@ -38,10 +39,11 @@ const LOCK: &str = "shadow.lock";
 
 /// The shadowed objects that this process knows.
 #[derive(Debug, Default)]
-pub(super) struct Shadows {
-    table: ShadowTable,
+pub struct Shadows {
+    /// The table; empty if it is damaged.
+    pub table: ShadowTable,
     /// True if the table is damaged. Then every pack counts as shadowed.
-    is_unknown: bool,
+    pub is_unknown: bool,
     /// XXH3-64 of the damaged part of the table; 0 if nothing is damaged.
     damage: u64,
     /// True if the table file lacks a change that this process made in memory.
@@ -100,7 +102,7 @@ impl Shadows {
     }
 
     /// Returns true if this object is shadowed in this pack.
-    pub(super) fn covers(&self, pack: &PackId, id: &ObjectId) -> bool {
+    pub fn covers(&self, pack: &PackId, id: &ObjectId) -> bool {
         self.is_unknown || self.table.covers(pack, id)
     }
 
@@ -110,7 +112,7 @@ impl Shadows {
     }
 
     /// Returns the current version.
-    pub(super) fn version(&self) -> ShadowVersion {
+    pub fn version(&self) -> ShadowVersion {
         ShadowVersion { damage: self.damage, is_unsaved: self.is_unsaved }
     }
 
@@ -125,12 +127,12 @@ impl Shadows {
     }
 
     /// Returns true if anything is shadowed as dead.
-    pub(super) fn has_any_dead(&self) -> bool {
+    pub fn has_any_dead(&self) -> bool {
         self.table.entries().any(|(_, reason, _)| reason == Reason::Dead)
     }
 
     /// Returns true if the table lists an object as dead by its id, also of a pack that is gone.
-    pub(super) fn lists_as_dead(&self, id: &ObjectId) -> bool {
+    pub fn lists_as_dead(&self, id: &ObjectId) -> bool {
         let lists =
             |part: &ShadowedPart| matches!(part, ShadowedPart::Objects(ids) if ids.contains(id));
         self.table.entries().any(|(_, reason, part)| reason == Reason::Dead && lists(part))
@@ -168,14 +170,9 @@ pub fn damage(error: &StoreError) -> Option<(PackId, ShadowedPart)> {
 }
 
 impl Store {
-    /// Returns the version of the shadow table that this open store knows.
-    pub fn shadow_version(&self) -> ShadowVersion {
-        self.catalog().shadows.version()
-    }
-
-    /// Returns the shadow table that this open store knows.
-    pub fn shadow_table(&self) -> ShadowTable {
-        self.catalog().shadows.table.clone()
+    /// Returns the shadows that this open store knows.
+    pub fn shadows(&self) -> Arc<Shadows> {
+        Arc::clone(&self.catalog().shadows)
     }
 
     /// Reads the present shadow table, which another process may have changed.
@@ -187,11 +184,6 @@ impl Store {
     /// a whole.
     pub fn is_shadowed(&self, pack: &PackId) -> bool {
         self.catalog().shadows.touches(pack)
-    }
-
-    /// Returns true if this copy of an object is shadowed.
-    pub fn is_copy_shadowed(&self, pack: &PackId, id: &ObjectId) -> bool {
-        self.catalog().shadows.covers(pack, id)
     }
 
     /// Returns the error of an object whose copies are all shadowed.
@@ -211,12 +203,6 @@ impl Store {
     /// Returns true if any object of a pack is known to be damaged.
     pub fn is_damaged(&self, pack: &PackId) -> bool {
         self.catalog().shadows.is_damaged(pack)
-    }
-
-    /// Returns true if the shadow table could not be read, so that all packs count as
-    /// shadowed.
-    pub fn is_shadow_table_lost(&self) -> bool {
-        self.catalog().shadows.is_unknown
     }
 
     /// Changes the shadow table, durably and in this open store. If the table cannot be
@@ -248,17 +234,26 @@ impl Store {
         if !before.is_unknown && table == before.table {
             return Ok(false);
         }
-        if table.is_empty() {
-            disk.remove(&layout.shadow)?;
-            disk.sync_folder(&layout.dir)?;
-            return Ok(true);
-        }
-        let bytes = table.encode();
-        let path = &layout.shadow;
-        let bytes = bytes.map_err(|source| StoreError::Table { path: path.clone(), source })?;
-        disk.create_folders(&layout.tmp)?;
-        disk.write_whole(&layout.tmp, path, &bytes)?;
+        self.write_table(&layout.shadow, table.is_empty(), || table.encode())?;
         Ok(true)
+    }
+
+    /// Replaces the file of a table in the store, durably. An empty table has no file.
+    pub(super) fn write_table(
+        &self,
+        path: &Path,
+        is_empty: bool,
+        encode: impl FnOnce() -> Result<Vec<u8>, FormatError>,
+    ) -> Result<(), StoreError> {
+        let (layout, disk) = (self.layout(), self.disk());
+        if is_empty {
+            disk.remove(path)?;
+            return Ok(disk.sync_folder(&layout.dir)?);
+        }
+        let bytes = encode();
+        let bytes = bytes.map_err(|source| StoreError::Table { path: path.to_owned(), source })?;
+        disk.create_folders(&layout.tmp)?;
+        Ok(disk.write_whole(&layout.tmp, path, &bytes)?)
     }
 
     /// Shadows the damage that an error reports, for this open store only, since readers never
@@ -271,7 +266,7 @@ impl Store {
 
     /// Shadows objects as damaged, for this open store only.
     pub(super) fn add_in_memory(&self, pack: PackId, part: ShadowedPart) {
-        if self.is_shadow_table_lost() {
+        if self.shadows().is_unknown {
             return;
         }
         self.change_catalog(|catalog| {

@@ -1,9 +1,8 @@
 //! Checks that a content is stored completely, without reading the whole content.
 
 use crate::{
-    base::id::{ContentId, ObjectId, PackId},
-    format::shadow::{Reason, ShadowTable, ShadowedPart},
-    store::{Descend, ObjectWriter, StoreError, damage},
+    base::id::{ContentId, ObjectId},
+    store::{Descend, ObjectWriter, StoreError},
 };
 
 impl ObjectWriter<'_> {
@@ -55,15 +54,10 @@ impl ObjectWriter<'_> {
     /// # Errors
     /// As [`Store::change_shadows`](crate::store::Store::change_shadows).
     pub fn shadow_damage(&self, error: &StoreError) -> Result<(), StoreError> {
-        damage(error).map_or(Ok(()), |(pack, part)| self.shadow(pack, part))
-    }
-
-    fn shadow(&self, pack: PackId, part: ShadowedPart) -> Result<(), StoreError> {
-        if self.is_counting() {
-            self.store.add_in_memory(pack, part);
+        if self.is_counting {
+            self.store.shadow_in_memory(error);
             return Ok(());
         }
-        let add = |table: &mut ShadowTable| table.add(pack, Reason::Damaged, part.clone());
-        self.store.change_shadows(&add).map(drop)
+        self.store.shadow_damage(error).map(drop)
     }
 }

@@ -21,18 +21,12 @@ impl PairedEntries {
     }
 }
 
-/// One side of a pair, or both.
-#[derive(Clone, Copy)]
-struct Sides {
-    old: bool,
-    new: bool,
-}
-
-/// The next step for the heads of both sides.
+/// The next step for the heads of both sides. The order is that of the old head and the new one: the
+/// step concerns the smaller head, or both if they are equal.
 enum PairStep {
     Skip,
-    Open(Sides),
-    Take(Sides),
+    Open(Ordering),
+    Take(Ordering),
     End,
 }
 
@@ -78,10 +72,11 @@ impl TreePair {
             match self.step() {
                 PairStep::End => return Ok(None),
                 PairStep::Skip => drop((self.old.next(), self.new.next())),
-                PairStep::Open(sides) => {
-                    for (cursor, opens, is_new) in
-                        [(&mut self.old, sides.old, false), (&mut self.new, sides.new, true)]
-                    {
+                PairStep::Open(order) => {
+                    for (cursor, opens, is_new) in [
+                        (&mut self.old, order.is_le(), false),
+                        (&mut self.new, order.is_ge(), true),
+                    ] {
                         if opens
                             && let Some(TreeItem::Node(node)) = cursor.next()
                             && is_read(&node)
@@ -91,9 +86,9 @@ impl TreePair {
                         }
                     }
                 }
-                PairStep::Take(sides) => {
-                    let old = entry(&mut self.old, sides.old);
-                    let new = entry(&mut self.new, sides.new);
+                PairStep::Take(order) => {
+                    let old = entry(&mut self.old, order.is_le());
+                    let new = entry(&mut self.new, order.is_ge());
                     if old != new {
                         return Ok(Some(PairedEntries { old, new }));
                     }
@@ -104,14 +99,8 @@ impl TreePair {
 
     fn step(&mut self) -> PairStep {
         use NextItem::{Entry, Node};
-
-        const OLD: Sides = Sides { old: true, new: false };
-        const NEW: Sides = Sides { old: false, new: true };
-        let first = |order: Ordering| match order {
-            Ordering::Less => OLD,
-            Ordering::Greater => NEW,
-            Ordering::Equal => Sides { old: true, new: true },
-        };
+        const OLD: Ordering = Ordering::Less;
+        const NEW: Ordering = Ordering::Greater;
         match (self.old.peek(), self.new.peek()) {
             (None, None) => PairStep::End,
             (Some(Node { id: a, .. }), Some(Node { id: b, .. })) if a == b => PairStep::Skip,
@@ -119,7 +108,7 @@ impl TreePair {
             // start with the same name, open the node of the higher level: the other node may
             // be its first child.
             (Some(Node { first: a, level, .. }), Some(Node { first: b, level: other, .. })) => {
-                PairStep::Open(first(a.cmp(&b).then(other.cmp(&level))))
+                PairStep::Open(a.cmp(&b).then(other.cmp(&level)))
             }
             // No entry in a node has a name before the node's first name.
             (Some(Node { first, .. }), Some(Entry(entry))) => match Some(&entry.name) < first {
@@ -134,7 +123,7 @@ impl TreePair {
             (None, Some(Node { .. })) => PairStep::Open(NEW),
             (Some(Entry(_)), None) => PairStep::Take(OLD),
             (None, Some(Entry(_))) => PairStep::Take(NEW),
-            (Some(Entry(a)), Some(Entry(b))) => PairStep::Take(first(a.name.cmp(&b.name))),
+            (Some(Entry(a)), Some(Entry(b))) => PairStep::Take(a.name.cmp(&b.name)),
         }
     }
 }

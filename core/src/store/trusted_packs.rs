@@ -306,7 +306,7 @@ mod tests {
             writer.add_blob(0, BlobId::of(&[n]), &[n]).unwrap();
             writer.finish().unwrap();
         }
-        assert!(store.record_trusted_packs(store.shadow_version()));
+        assert!(store.record_trusted_packs(store.shadows().version()));
         store
     }
 

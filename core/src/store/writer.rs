@@ -13,7 +13,6 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
     ops::AddAssign,
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -26,11 +25,11 @@ use crate::{
     codec::Encoder,
     format::{
         chunk_list::{BlobRef, ListObject},
-        pack::{ObjectClass, ObjectKind, PackedObject},
+        pack::{Codec, ObjectClass, ObjectKind, PackedObject},
     },
     store::{
         Store, StoreError,
-        epoch::{Epoch, PackNamed, Reliance},
+        epoch::{Epoch, Reliance},
         lane::FrameBuilder,
         pack_reader::Completeness,
         pack_writer::{EncodedFrame, PackWriter},
@@ -86,15 +85,6 @@ type IdSet = HashSet<ObjectId, BuildHasherDefault<IdHasher>>;
 /// full shard, and may then count an object again.
 const COUNTED: usize = (1 << 20) / SHARDS;
 
-/// What a writer does with new objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriterMode {
-    /// The writer adds them to the store.
-    Write,
-    /// The writer counts them and writes nothing.
-    Count,
-}
-
 /// Adds objects to a store. The drop of an unfinished writer discards its open pack. Its sealed
 /// packs stay, as unreferenced objects.
 pub struct ObjectWriter<'s> {
@@ -106,8 +96,9 @@ pub struct ObjectWriter<'s> {
     pack: Mutex<Option<PackWriter>>,
     claimed: Vec<Mutex<IdSet>>,
     sealed: Mutex<Vec<PackId>>,
-    counts: [AtomicU64; 4],
-    mode: WriterMode,
+    added: Mutex<WriteStats>,
+    /// True if the writer counts new objects and writes nothing.
+    pub(super) is_counting: bool,
     /// The epoch in which everything that this writer relies on is alive.
     epoch: Mutex<Epoch>,
     pub(super) relied: Reliance,
@@ -148,11 +139,6 @@ impl MetadataWriter {
     }
 }
 
-const OBJECTS: usize = 0;
-const RAW_BYTES: usize = 1;
-const STORED_BYTES: usize = 2;
-const PACKS: usize = 3;
-
 impl<'s> ObjectWriter<'s> {
     /// Creates a writer for `store` with `lanes` lanes and the compression level `level`.
     ///
@@ -162,7 +148,7 @@ impl<'s> ObjectWriter<'s> {
         // Create `tmp/` again: other tools may lose empty folders when they copy a store.
         store.disk().create_folders(&store.layout().tmp)?;
         sweep::run(&store.layout().tmp);
-        Self::for_purpose(store, level, lanes, WriterMode::Write)
+        Self::for_purpose(store, level, lanes, false)
     }
 
     /// Creates a writer that counts new objects and writes nothing. [`WriteStats::stored_bytes`]
@@ -171,7 +157,7 @@ impl<'s> ObjectWriter<'s> {
     /// # Errors
     /// [`StoreError::Compress`] when there is not enough memory.
     pub fn counting(store: &'s Store, level: i32) -> Result<Self, StoreError> {
-        Self::for_purpose(store, level, 1, WriterMode::Count)
+        Self::for_purpose(store, level, 1, true)
     }
 
     /// Lets this writer fail if a garbage collection begins meanwhile, for a writer that copies
@@ -192,16 +178,11 @@ impl<'s> ObjectWriter<'s> {
         Ok(PackWriter::create(disk, tmp, self.variation)?)
     }
 
-    /// Returns true if this writer only counts.
-    pub(super) fn is_counting(&self) -> bool {
-        self.mode == WriterMode::Count
-    }
-
     fn for_purpose(
         store: &'s Store,
         level: i32,
         lanes: usize,
-        mode: WriterMode,
+        is_counting: bool,
     ) -> Result<Self, StoreError> {
         let lane = |target| FrameBuilder::new(level, target).map_err(StoreError::Compress);
         let lanes = (0..lanes.max(1))
@@ -227,8 +208,8 @@ impl<'s> ObjectWriter<'s> {
             pack: Mutex::default(),
             claimed: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sealed: Mutex::default(),
-            counts: Default::default(),
-            mode,
+            added: Mutex::default(),
+            is_counting,
         })
     }
 
@@ -239,13 +220,7 @@ impl<'s> ObjectWriter<'s> {
 
     /// Returns the totals so far.
     pub fn added(&self) -> WriteStats {
-        let count = |which: usize| self.counts[which].load(Ordering::Relaxed);
-        WriteStats {
-            objects: count(OBJECTS),
-            raw_bytes: count(RAW_BYTES),
-            stored_bytes: count(STORED_BYTES),
-            packs: count(PACKS),
-        }
+        *self.added.lock()
     }
 
     fn shard(&self, id: &ObjectId) -> &Mutex<IdSet> {
@@ -273,16 +248,17 @@ impl<'s> ObjectWriter<'s> {
             return Ok(false);
         }
         let mut claimed = self.shard(&object.id).lock();
-        if self.is_counting() && claimed.len() >= COUNTED {
+        if self.is_counting && claimed.len() >= COUNTED {
             claimed.clear();
         }
         let new = claimed.insert(object.id);
         drop(claimed);
         if new {
-            self.counts[OBJECTS].fetch_add(1, Ordering::Relaxed);
-            self.counts[RAW_BYTES].fetch_add(u64::from(object.bytes), Ordering::Relaxed);
+            let mut added = self.added.lock();
+            added.objects += 1;
+            added.raw_bytes += u64::from(object.bytes);
         }
-        Ok(new && !self.is_counting())
+        Ok(new && !self.is_counting)
     }
 
     /// Adds a content of at most [`limits::SMALL_FRAME_BYTES`] to a lane, if the content is new.
@@ -344,7 +320,7 @@ impl<'s> ObjectWriter<'s> {
             None => Encoder::new(self.level).map_err(StoreError::Compress)?,
         };
         let (codec, stored) = encoder.encode(raw).map_err(StoreError::Compress)?;
-        self.append_parts(ObjectClass::Data, codec, stored, raw.len() as u32, &objects)?;
+        self.append_parts(codec, stored, raw.len() as u32, &objects)?;
         self.encoders.lock().push(encoder);
         Ok(())
     }
@@ -414,7 +390,7 @@ impl<'s> ObjectWriter<'s> {
     /// Adds a compressed data frame unchanged. All its objects must be claimed.
     pub(super) fn append(&self, frame: &EncodedFrame) -> Result<(), StoreError> {
         let EncodedFrame { codec, stored, raw_bytes, objects } = frame;
-        self.append_parts(ObjectClass::Data, *codec, stored, *raw_bytes, objects)
+        self.append_parts(*codec, stored, *raw_bytes, objects)
     }
 
     /// Adds a compressed metadata frame unchanged. All its objects must be claimed.
@@ -448,8 +424,7 @@ impl<'s> ObjectWriter<'s> {
 
     fn append_parts(
         &self,
-        class: ObjectClass,
-        codec: crate::format::pack::Codec,
+        codec: Codec,
         stored: &[u8],
         raw_bytes: u32,
         objects: &[PackedObject],
@@ -460,7 +435,7 @@ impl<'s> ObjectWriter<'s> {
             none => none.insert(self.new_pack()?),
         };
         let shared = pack.shared();
-        let offset = pack.reserve(class, codec, stored, raw_bytes, objects);
+        let offset = pack.reserve(ObjectClass::Data, codec, stored, raw_bytes, objects);
         let full = pack.is_full();
         // Take the lock of the file before releasing the lock of the pack, so that no other thread
         // can seal the pack before this frame is written.
@@ -474,7 +449,6 @@ impl<'s> ObjectWriter<'s> {
 
     fn seal(&self, pack: PackWriter, metadata: &[EncodedFrame]) -> Result<(), StoreError> {
         let sealed = pack.seal(metadata, &|from, id| self.name_pack(from, id))?;
-        let bytes = sealed.file_bytes;
         self.store.add_sealed(&sealed, Completeness::Whole);
         self.store.record_proven(&[sealed.id]);
         // Drop the claims after the index has the objects. `contains` checks the claims before the
@@ -483,8 +457,8 @@ impl<'s> ObjectWriter<'s> {
             self.shard(&object.id).lock().remove(&object.id);
         }
         self.sealed.lock().push(sealed.id);
-        self.counts[STORED_BYTES].fetch_add(bytes, Ordering::Relaxed);
-        self.counts[PACKS].fetch_add(1, Ordering::Relaxed);
+        *self.added.lock() +=
+            WriteStats { stored_bytes: sealed.file_bytes, packs: 1, ..WriteStats::default() };
         Ok(())
     }
 
@@ -493,13 +467,11 @@ impl<'s> ObjectWriter<'s> {
     fn name_pack(&self, from: &Path, id: &PackId) -> Result<(), StoreError> {
         loop {
             let epoch = *self.epoch.lock();
-            let PackNamed::NewEpoch(now) = self.store.name_pack(from, id, epoch)? else {
-                return Ok(());
-            };
+            let Some(now) = self.store.name_pack(from, id, epoch)? else { return Ok(()) };
             self.store.refresh()?;
             let sealed = self.sealed.lock().clone();
             if self.copies
-                || sealed.iter().any(|pack| self.store.has_dead(pack))
+                || sealed.iter().any(|pack| self.store.shadows().has_dead(pack))
                 || !self.relied.holds(self.store)?
             {
                 return Err(StoreError::Collected);

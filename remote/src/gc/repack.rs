@@ -156,7 +156,7 @@ impl Repack<'_> {
             let sent = push::upload(self.remote, &written, &made, self.runtime, self.observer);
             copies.bytes += sent?;
             for pack in made {
-                copies.store.add_stub(&written.outline(&pack)?)?;
+                copies.store.add_stubs([&written.outline(&pack)?])?;
             }
         }
         Ok(copies)
@@ -252,7 +252,7 @@ impl Repack<'_> {
             self.stubs.pack_id(place.pack).is_some_and(|pack| {
                 self.kept.contains(&pack)
                     && !self.swept.is_dead(&pack, &object.id)
-                    && !self.stubs.is_copy_shadowed(&pack, &object.id)
+                    && !self.stubs.shadows().covers(&pack, &object.id)
             })
         };
         Ok(!self.stubs.places(&object.id)?.iter().any(stays))

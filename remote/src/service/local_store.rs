@@ -219,7 +219,7 @@ impl OpenStore {
     /// Publishes the packs that an index file lists.
     fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StagedError> {
         match self.staged.read_index_file(name, bytes)? {
-            IndexUpload::Part(_) => Ok(()),
+            IndexUpload::Part => Ok(()),
             IndexUpload::Packs(ids) => self.staged.publish(&self.repo, &ids, &Silent).map(drop),
         }
     }
@@ -338,7 +338,7 @@ impl LocalStoreInner {
         let mut listed = Vec::new();
         let mut files = BTreeMap::new();
         for id in self.packs()? {
-            if store.is_damaged(&id) || store.is_shadow_table_lost() {
+            if store.is_damaged(&id) || store.shadows().is_unknown {
                 continue;
             }
             let bytes = match self.outlines(&id) {
@@ -458,7 +458,7 @@ impl LocalStoreInner {
             // Keep a damaged branch; the clone reports the damage.
             Head::Branch(name) if !matches!(refs.read(&name), Ok(None)) => name.to_string(),
             Head::Branch(_) | Head::Detached(_) => {
-                let listing = refs.list_all().map_err(failed)?.refs();
+                let listing = refs.list_all().map_err(failed)?.refs;
                 let first = listing.iter().find(|(name, _)| name.kind() == RefKind::Branch);
                 first.map_or(format!("refs/heads/{FIRST_BRANCH}"), |(name, _)| name.to_string())
             }

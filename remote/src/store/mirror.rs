@@ -598,7 +598,7 @@ impl MirrorHoldings<'_> {
             let Some(pack) = self.store.pack_id(place.pack) else { continue };
             if !dead.contains(&pack, id) {
                 is_known = true;
-                is_sound |= !self.store.is_copy_shadowed(&pack, id);
+                is_sound |= !self.store.shadows().covers(&pack, id);
             }
         }
         Ok(match (is_known, self.is_whole, is_sound) {

@@ -163,7 +163,7 @@ pub(super) fn drop_unneeded_stub(
     };
     match reach::visit(store, commits, &mut enter, observer) {
         Ok(()) => {
-            store.remove_stub(pack)?;
+            store.remove_stubs(&[*pack])?;
             Ok(true)
         }
         Err(ReachError::Blocked(blocked)) => Err(blocked.into()),
@@ -235,10 +235,11 @@ fn shadow_lost_pack(
     let (mut is_new, mut is_covered) = (false, true);
     for frame in frames.iter().filter(|frame| !frame.range().is_empty()) {
         is_new |= shadow_frame(store, remote, pack, frame.offset)?;
-        is_covered &= remote.mirror().store().other_copies_of_frame(pack, frame.offset)?.is_some();
+        let copies = remote.mirror().store().other_copies_of_frames(pack, &[frame.offset])?;
+        is_covered &= !copies.lacks_any && !copies.objects.is_empty();
     }
     if is_covered {
-        store.remove_stub(pack)?;
+        store.remove_stubs(&[*pack])?;
     }
     Ok(is_new)
 }
@@ -253,14 +254,14 @@ pub(super) fn frames_to_fetch(store: &Store, pack: &PackId) -> Result<Vec<Frame>
     if absent.is_empty() || !store.is_shadowed(pack) {
         return Ok(absent);
     }
-    let (file, shadowed) = (store.open_pack(pack)?, store.shadow_table());
+    let (file, shadows) = (store.open_pack(pack)?, store.shadows());
     let objects = file.objects()?;
     let mut left_out = HashSet::new();
     for FrameObjects { frame, objects } in file.by_frame(&objects) {
         let mut is_left_out = true;
         for object in objects {
             is_left_out = is_left_out
-                && shadowed.covers(pack, &object.id)
+                && shadows.table.covers(pack, &object.id)
                 && store.locate_in_other_pack(&object.id, pack)?.is_some();
         }
         if is_left_out {

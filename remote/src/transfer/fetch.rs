@@ -237,7 +237,7 @@ fn relocate_if(
     }
     let outlines: Result<Vec<_>, _> = stubs.iter().map(|id| mirror.outline(id)).collect();
     store.add_stubs(&outlines?)?;
-    replaced.iter().try_for_each(|id| store.remove_stub(id))?;
+    store.remove_stubs(&replaced)?;
     if !kept.is_empty() || !dead.is_empty() || !collected.is_empty() {
         store.change_shadows(&|table| {
             for id in kept.iter().filter(|id| !was_collected && !is_going(id)) {

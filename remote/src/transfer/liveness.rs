@@ -89,7 +89,7 @@ impl Liveness {
                     replaced = Some(ancestor);
                 }
                 // The link of an ancestor is enough.
-                if replaced.is_some() || ancestor != commit && store.has_link(&ancestor)? {
+                if replaced.is_some() || ancestor != commit && store.is_alive(&ancestor.link())? {
                     return Ok(false);
                 }
             }
@@ -215,7 +215,7 @@ pub(super) fn take_shadows(
 pub(super) fn shadow_forgotten(store: &Store, live: &Liveness) -> Result<(), StoreError> {
     let mut shadows = Vec::new();
     for commit in live.dead.iter().flat_map(|dead| dead.forgotten()) {
-        if !store.has_link(&commit)? {
+        if !store.is_alive(&commit.link())? {
             continue;
         }
         let id = commit.object();

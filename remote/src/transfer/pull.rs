@@ -240,7 +240,7 @@ impl PullRun<'_> {
     ) -> Result<u64, RemoteError> {
         let mut frames = Vec::with_capacity(wanted.len());
         for WantedPack { id, fetch } in wanted {
-            received.add_stub(&self.lacking.mirror.outline(id)?)?;
+            received.add_stubs([&self.lacking.mirror.outline(id)?])?;
             // An earlier run may have received some frames.
             let mut absent = received.absent_frames(id)?;
             if let PackPart::Frames(frames) = fetch {

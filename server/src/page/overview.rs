@@ -78,7 +78,7 @@ impl Overview {
         repository.refresh()?;
         // A current listing would need a request to the upstream for each repository.
         let listing = repository.cached_listing()?;
-        let refs = listing.refs();
+        let refs = listing.refs;
         let store = repository.repo().store();
         let mut branches = Vec::new();
         for (name, id) in refs.iter().filter(|(name, _)| name.kind() == RefKind::Branch) {
@@ -99,7 +99,7 @@ impl Overview {
             branch_count,
             tag_count: refs.iter().filter(|(name, _)| name.kind() == RefKind::Tag).count(),
             newest,
-            damaged_refs: listing.damaged(),
+            damaged_refs: listing.damaged,
             damaged_packs: repository.damaged_pack_count(),
             packs: packs.len(),
             stored_bytes: packs.iter().map(|(_, bytes)| bytes).sum(),

@@ -30,8 +30,8 @@ impl RefIndex {
     /// The errors of [`Repository::listing`].
     pub(super) fn of(repository: &Repository) -> Result<Self, HttpProblem> {
         let listing = repository.listing()?;
-        let names = Self::new(listing.refs().to_vec(), repository.cached_branch().ok());
-        Ok(Self { damaged: listing.damaged().to_vec(), ..names })
+        let names = Self::new(listing.refs.to_vec(), repository.cached_branch().ok());
+        Ok(Self { damaged: listing.damaged.to_vec(), ..names })
     }
 
     fn new(mut all: Vec<(RefName, CommitId)>, default: Option<RefName>) -> Self {

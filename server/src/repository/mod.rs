@@ -50,7 +50,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
     },
-    store::CopyError,
+    store::ContentError,
 };
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
@@ -363,7 +363,7 @@ impl Repository {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn refs(&self) -> Result<Arc<Vec<(RefName, CommitId)>>, HttpProblem> {
-        Ok(self.listing()?.refs())
+        Ok(self.listing()?.refs)
     }
 
     /// Returns all readable branches and tags as last read, without a request to the
@@ -372,7 +372,7 @@ impl Repository {
     /// # Errors
     /// As [`Repository::refs`].
     pub fn cached_refs(&self) -> Result<Arc<Vec<(RefName, CommitId)>>, HttpProblem> {
-        Ok(self.cached_listing()?.refs())
+        Ok(self.cached_listing()?.refs)
     }
 
     /// Returns all readable branches and tags and the names of damaged ones, after a
@@ -394,7 +394,7 @@ impl Repository {
             // Hold the lock while the refs are read, so that simultaneous requests read them once.
             let mut kept = self.listing.lock();
             let before = kept.take();
-            let misnamed = before.as_ref().map(RefListing::misnamed);
+            let misnamed = before.as_ref().map(|listing| Arc::clone(&listing.misnamed));
             let listing = match before.filter(RefListing::is_current) {
                 Some(listing) => listing,
                 None => self.repo.refs().list_all()?,
@@ -403,7 +403,7 @@ impl Repository {
             let is_new = |path: &&std::path::PathBuf| {
                 misnamed.as_ref().is_none_or(|old| !old.contains(path))
             };
-            for path in listing.misnamed().iter().filter(is_new) {
+            for path in listing.misnamed.iter().filter(is_new) {
                 tracing::warn!(
                     repository = self.name,
                     ?path,
@@ -414,7 +414,7 @@ impl Repository {
             // stays damaged locally. Any other damage is an error, which makes `read_kept` repair
             // it.
             if self.upstream.is_some() {
-                for name in listing.damaged().iter() {
+                for name in listing.damaged.iter() {
                     if self.repo.refs().damage(name)? != Some(Damage::elsewhere()) {
                         return Err(HttpProblem::new(Code::Damaged, format!("{name} is damaged")));
                     }
@@ -665,8 +665,8 @@ impl Repository {
         match source {
             PackContent::File(file) => body::copy_range(file, range, out),
             PackContent::Frames => match self.repo.store().copy_pack(id, range, out) {
-                Err(CopyError::Out(error)) => Err(error),
-                Err(CopyError::Store(error)) => Err(io::Error::other(error)),
+                Err(ContentError::Callback(error)) => Err(error),
+                Err(ContentError::Store(error)) => Err(io::Error::other(error)),
                 Ok(()) => Ok(()),
             },
         }
@@ -762,7 +762,7 @@ impl Repository {
         client: &Arc<DisconnectObserver>,
     ) -> Result<Received, HttpProblem> {
         let ids = match self.staged.read_index_file(name, bytes)? {
-            IndexUpload::Part(sent) => return Ok(sent),
+            IndexUpload::Part => return Ok(Received::Added),
             IndexUpload::Packs(ids) => ids,
         };
         let sent = self.publish_staged(&ids, client)?;

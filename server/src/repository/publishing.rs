@@ -216,10 +216,6 @@ impl PublishTarget for Relay<'_> {
         &self.repository.repo
     }
 
-    fn inbox(&self) -> &SharedInbox {
-        &self.repository.staged
-    }
-
     fn refresh(&self) -> Result<(), HttpProblem> {
         self.repository.refresh()?;
         self.upstream.refresh_packs()
@@ -229,7 +225,7 @@ impl PublishTarget for Relay<'_> {
         self.repository.lacking(ids)
     }
 
-    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, HttpProblem> {
+    fn sent(&self, _: &SharedInbox, id: &PackId) -> Result<Option<PathBuf>, HttpProblem> {
         self.repository.sent(id)
     }
 
@@ -244,11 +240,12 @@ impl PublishTarget for Relay<'_> {
 
     fn adopt(
         &self,
+        staged: &SharedInbox,
         new: &BTreeSet<PackId>,
         prepared: VerifiedPacks<'_>,
         observer: &dyn Observer,
     ) -> Result<(), HttpProblem> {
-        let (staged, upstream) = (&self.repository.staged, self.upstream);
+        let upstream = self.upstream;
         let ids: Vec<PackId> = new.iter().copied().collect();
         upstream.remember_pending(&ids)?;
         if let Err(error) = prepared.adopt(observer) {

@@ -106,9 +106,9 @@ pub(super) async fn list(
 ) -> Result<Response, HttpProblem> {
     let listed = server.with(repo, |repository| {
         let listing = repository.listing()?;
-        let refs = listing.refs();
-        let refs = refs.iter().map(|(name, commit)| RefResponse::new(name, *commit)).collect();
-        let damaged = listing.damaged().iter().map(ToString::to_string).collect();
+        let refs =
+            listing.refs.iter().map(|(name, commit)| RefResponse::new(name, *commit)).collect();
+        let damaged = listing.damaged.iter().map(ToString::to_string).collect();
         // Send no second request to the upstream, so that `head` belongs to the same state as
         // `refs`.
         let head = repository.cached_branch().ok().map(|name| name.to_string());

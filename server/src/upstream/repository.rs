@@ -744,7 +744,7 @@ impl UpstreamRepository {
                 let why = "upstream has lost packs while others are being added";
                 return Err(HttpProblem::new(Code::Unavailable, why));
             }
-            accept::check_commit(self.store(), new, verified, &Silent).map_err(|error| {
+            accept::check_commit(self.store(), new, verified, false, &Silent).map_err(|error| {
                 let why = format!("commit {new} is incomplete upstream: {}", causes(&error));
                 HttpProblem::new(Code::Unavailable, why)
             })?;

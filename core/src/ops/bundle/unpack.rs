@@ -55,39 +55,21 @@ pub struct UnpackOutcome {
 /// An open bundle: its reader, and its head, which was read.
 pub type OpenedBundle<R> = (BundleReader<R>, BundleHead);
 
-/// Unpacks the bundle from `input` into `store`. Moves no ref.
-///
-/// When this returns, the commit and everything it refers to survive a power cut. If a
-/// check fails, no object has been added. If adding the objects fails, the store may have
-/// some of them, but nothing refers to them.
-///
-/// # Errors
-/// [`Error::Prerequisites`] as soon as the head is read; other errors if the bundle is damaged or
-/// incomplete.
-pub fn run(
-    store: &Store,
-    input: impl Read,
-    options: &UnpackOptions,
-    observer: &dyn Observer,
-) -> Result<UnpackOutcome, Error> {
-    let opened = BundleReader::new(input);
-    observer.check()?;
-    prepare(store, opened?, options, observer)?.adopt(observer)
-}
-
 /// A bundle that is checked and complete, but not part of the store yet.
 #[derive(Debug)]
 pub struct VerifiedBundle<'s> {
     inbox: Inbox<'s>,
-    head: BundleHead,
+    pub head: BundleHead,
     commits: u64,
     options: UnpackOptions,
 }
 
-/// Checks a bundle as [`run`] does, without adding its contents.
+/// Receives and checks a bundle for `store`, without adding its contents. If a check fails, no
+/// object has been added.
 ///
 /// # Errors
-/// As [`run`].
+/// [`Error::Prerequisites`] before any pack is read; other errors if the bundle is damaged or
+/// incomplete.
 pub fn prepare<'s>(
     store: &'s Store,
     (mut reader, head): OpenedBundle<impl Read>,
@@ -95,7 +77,10 @@ pub fn prepare<'s>(
     observer: &dyn Observer,
 ) -> Result<VerifiedBundle<'s>, Error> {
     check_prerequisites(store, &head)?;
-    check_work(head.raw_bytes, options)?;
+    let (found, most) = (head.raw_bytes, options.most_bytes);
+    if found > most {
+        return Err(Error::TooMuch { found, most });
+    }
     SharedInbox::new(store).sweep_abandoned();
     let mut inbox = Inbox::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
@@ -114,11 +99,14 @@ pub fn prepare<'s>(
 }
 
 impl VerifiedBundle<'_> {
-    /// Adds the bundle to the store, durably. If packs of the store are gone since the
+    /// Adds the bundle to the store, and moves no ref. If packs of the store are gone since the
     /// check, completeness is checked again.
     ///
+    /// When this returns, the commit and everything it refers to survive a power cut. If adding the
+    /// objects fails, the store may have some of them, but nothing refers to them.
+    ///
     /// # Errors
-    /// As [`run`].
+    /// As [`prepare`].
     pub fn adopt(self, observer: &dyn Observer) -> Result<UnpackOutcome, Error> {
         let Self { inbox, head, mut commits, options } = self;
         if inbox.target_lost_packs()? {
@@ -133,24 +121,11 @@ impl VerifiedBundle<'_> {
     }
 }
 
-/// Checks a bundle as [`run`] does, and adds nothing to `store`. Returns its head.
+/// Checks a bundle as [`prepare`] does, in a temporary store in the folder `scratch`. The bundle
+/// must have no prerequisites. Returns its head.
 ///
 /// # Errors
-/// As [`run`].
-pub fn verify(
-    store: &Store,
-    opened: OpenedBundle<impl Read>,
-    options: &UnpackOptions,
-    observer: &dyn Observer,
-) -> Result<BundleHead, Error> {
-    Ok(prepare(store, opened, options, observer)?.head)
-}
-
-/// Checks a bundle as [`verify`] does, in a temporary store in the folder `scratch`. The bundle
-/// must have no prerequisites.
-///
-/// # Errors
-/// As [`run`].
+/// As [`prepare`].
 pub fn verify_alone(
     config: &Config,
     scratch: &Path,
@@ -159,12 +134,7 @@ pub fn verify_alone(
     observer: &dyn Observer,
 ) -> Result<BundleHead, Error> {
     let (_scratch, repo) = temporary_store(config, scratch, observer)?;
-    verify(repo.store(), opened, options, observer)
-}
-
-fn check_work(found: u64, options: &UnpackOptions) -> Result<(), Error> {
-    let most = options.most_bytes;
-    if found > most { Err(Error::TooMuch { found, most }) } else { Ok(()) }
+    Ok(prepare(repo.store(), opened, options, observer)?.head)
 }
 
 /// Receives and checks packs, until the bundle ends or the packs exceed the totals in its head.

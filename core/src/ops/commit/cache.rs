@@ -28,7 +28,7 @@ pub(super) fn open(repo: &Repo, options: &CommitOptions, observer: &dyn Observer
         observer.note(Note::PackTruncated { error: &error });
     }
     let reliance = repo.store().cache_trust();
-    let shadows = repo.store().shadow_version();
+    let shadows = repo.store().shadows().version();
     if reliance == CacheTrust::Holds {
         let cache = StatCache::for_reading(options.reading, &dir, disk);
         return OpenedCache { cache, shadows, is_relied_on: true };

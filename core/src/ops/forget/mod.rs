@@ -211,7 +211,7 @@ fn attempt(
     let protected = plan::Protected::read(repo)?;
     let mut forgotten = Vec::with_capacity(commits.len());
     for id in commits {
-        if !store.has_link(id)? {
+        if !store.is_alive(&id.link())? {
             return Ok(None);
         }
         if protected.reasons(id).is_empty() {

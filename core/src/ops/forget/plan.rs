@@ -333,7 +333,7 @@ impl Planner<'_> {
         let mut named = HashSet::new();
         for id in ids.iter().filter(|id| named.insert(**id)) {
             let store = self.repo.store();
-            if store.is_forgotten(id)? && store.has_link(id)? {
+            if store.is_forgotten(id)? && store.is_alive(&id.link())? {
                 self.plan.forgotten_before += 1;
                 continue;
             }
@@ -498,7 +498,7 @@ impl ForgetPlan {
         let live = Live::new(repo.store(), observer);
         let mut others = DiskUsageSum::default();
         for id in self.others(repo)? {
-            others.add_all(&usage_of(repo.store(), &live, id)?);
+            others.add(&usage_of(repo.store(), &live, id)?);
         }
         let mut kept_bytes = others.stored_bytes();
         let is_rule = |reason: &KeepReason| matches!(reason, KeepReason::Rule(_));

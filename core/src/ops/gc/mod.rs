@@ -152,7 +152,7 @@ pub fn run(
 /// deleted.
 fn drop_dead_stubs(repo: &Repo, observer: &dyn Observer) -> Result<(), RemovalError> {
     let store = repo.store();
-    if !store.has_any_dead() {
+    if !store.shadows().has_any_dead() {
         return Ok(());
     }
     // No ref moves to a commit of a stub meanwhile.
@@ -266,7 +266,7 @@ fn collect(
     if options.dry_run {
         return Ok(Some(GcOutcome { dropped_refs, ..plan.outcome() }));
     }
-    if plan.frees_nothing() && !store.has_any_dead() {
+    if plan.frees_nothing() && !store.shadows().has_any_dead() {
         let outcome = plan.outcome();
         finish_rewrites(repo, live)?;
         return Ok(Some(outcome));
@@ -383,7 +383,7 @@ fn add_roots(
             // log lines count as recent again. Any program may write a file with a wrong name.
             RootOrigin::Lost(_) | RootOrigin::Base | RootOrigin::Misnamed | RootOrigin::Former => {
                 let is_former = root.origin == RootOrigin::Former;
-                if store.is_alive(&id.object())? || store.has_link(&id)? {
+                if store.is_alive(&id.object())? || store.is_alive(&id.link())? {
                     match is_former {
                         true => live.add_former(id, reached)?,
                         false => live.add_unless_purged(id, reached)?,

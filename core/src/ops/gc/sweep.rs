@@ -17,7 +17,10 @@ use crate::{
         read_roots,
     },
     ops::removal_error::RemovalError,
-    repo::{Repo, refs::RefLogMessage},
+    repo::{
+        Repo,
+        refs::{ExpectedRef, RefLogMessage},
+    },
     store::{CollectedUntil, Epoch, Store},
 };
 
@@ -82,7 +85,7 @@ pub(super) fn run(
         let reason = "gc: it reaches what `snap rewrite` removed";
         let message = RefLogMessage { time: options.present, who: "", reason };
         for (name, id) in &dropped {
-            refs.update(name, Some(*id), None, &message)?;
+            refs.swap(name, ExpectedRef::At(Some(*id)), None, &message)?;
             dropped_refs += 1;
         }
         // The project's files may come from a commit with a removed content.

@@ -131,45 +131,31 @@ impl VerifiedPacks<'_> {
     }
 }
 
-/// Checks that the store has everything that a commit refers to. `tips` are the commits
-/// that refs point at, which are known to be complete.
+/// Checks that the store has everything that a commit refers to; with `only_whole`, that its whole
+/// packs have it. `tips` are the commits that refs point at, which are known to be complete.
 ///
 /// # Errors
-/// [`AcceptError`].
+/// [`AcceptError`]; [`AcceptError::Incomplete`] for the first object that is missing.
 pub fn check_commit(
     store: &Store,
     id: &CommitId,
     tips: &[CommitId],
+    only_whole: bool,
     observer: &dyn Observer,
 ) -> Result<(), AcceptError> {
     let mut complete = CompleteCommits::of(store, tips);
-    let marks = Marks::new(store);
-    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-        store.check_alive(id, place.kind)?;
-        let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
-        Ok(!is_complete && place.kind != ObjectKind::Blob && marks.mark(id)?)
-    };
-    reach::visit(store, &[*id], &mut enter, observer).map_err(reach_error)
-}
-
-/// Checks that whole packs of a partial clone have everything that a commit refers to.
-///
-/// # Errors
-/// [`AcceptError::Incomplete`] for the first object that only partial packs have.
-pub fn check_commit_in_whole_packs(
-    store: &Store,
-    id: &CommitId,
-    observer: &dyn Observer,
-) -> Result<(), AcceptError> {
     let marks = Marks::new(store);
     let is_whole = |place: &ObjectLocation| {
         store.pack_id(place.pack).is_some_and(|pack| !store.is_partial(&pack))
     };
     let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-        if !is_whole(place) && !store.places(id)?.iter().any(is_whole) {
+        if !only_whole {
+            store.check_alive(id, place.kind)?;
+        } else if !is_whole(place) && !store.places(id)?.iter().any(is_whole) {
             return Err(StoreError::Missing { id: *id, wanted: place.kind });
         }
-        Ok(place.kind != ObjectKind::Blob && marks.mark(id)?)
+        let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
+        Ok(!is_complete && place.kind != ObjectKind::Blob && marks.mark(id)?)
     };
     reach::visit(store, &[*id], &mut enter, observer).map_err(reach_error)
 }

@@ -36,7 +36,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{
     base::{
         id::{CommitId, PackId},
-        io::PathError,
+        io::{PathError, if_exists},
         kind::{ErrorKind, Kind},
         limits,
         observe::{Observer, Silent},
@@ -123,9 +123,7 @@ impl StagedError {
         match self {
             Self::Hash | Self::InvalidPack(_) | Self::Outlines(_) => true,
             Self::NotSent { .. } | Self::NoCommit { .. } => true,
-            Self::Accept(error) => {
-                matches!(error, AcceptError::Incomplete(_))
-            }
+            Self::Accept(error) => matches!(error, AcceptError::Incomplete(_)),
             Self::Ref(_) | Self::Store(_) | Self::Io(_) => false,
         }
     }
@@ -135,7 +133,7 @@ impl StagedError {
 #[derive(Debug)]
 pub enum IndexUpload {
     /// A part of a group. It waits for the group.
-    Part(Received),
+    Part,
     /// These packs must become part of the store.
     Packs(BTreeSet<PackId>),
 }
@@ -160,26 +158,11 @@ pub struct SharedInbox {
     complete: Mutex<HashSet<PackId>>,
 }
 
-/// File metadata that change when the file is written or replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileMark {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified_secs: i64,
-    modified_nanos: i64,
-}
+/// File metadata that change when the file is written or replaced: device, inode, length and time.
+type FileMark = (u64, u64, u64, i64, i64);
 
-impl FileMark {
-    fn of(file: &Metadata) -> Self {
-        Self {
-            device: file.dev(),
-            inode: file.ino(),
-            bytes: file.len(),
-            modified_secs: file.mtime(),
-            modified_nanos: file.mtime_nsec(),
-        }
-    }
+fn mark_of(file: &Metadata) -> FileMark {
+    (file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec())
 }
 
 /// Excludes other threads and processes from publishing packs.
@@ -218,20 +201,26 @@ impl SharedInbox {
         Ok(Publishing { _here: here, _everywhere: everywhere })
     }
 
+    /// Iterates over the names and lengths of the files in the folder.
+    fn files(&self) -> impl Iterator<Item = (String, u64)> {
+        let entries = fs_err::read_dir(&self.dir).into_iter().flatten().flatten();
+        entries.filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            Some((name, entry.metadata().ok()?.len()))
+        })
+    }
+
     /// Returns the names and lengths of the staged packs.
     ///
     /// # Errors
     /// [`StagedError::Io`] when a pack cannot be read.
     pub fn list(&self) -> Result<Vec<(String, u64)>, StagedError> {
-        let Ok(entries) = fs_err::read_dir(&self.dir) else { return Ok(Vec::new()) };
         let mut listed = Vec::new();
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let Ok(id) = name.parse() else { continue };
-            if self.pack(&id)?.is_some()
-                && let Ok(meta) = entry.metadata()
+        for (name, bytes) in self.files() {
+            if let Ok(id) = name.parse()
+                && self.pack(&id)?.is_some()
             {
-                listed.push((name, meta.len()));
+                listed.push((name, bytes));
             }
         }
         Ok(listed)
@@ -240,13 +229,8 @@ impl SharedInbox {
     /// Returns the total size in bytes of staged packs and of parts of groups. Partial uploads are
     /// not counted.
     pub fn bytes(&self) -> u64 {
-        let entries = fs_err::read_dir(&self.dir).into_iter().flatten().flatten();
-        let waits = entries.filter(|entry| {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            name.parse::<PackId>().is_ok() || name.ends_with(PART)
-        });
-        waits.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+        let waits = |name: &str| name.parse::<PackId>().is_ok() || name.ends_with(PART);
+        self.files().filter(|(name, _)| waits(name)).map(|(_, bytes)| bytes).sum()
     }
 
     /// Returns the path of a staged pack that matches its name. Removes a damaged pack;
@@ -256,12 +240,9 @@ impl SharedInbox {
     /// [`StagedError::Io`].
     pub fn pack(&self, id: &PackId) -> Result<Option<PathBuf>, StagedError> {
         let path = self.dir.join(id.to_string());
-        let mark = match fs_err::metadata(&path) {
-            Ok(meta) if meta.is_file() => FileMark::of(&meta),
-            Ok(_) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(PathError::when("stat", &path)(error).into()),
-        };
+        let meta = if_exists(fs_err::metadata(&path)).map_err(PathError::when("stat", &path))?;
+        let Some(meta) = meta.filter(|meta| meta.is_file()) else { return Ok(None) };
+        let mark = mark_of(&meta);
         if self.checked.lock().get(id) == Some(&mark) {
             return Ok(Some(path));
         }
@@ -277,18 +258,13 @@ impl SharedInbox {
         }
     }
 
-    /// Makes the next use of these packs check them again.
-    pub fn check_again(&self, ids: &BTreeSet<PackId>) {
-        self.checked.lock().retain(|id, _| !ids.contains(id));
-    }
-
     /// Restarts the time after which these packs are removed.
     pub fn touch(&self, ids: &BTreeSet<PackId>) {
         for id in ids {
             let file = fs_err::File::options().append(true).open(self.dir.join(id.to_string()));
             let Ok(file) = file else { continue };
             let mut checked = self.checked.lock();
-            let mark = || file.metadata().map(|meta| FileMark::of(&meta)).ok();
+            let mark = || file.metadata().map(|meta| mark_of(&meta)).ok();
             let is_checked = checked.contains_key(id) && checked.get(id) == mark().as_ref();
             if file.file().set_modified(SystemTime::now()).is_ok()
                 && let Some(mark) = mark().filter(|_| is_checked)
@@ -339,14 +315,11 @@ impl SharedInbox {
     /// [`StagedError::Io`] when the journal cannot be read.
     pub fn journaled(&self) -> Result<BTreeSet<PackId>, StagedError> {
         let path = self.dir.join(JOURNAL);
-        match read_at_most(&path, limits::TRUSTED_PACKS_BYTES) {
-            Ok(text) => {
-                let text = String::from_utf8_lossy(&text);
-                Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
-            Err(error) => Err(PathError::when("read", &path)(error).into()),
-        }
+        let text = if_exists(read_at_most(&path, limits::TRUSTED_PACKS_BYTES))
+            .map_err(PathError::when("read", &path))?
+            .unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
     /// Removes packs from the journal after all or none of them were published. If that
@@ -417,16 +390,8 @@ impl SharedInbox {
         observer: &dyn Observer,
     ) -> Result<(), StagedError> {
         let file = fs_err::metadata(path).map_err(PathError::when("stat", path))?;
-        self.check(id, path, FileMark::of(&file), observer)?;
+        self.check(id, path, mark_of(&file), observer)?;
         Ok(self.disk.replace(path, &self.dir.join(id.to_string()))?)
-    }
-
-    /// Keeps a part of a group until the group arrives.
-    fn keep_part(&self, name: &str, bytes: &[u8]) -> Result<Received, StagedError> {
-        self.enter()?;
-        self.sweep();
-        self.write(name, bytes)?;
-        Ok(Received::Added)
     }
 
     /// Writes a small file durably. The temporary file of a killed process is in `tmp/`, where a sweep
@@ -468,7 +433,11 @@ impl SharedInbox {
         };
         if name.ends_with(PART) {
             ids(bytes)?;
-            return Ok(IndexUpload::Part(self.keep_part(name, bytes)?));
+            // Keep the part until the group arrives.
+            self.enter()?;
+            self.sweep();
+            self.write(name, bytes)?;
+            return Ok(IndexUpload::Part);
         }
         if !name.ends_with(GROUP) {
             return Ok(IndexUpload::Packs(ids(bytes)?));
@@ -503,9 +472,6 @@ pub trait PublishTarget {
     /// Returns the store.
     fn repo(&self) -> &Repo;
 
-    /// Returns the inbox with the packs.
-    fn inbox(&self) -> &SharedInbox;
-
     /// Reads which packs other processes have added.
     ///
     /// # Errors
@@ -523,12 +489,12 @@ pub trait PublishTarget {
         ids.difference(&packs.collect()).copied().collect()
     }
 
-    /// Returns the path of a received pack.
+    /// Returns the path of a pack that the inbox has received.
     ///
     /// # Errors
     /// The errors of the target.
-    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Self::Error> {
-        Ok(self.inbox().pack(id)?)
+    fn sent(&self, inbox: &SharedInbox, id: &PackId) -> Result<Option<PathBuf>, Self::Error> {
+        Ok(inbox.pack(id)?)
     }
 
     /// Returns the commits that refs point at.
@@ -545,36 +511,28 @@ pub trait PublishTarget {
         false
     }
 
-    /// Adds packs that are sound and complete to the store. The caller holds the
+    /// Adds packs of the inbox that are sound and complete to the store. The caller holds the
     /// [lock](Publishing).
     ///
     /// # Errors
     /// The errors of the target.
     fn adopt(
         &self,
+        inbox: &SharedInbox,
         new: &BTreeSet<PackId>,
         prepared: VerifiedPacks<'_>,
         observer: &dyn Observer,
     ) -> Result<(), Self::Error> {
-        Ok(self.inbox().adopt(new, prepared, observer)?)
+        Ok(inbox.adopt(new, prepared, observer)?)
     }
 }
 
 /// The store that contains the inbox, as its own target.
-struct OwnStore<'a> {
-    inbox: &'a SharedInbox,
-    repo: &'a Repo,
-}
-
-impl PublishTarget for OwnStore<'_> {
+impl PublishTarget for Repo {
     type Error = StagedError;
 
     fn repo(&self) -> &Repo {
-        self.repo
-    }
-
-    fn inbox(&self) -> &SharedInbox {
-        self.inbox
+        self
     }
 }
 
@@ -591,7 +549,7 @@ impl SharedInbox {
         ids: &BTreeSet<PackId>,
         observer: &dyn Observer,
     ) -> Result<BTreeSet<PackId>, StagedError> {
-        self.publish_to(&OwnStore { inbox: self, repo }, ids, observer, &mut None)
+        self.publish_to(repo, ids, observer, &mut None)
     }
 
     /// As [`SharedInbox::publish`], for any target. If new packs were checked, `lock` holds the
@@ -622,8 +580,8 @@ impl SharedInbox {
             let tips = target.tips()?;
             let prepared = accept::prepare(store, &new, &tips, observer);
             if prepared.as_ref().is_err_and(AcceptError::may_be_damage) {
-                // The packs may have been damaged since they were checked.
-                self.check_again(&new_ids);
+                // The packs may have been damaged since they were checked, so check them again.
+                self.checked.lock().retain(|id, _| !new_ids.contains(id));
                 if target.repair_damage() {
                     continue;
                 }
@@ -648,7 +606,7 @@ impl SharedInbox {
                     // If the file has changed since the check, `pack` verifies it again.
                     self.pack(id)?.ok_or_else(|| not_sent(id))?;
                 }
-                target.adopt(&lacking, prepared, observer)?;
+                target.adopt(self, &lacking, prepared, observer)?;
             }
             return Ok(lacking);
         }
@@ -662,7 +620,7 @@ impl SharedInbox {
     ) -> Result<Vec<(PackId, PathBuf)>, T::Error> {
         let mut sent = Vec::new();
         for id in target.lacking(ids) {
-            if let Some(path) = target.sent(&id)? {
+            if let Some(path) = target.sent(self, &id)? {
                 sent.push((id, path));
                 continue;
             }
@@ -719,19 +677,15 @@ impl SharedInbox {
         if begun.is_empty() {
             return Ok(());
         }
-        let own = OwnStore { inbox: self, repo };
         // The limit on bytes was enforced when the publication started.
-        let done = self.publish_to(&own, &begun, &Silent, &mut lock);
-        match done {
-            Ok(_) => begun.iter().for_each(|id| self.forget(id)),
-            Err(error) if error.is_client_error() => {
-                self.journal_end(&begun);
-                return Err(error);
-            }
-            Err(error) => return Err(error),
+        let done = self.publish_to(repo, &begun, &Silent, &mut lock).map(drop);
+        match &done {
+            Ok(()) => begun.iter().for_each(|id| self.forget(id)),
+            Err(error) if error.is_client_error() => {}
+            Err(_) => return done,
         }
         self.journal_end(&begun);
-        Ok(())
+        done
     }
 
     /// Checks that the store has a commit and everything that it refers to. This is known if the
@@ -762,11 +716,8 @@ impl SharedInbox {
             StoreError::Object { .. } => missing(),
             error => error.into(),
         })?;
-        match is_partial {
-            true => accept::check_commit_in_whole_packs(store, id, &Silent)?,
-            false => accept::check_commit(store, id, &tips(repo)?, &Silent)?,
-        }
-        Ok(())
+        let tips = if is_partial { Vec::new() } else { tips(repo)? };
+        Ok(accept::check_commit(store, id, &tips, is_partial, &Silent)?)
     }
 }
 

@@ -118,7 +118,7 @@ impl ScratchStore {
         if self.store.packs().contains(&id) {
             return Ok(Assembled::Incomplete);
         }
-        self.store.add_stub(outline)?;
+        self.store.add_stubs([outline])?;
         let (frames, _) =
             outline.tables().map_err(|source| StoreError::Format { pack: id, source })?;
         // The file under the name of a lost pack need not be a regular file.

@@ -49,7 +49,7 @@ use crate::{
         past::PastError,
         ref_log::RefLogEntry,
         ref_name::{Pointer, RefKind, RefName},
-        refs::{Head, HeldRefs, RefError, RefLogMessage},
+        refs::{ExpectedRef, Head, HeldRefs, RefError, RefLogMessage},
         roots::{RootChoice, Roots},
         seen::Seen,
     },
@@ -212,7 +212,7 @@ fn attempt(
     }
     let forgotten = store.forgotten();
     for (_, new) in commits.iter().filter(|(old, _)| forgotten.contains(old)) {
-        if !store.has_link(new)? {
+        if !store.is_alive(&new.link())? {
             return Ok(None);
         }
     }
@@ -515,7 +515,9 @@ fn move_refs(
 ) -> Result<(), RefError> {
     for MovedRef { pointer, old, new } in moves {
         match pointer {
-            Pointer::Ref(name) => held.update(name, Some(*old), Some(*new), message)?,
+            Pointer::Ref(name) => {
+                held.swap(name, ExpectedRef::At(Some(*old)), Some(*new), message)?;
+            }
             Pointer::Head => {
                 held.set_head(&Head::Detached(*old), &Head::Detached(*new), message)?;
             }

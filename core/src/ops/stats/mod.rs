@@ -5,7 +5,7 @@
 //! that differ from its parents are read.
 //!
 //! The stored size of an object is its share of the frame in which it was compressed
-//! together with others (see [`DiskUsage`](crate::store::DiskUsage)). The shares of all objects
+//! together with others (see [`DiskUsageSum`](crate::store::DiskUsageSum)). The shares of all objects
 //! therefore add up to the frames.
 //!
 //! | word    | meaning                                                          |
@@ -45,7 +45,7 @@ use crate::{
         largest::Largest,
     },
     repo::{
-        changed::{Changed, ChangedItem, OthersHave},
+        changed::{Changed, ChangedItem},
         history::{History, Parents, nearest_kept},
         past::PastError,
     },
@@ -178,8 +178,8 @@ impl StatsOutcome {
         let all = &mut self.added;
         all.changed_files = all.changed_files.saturating_add(added.changed_files);
         all.changed_bytes = all.changed_bytes.saturating_add(added.changed_bytes);
-        all.data.add_all(&added.data);
-        all.meta.add_all(&added.meta);
+        all.data.add(&added.data);
+        all.meta.add(&added.meta);
     }
 }
 
@@ -216,9 +216,9 @@ impl StatsWalk<'_> {
                     }
                     Ok(())
                 }),
-                ChangedItem::Entry(entry, others) => {
+                ChangedItem::Entry { entry, is_new_name } => {
                     self.compared.leave(changed.depth());
-                    match self.entry(&entry, others, &mut added) {
+                    match self.entry(&entry, is_new_name, &mut added) {
                         Ok(Inside::Known) => {
                             changed.skip();
                             Ok(())
@@ -246,7 +246,7 @@ impl StatsWalk<'_> {
     fn entry(
         &mut self,
         entry: &Entry,
-        others: OthersHave,
+        is_new_name: bool,
         added: &mut AddedData,
     ) -> Result<Inside, StoreError> {
         match entry.kind {
@@ -257,9 +257,7 @@ impl StatsWalk<'_> {
             }
             // A folder that was counted before has nothing new in it, so its totals are
             // enough.
-            EntryKind::Folder { id }
-                if others == OthersHave::Nothing && self.met.is_marked(&id.object())? =>
-            {
+            EntryKind::Folder { id } if is_new_name && self.met.is_marked(&id.object())? => {
                 let totals = *self.store.tree(&id)?.totals();
                 self.compared.add(Sums { files: totals.files, bytes: totals.bytes });
                 Ok(Inside::Known)

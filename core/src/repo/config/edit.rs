@@ -64,7 +64,7 @@ impl Edit<'_> {
         let spans = Document::parse(self.text).map_err(|e| syntax(&e, self.text, self.path))?;
         let Some((parent, item)) = find(spans.as_table(), key) else { return Ok(None) };
         let leaf = key.parts().last().map_or("", String::as_str);
-        let text = match (item.as_value(), parent.key(leaf).and_then(toml_edit::Key::span)) {
+        let text = match (item.as_value(), parent.table.key(leaf).and_then(toml_edit::Key::span)) {
             (Some(value), Some(span)) if parent.is_table && !value.is_inline_table() => {
                 let end = value.span().map_or(span.end, |span| span.end);
                 without_lines(self.text, span.start, end)
@@ -152,12 +152,6 @@ struct Parent<'d> {
     table: &'d dyn TableLike,
     /// True if its settings are on lines of their own.
     is_table: bool,
-}
-
-impl Parent<'_> {
-    fn key(&self, name: &str) -> Option<&toml_edit::Key> {
-        self.table.key(name)
-    }
 }
 
 fn find<'d>(top: &'d Table, key: &KeyPath) -> Option<(Parent<'d>, &'d Item)> {

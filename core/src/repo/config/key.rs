@@ -115,7 +115,6 @@ impl Setting {
 }
 
 const FLAG: ValueType = ValueType::Flag;
-const BYTES: ValueType = ValueType::Number { min: 0, max: i64::MAX };
 const COUNT: ValueType = ValueType::Number { min: 0, max: i64::MAX };
 const AMOUNT: ValueType = ValueType::Amount;
 const TEXT: ValueType = ValueType::Text;
@@ -133,7 +132,7 @@ const EMPTY: fn() -> Option<Value> = || Some(Value::List(Vec::new()));
 /// All settings, in the order of `snap config list`. A test compares them with
 /// `docs/configuration.md`.
 pub const KEYS: [Setting; 72] = [
-    store("version", BYTES, "format version of the store"),
+    store("version", COUNT, "format version of the store"),
     store(
         "shared",
         FLAG,

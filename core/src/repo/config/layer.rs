@@ -71,13 +71,9 @@ impl Layer {
 pub(super) fn syntax(error: &toml_edit::TomlError, text: &str, path: &Path) -> ConfigError {
     ConfigError::Syntax {
         path: path.to_owned(),
-        line: line(text, error.span().map_or(0, |span| span.start)),
+        line: line_of(text.as_bytes(), error.span().map_or(0, |span| span.start)),
         message: error.message().replace('\n', ", "),
     }
-}
-
-fn line(text: &str, at: usize) -> usize {
-    line_of(text.as_bytes(), at)
 }
 
 /// Returns the line of the byte `at`, from 1.

@@ -25,29 +25,17 @@ const KEPT: Duration = Duration::from_secs(5);
 /// All branches and tags at one moment. A clone is cheap.
 #[derive(Clone, Debug)]
 pub struct RefListing {
-    refs: Arc<Vec<(RefName, CommitId)>>,
-    damaged: Arc<Vec<RefName>>,
-    misnamed: Arc<Vec<PathBuf>>,
+    /// The refs: branches first, each kind sorted by name.
+    pub refs: Arc<Vec<(RefName, CommitId)>>,
+    /// The refs whose files do not hold a ref, in the same order.
+    pub damaged: Arc<Vec<RefName>>,
+    /// The files whose names no ref can have.
+    pub misnamed: Arc<Vec<PathBuf>>,
     folders: FolderTimes,
     read_at: Instant,
 }
 
 impl RefListing {
-    /// Returns the refs: branches first, each kind sorted by name.
-    pub fn refs(&self) -> Arc<Vec<(RefName, CommitId)>> {
-        Arc::clone(&self.refs)
-    }
-
-    /// Returns the refs whose files do not hold a ref, in the same order.
-    pub fn damaged(&self) -> Arc<Vec<RefName>> {
-        Arc::clone(&self.damaged)
-    }
-
-    /// Returns the files whose names no ref can have.
-    pub fn misnamed(&self) -> Arc<Vec<PathBuf>> {
-        Arc::clone(&self.misnamed)
-    }
-
     /// Returns true if the listing is still valid.
     pub fn is_current(&self) -> bool {
         self.read_at.elapsed() < KEPT && self.folders.are_unchanged()

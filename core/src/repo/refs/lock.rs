@@ -17,7 +17,6 @@ use crate::{
     disk::{NewFile, lock_wait::is_file_at},
     repo::{
         ref_log::{self, RefLogEntry, RefValue},
-        ref_name::Pointer,
         refs::{RefError, RefLogMessage, Refs, read_small},
     },
 };
@@ -109,11 +108,7 @@ impl Refs {
                 continue;
             };
             if self.target(&pointer).is_ok_and(|at| at != line.new && at == line.old) {
-                let log = match &pointer {
-                    Pointer::Head => self.head_log_file(),
-                    Pointer::Ref(name) => name.log_file(&self.store),
-                };
-                ref_log::take_back_last(&self.disk, &log);
+                ref_log::take_back_last(&self.disk, &self.log_file(&pointer));
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Reads the values and logs of `HEAD`, branches and tags alike, and moves them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{
     base::id::CommitId,
@@ -35,9 +35,14 @@ impl Refs {
     /// # Errors
     /// [`RefError::Io`].
     pub fn log_of(&self, pointer: &Pointer) -> Result<Vec<ref_log::RefLogEntry>, RefError> {
+        Ok(ref_log::read(&self.log_file(pointer))?)
+    }
+
+    /// Returns the path of the log of `pointer`.
+    pub(super) fn log_file(&self, pointer: &Pointer) -> PathBuf {
         match pointer {
-            Pointer::Head => self.head_log(),
-            Pointer::Ref(name) => self.log(name),
+            Pointer::Head => self.store.join("logs").join("HEAD.log"),
+            Pointer::Ref(name) => name.log_file(&self.store),
         }
     }
 
@@ -68,11 +73,8 @@ impl Refs {
     ) -> Result<(), RefError> {
         let mut lock = self.lock()?;
         self.check_commit(&id, None)?;
-        let change = self.timed(&mut lock, change)?;
-        let log = self.store.join(UNPACKED_LOG);
-        ref_log::append(&self.disk, &log, &RefValue::Nothing, &id.into(), &change)?;
-        lock.set_done();
-        Ok(())
+        let (log, moved) = (self.store.join(UNPACKED_LOG), (&RefValue::Nothing, &id.into()));
+        self.change(&mut lock, &log, moved, change, || Ok(()), || true)
     }
 
     /// Lists all pointers that have a log, including deleted refs; sorted.
@@ -81,7 +83,7 @@ impl Refs {
     /// [`RefError::Io`].
     pub fn logged(&self) -> Result<Vec<Pointer>, RefError> {
         let mut found = Vec::new();
-        if self.head_log_file().exists() {
+        if self.log_file(&Pointer::Head).exists() {
             found.push(Pointer::Head);
         }
         for kind in [RefKind::Branch, RefKind::Tag] {
@@ -137,7 +139,8 @@ impl Refs {
             RefValue::Branch(name) => Ok(Head::Branch(name.clone())),
             RefValue::Commit(id) => Ok(Head::Detached(*id)),
             RefValue::Nothing => {
-                Err(RefError::Damaged { path: self.head_log_file(), noun: "log of HEAD" })
+                let path = self.log_file(&Pointer::Head);
+                Err(RefError::Damaged { path, noun: "log of HEAD" })
             }
         }
     }

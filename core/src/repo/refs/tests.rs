@@ -107,7 +107,7 @@ fn head_names_a_branch_or_a_commit() {
     assert!(matches!(refs.set_head(&detached, &main, &CHANGE), Err(RefError::HeadMoved)));
     refs.set_head(&main, &detached, &CHANGE).unwrap();
     assert_eq!(refs.head_commit().unwrap(), Some(id("1")));
-    assert_eq!(refs.head_log().unwrap()[0].old, RefValue::Branch(branch("main")));
+    assert_eq!(refs.log_of(&Pointer::Head).unwrap()[0].old, RefValue::Branch(branch("main")));
 
     for bad in ["", "ref: refs/tags/x", "ref: refs/heads/..", "12", "\u{0}"] {
         fs_err::write(dir.path().join("HEAD"), bad).unwrap();
@@ -222,8 +222,8 @@ fn a_listing_is_current_until_a_ref_of_any_folder_changes() {
         assert!(before.is_current());
         refs.update(name, Some(id("1")), *new, &CHANGE).unwrap();
         assert!(!before.is_current(), "{name}");
-        assert_eq!(before.refs().len(), 3);
+        assert_eq!(before.refs.len(), 3);
     }
-    let after = refs.list_all().unwrap().refs();
+    let after = refs.list_all().unwrap().refs;
     assert_eq!(after[..], [(branch("main"), id("2")), (branch("team/topic"), id("2"))]);
 }

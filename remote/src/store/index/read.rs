@@ -289,7 +289,7 @@ impl RemoteStore {
                 let objects = self.uncovered_objects(&listed)?;
                 may_lack |= objects.is_none();
                 uncovered.extend(objects.into_iter().flatten());
-                shadowed.get_or_insert_with(|| self.mirror.store().shadow_table());
+                shadowed.get_or_insert_with(|| self.mirror.store().shadows());
                 // The store may be on a disk that is not mounted now.
                 let was_seen = self.mirror.was_seen();
                 self.mirror.reset()?;
@@ -307,7 +307,7 @@ impl RemoteStore {
             listed = self.names(again);
         }
         if let Some(shadowed) = shadowed {
-            self.mirror.restore_shadows(&shadowed)?;
+            self.mirror.restore_shadows(&shadowed.table)?;
         }
         if !listed.is_empty() {
             self.mirror.remember_seen();
