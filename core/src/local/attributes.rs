@@ -12,7 +12,7 @@
 //! setgid and file capabilities either: they would grant rights to the wrong user.
 
 use std::{
-    ffi::CStr,
+    ffi::{CStr, OsStr},
     io,
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -376,11 +376,17 @@ fn set_mtime(target: AttributeTarget<'_>, mtime: Time) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns a path to an open file or folder through `/proc`, for calls that do not accept an `O_PATH`
+/// descriptor. The path stays valid if the file is renamed.
+pub(super) fn fd_path(fd: &impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
+}
+
 /// Returns a path to an entry through `/proc`, which stays valid if the folder is renamed. Only for
 /// calls that do not follow a link at the end of a path.
-pub(super) fn entry_path(folder: &OpenFolder, name: &EntryName) -> PathBuf {
-    let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
-    path.push(name.as_os_str());
+pub(super) fn entry_path(folder: &impl AsFd, name: &OsStr) -> PathBuf {
+    let mut path = fd_path(folder);
+    path.push(name);
     path
 }
 
@@ -389,7 +395,7 @@ pub(super) fn entry_path(folder: &OpenFolder, name: &EntryName) -> PathBuf {
 /// # Errors
 /// Returns the error of the system call.
 pub fn read_entry_xattrs(folder: &OpenFolder, name: &EntryName) -> io::Result<Vec<Xattr>> {
-    read_xattrs(XattrTarget::Path(&entry_path(folder, name)))
+    read_xattrs(XattrTarget::Path(&entry_path(folder, name.as_os_str())))
 }
 
 fn set_mode(target: AttributeTarget<'_>, mode: u16) -> io::Result<()> {
@@ -401,8 +407,7 @@ fn set_mode(target: AttributeTarget<'_>, mode: u16) -> io::Result<()> {
             // No system call changes a mode without following links. So open the entry with
             // `O_PATH` and follow the path of the descriptor in `/proc`.
             let fd = pin(folder, name, expected)?;
-            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            chmodat(CWD, path, mode, AtFlags::empty())?;
+            chmodat(CWD, fd_path(&fd), mode, AtFlags::empty())?;
         }
         AttributeTarget::Symlink(..) => {}
     }
@@ -426,7 +431,7 @@ fn apply_xattrs(
     let file = match target {
         AttributeTarget::Fd(fd) => XattrTarget::Fd(fd),
         AttributeTarget::Entry(folder, name, _) | AttributeTarget::Symlink(folder, name) => {
-            path = entry_path(folder, name);
+            path = entry_path(folder, name.as_os_str());
             XattrTarget::Path(&path)
         }
     };

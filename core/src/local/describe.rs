@@ -3,17 +3,13 @@
 use std::{
     ffi::OsStr,
     io,
-    os::{
-        fd::{AsRawFd, BorrowedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::PathBuf,
+    os::{fd::BorrowedFd, unix::ffi::OsStrExt},
 };
 
 use crate::{
     format::tree::{Device, EntryKind, Metadata, Xattr, check::check_target},
     local::{
-        attributes::{XattrTarget, read_saved_xattrs},
+        attributes::{XattrTarget, entry_path, read_saved_xattrs},
         fingerprint::TreeOptions,
         owners::Owners,
         scan::{FileKind, FileStat},
@@ -62,8 +58,7 @@ fn link_group(stat: &FileStat) -> u64 {
 /// # Errors
 /// Returns the error of the system call, also if `/proc` is not mounted.
 pub fn xattrs(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<Xattr>> {
-    let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-    path.push(OsStr::from_bytes(name));
+    let path = entry_path(&folder, OsStr::from_bytes(name));
     match read_saved_xattrs(XattrTarget::Path(&path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             match FileStat::of_name(folder, OsStr::from_bytes(name)) {

@@ -8,6 +8,7 @@
 use std::{
     fs::File,
     io::{self, Read},
+    iter,
     ops::Range,
     os::{
         fd::{AsFd, BorrowedFd},
@@ -37,6 +38,25 @@ pub fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
     seek(fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size)
 }
 
+/// Returns the ranges of `bytes` without blocks of zeros. `bytes` start at `offset` in a file.
+pub fn data_in(bytes: &[u8], offset: u64) -> impl Iterator<Item = Range<usize>> {
+    let to_boundary = HOLE_BYTES - (offset % HOLE_BYTES as u64) as usize;
+    let (first, rest) = bytes.split_at(to_boundary.min(bytes.len()));
+    let mut end = 0;
+    let ranges = iter::once(first).chain(rest.chunks(HOLE_BYTES)).map(move |block| {
+        end += block.len();
+        (end - block.len()..end, is_zeros(block))
+    });
+    let mut ranges = ranges.peekable();
+    iter::from_fn(move || {
+        let (mut data, _) = ranges.find(|(_, is_zero)| !is_zero)?;
+        while let Some((more, _)) = ranges.next_if(|(_, is_zero)| !is_zero) {
+            data.end = more.end;
+        }
+        Some(data)
+    })
+}
+
 /// The long holes of an open file, if the file system reports them reliably. Moves the file's offset.
 #[derive(Debug)]
 pub struct Holes {
@@ -51,11 +71,6 @@ impl Holes {
         let kind = fstatfs(file).map_or(0, |stat| stat.f_type as u32);
         let is_reliable = RELIABLE_FILE_SYSTEMS.contains(&kind);
         Self { size, next: if is_reliable { 0..0 } else { size..size } }
-    }
-
-    /// Makes holes that are never found.
-    fn disregard(&mut self) {
-        self.next = self.size..self.size;
     }
 
     /// Returns the first long hole that ends behind `from`, or an empty range at the end of the file.
@@ -75,7 +90,8 @@ impl Holes {
     }
 
     fn look_ahead(&mut self, file: BorrowedFd<'_>, mut from: u64) {
-        self.disregard();
+        // An error ends the search for good.
+        self.next = self.size..self.size;
         while let Ok(start) = seek(file, SeekFrom::Hole(from)) {
             if start >= self.size {
                 return;

@@ -78,17 +78,10 @@ pub struct IgnoreRules {
     own: PatternSet,
     markers: Vec<FolderMarker>,
     /// The store folder, which is never part of a snapshot, whatever its name is.
-    store: Option<StoreFolderId>,
+    store: Option<FileStat>,
     /// Devices of kernel file systems such as `/proc`. Read when the walk first meets another
     /// device.
     kernel_devices: OnceLock<HashSet<u64>>,
-}
-
-/// The identity of the store folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StoreFolderId {
-    device: u64,
-    inode: u64,
 }
 
 /// The ignore files of a folder and of the folders above it.
@@ -135,8 +128,7 @@ impl IgnoreRules {
     /// # Errors
     /// As [`IgnoreRules::new`].
     pub fn beside(options: Options, store: &Path) -> Result<Self, PatternError> {
-        let stat = rustix::fs::stat(store).ok();
-        let store = stat.map(|stat| StoreFolderId { device: stat.st_dev, inode: stat.st_ino });
+        let store = rustix::fs::stat(store).ok().and_then(|stat| FileStat::from_raw(&stat));
         Ok(Self { store, ..Self::new(options)? })
     }
 
@@ -162,34 +154,27 @@ impl IgnoreRules {
         let files =
             if self.options.gitignore { &[GITIGNORE, SNAPIGNORE][..] } else { &[SNAPIGNORE] };
         for name in files {
-            let Some(entry) = listing.find(name.as_bytes()) else {
-                let texts = self.unfetched.get(path).into_iter().flatten();
-                for (_, text) in texts.filter(|(other, _)| other == name) {
-                    let error;
-                    (scope, error) = scope.with_file(text, path);
-                    errors.extend(error.map(|error| (*name, error)));
+            let text = match listing.find(name.as_bytes()).map(|entry| entry.stat.kind) {
+                None => {
+                    let mut texts = self.unfetched.get(path).into_iter().flatten();
+                    let Some((_, text)) = texts.find(|(other, _)| other == name) else { continue };
+                    Ok(text.clone())
                 }
-                continue;
-            };
-            match entry.stat.kind {
-                FileKind::File => {}
-                FileKind::Folder => continue,
+                Some(FileKind::File) => read_small(&fd, name.as_bytes()).and_then(whole),
+                Some(FileKind::Folder) => continue,
                 // Report the entry, because its rules do not apply. Like git, do not follow a link:
                 // it may lead out of the project.
-                _ => {
-                    let why = "only regular files are read as ignore files";
-                    errors.push((*name, io::Error::other(why)));
-                    continue;
-                }
-            }
-            match read_small(&fd, name.as_bytes()).and_then(whole) {
+                Some(_) => Err(io::Error::other("only regular files are read as ignore files")),
+            };
+            let error = match text {
                 Ok(text) => {
                     let error;
                     (scope, error) = scope.with_file(&text, path);
-                    errors.extend(error.map(|error| (*name, error)));
+                    error
                 }
-                Err(error) => errors.push((*name, error)),
-            }
+                Err(error) => Some(error),
+            };
+            errors.extend(error.map(|error| (*name, error)));
         }
         (scope, errors)
     }
@@ -212,11 +197,6 @@ impl IgnoreRules {
             kind.is_some() && (marker.header.is_empty() || starts())
         };
         self.markers.iter().filter(marks).map(|marker| &marker.name).collect()
-    }
-
-    /// Returns true if the walk stays on the file system of the root.
-    pub fn stays_on_one_file_system(&self) -> bool {
-        self.options.one_file_system
     }
 
     /// Returns true if the walk enters a folder. `root_device` is the device of the committed
@@ -246,8 +226,8 @@ impl IgnoreRules {
         stat: &FileStat,
     ) -> bool {
         let is_folder = stat.kind == FileKind::Folder;
-        if is_folder && self.store == Some(StoreFolderId { device: stat.device, inode: stat.inode })
-        {
+        let is_it = |store: &FileStat| (store.device, store.inode) == (stat.device, stat.inode);
+        if is_folder && self.store.as_ref().is_some_and(is_it) {
             return true;
         }
         // If the folder cannot be read, the walk skips and reports it.

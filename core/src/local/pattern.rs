@@ -132,17 +132,20 @@ const DIRECT: usize = 64;
 /// Numbers of patterns, by the bytes that a path must have.
 #[derive(Debug, Default)]
 struct PatternIndex {
-    names: LiteralIndex,
-    name_starts: LiteralIndex,
-    name_ends: LiteralIndex,
-    paths: LiteralIndex,
-    path_starts: LiteralIndex,
-    path_ends: LiteralIndex,
-    /// Patterns with wildcards at both ends, by a literal between them.
-    name_parts: LiteralIndex,
-    path_parts: LiteralIndex,
+    names: LiteralIndexes,
+    paths: LiteralIndexes,
     /// The first [`DIRECT`] patterns with wildcards at both ends, and those without a literal.
     others: Vec<u32>,
+}
+
+/// Numbers of the patterns that are compared with the same text.
+#[derive(Debug, Default)]
+struct LiteralIndexes {
+    whole: LiteralIndex,
+    starts: LiteralIndex,
+    ends: LiteralIndex,
+    /// Patterns with wildcards at both ends, by a literal between them.
+    parts: LiteralIndex,
 }
 
 /// Numbers of patterns by a literal.
@@ -186,41 +189,30 @@ impl PatternIndex {
             Letters::IgnoreCase => pattern.text.to_ascii_lowercase(),
         };
         let (start, end) = (&text[..start_bytes], &text[text.len() - end_bytes..]);
-        let [whole, starts, ends, parts] = match pattern.is_path {
-            false => {
-                [&mut self.names, &mut self.name_starts, &mut self.name_ends, &mut self.name_parts]
-            }
-            true => {
-                [&mut self.paths, &mut self.path_starts, &mut self.path_ends, &mut self.path_parts]
-            }
-        };
+        let indexes = if pattern.is_path { &mut self.paths } else { &mut self.names };
         if start_bytes == text.len() {
-            whole.insert(start.into(), number);
+            indexes.whole.insert(start.into(), number);
         } else if start_bytes.max(end_bytes) == 0 {
             match self.others.len() < DIRECT || inner.is_empty() {
                 true => self.others.push(number),
-                false => parts.insert(text[inner].into(), number),
+                false => indexes.parts.insert(text[inner].into(), number),
             }
         } else if start_bytes >= end_bytes {
-            starts.insert(start.into(), number);
+            indexes.starts.insert(start.into(), number);
         } else {
-            ends.insert(end.into(), number);
+            indexes.ends.insert(end.into(), number);
         }
     }
 
     /// Calls `each` with all groups of patterns that may match. The numbers of a group ascend.
     fn visit(&self, path: &[u8], name: &[u8], mut each: impl FnMut(&[u32])) {
-        each(self.names.get(name));
-        each(self.paths.get(path));
-        for (index, text) in [(&self.name_starts, name), (&self.path_starts, path)] {
-            index.lengths(text).for_each(|length| each(index.get(&text[..length])));
-        }
-        for (index, text) in [(&self.name_ends, name), (&self.path_ends, path)] {
-            index.lengths(text).for_each(|length| each(index.get(&text[text.len() - length..])));
-        }
-        for (index, text) in [(&self.name_parts, name), (&self.path_parts, path)] {
-            for length in index.lengths(text) {
-                text.windows(length).for_each(|part| each(index.get(part)));
+        for (indexes, text) in [(&self.names, name), (&self.paths, path)] {
+            let LiteralIndexes { whole, starts, ends, parts } = indexes;
+            each(whole.get(text));
+            starts.lengths(text).for_each(|length| each(starts.get(&text[..length])));
+            ends.lengths(text).for_each(|length| each(ends.get(&text[text.len() - length..])));
+            for length in parts.lengths(text) {
+                text.windows(length).for_each(|part| each(parts.get(part)));
             }
         }
         each(&self.others);

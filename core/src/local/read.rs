@@ -127,22 +127,6 @@ pub struct FileRead<T> {
     pub is_unsized: bool,
 }
 
-/// Returns the stat by which to read an open file: `stat` from the listing, or a new one if its
-/// size was 0. An empty file may have grown, and a file that reports no size needs
-/// [`read_unsized`].
-///
-/// # Errors
-/// Returns the error of the system call.
-fn stat_to_read(fd: BorrowedFd<'_>, stat: FileStat) -> io::Result<FileStat> {
-    if stat.size == 0 { FileStat::of_fd(fd) } else { Ok(stat) }
-}
-
-/// Returns true if a file did not change during a read of `size` bytes. `stat` is from before the
-/// read, `after` from afterwards.
-fn is_steady(stat: &FileStat, after: &FileStat, size: u64) -> bool {
-    after.same_state(stat) && (size == stat.size || stat.size == 0)
-}
-
 /// Reads an open file that reports a size of 0, but may have content: the kernel generates the
 /// files under `/proc` when they are read. The caller must have opened the file with `O_NONBLOCK`.
 ///
@@ -220,14 +204,17 @@ pub fn read_file<T, E: From<io::Error>>(
     loop {
         let read_at = Time::now();
         let fd = open_file(folder, name, &before)?;
-        before = stat_to_read(fd.as_fd(), before)?;
+        // An empty file may have grown, and a file that reports no size needs `read_unsized`.
+        if before.size == 0 {
+            before = FileStat::of_fd(fd.as_fd())?;
+        }
         let (content, bytes) = read(&fd, &before, attempt)?;
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd()));
         let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
             return Err(io::Error::other("no longer a regular file").into());
         }
-        let steady = is_steady(&before, &after, bytes);
+        let steady = after.same_state(&before) && (bytes == before.size || before.size == 0);
         if !steady && attempt == ReadAttempt::First {
             (before, attempt) = (after, ReadAttempt::Last);
             continue;

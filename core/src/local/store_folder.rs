@@ -18,13 +18,16 @@ use std::{
     ffi::OsStr,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::AsFd,
         unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, openat},
+    path::Arg,
+};
 
 use crate::{base::id::PackId, local::contain::FolderNames};
 
@@ -128,10 +131,14 @@ pub fn is_store(name: &[u8], listing: &FolderNames) -> bool {
 /// # Errors
 /// Returns the error of the system call; the folder must be readable to be recognised.
 pub fn holds_store(folder: impl AsFd, name: &[u8]) -> io::Result<bool> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let nofollow = if name == STORE_FOLDER.as_bytes() { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let fd: OwnedFd = openat(folder, name, flags | nofollow, Mode::empty())?;
-    Ok(is_store(name, &FolderNames::read(&fd)?))
+    Ok(is_store(name, &list(folder, name, nofollow)?))
+}
+
+/// Lists the entry `name` of an open folder, or the folder at a path.
+fn list(folder: impl AsFd, name: impl Arg, flags: OFlags) -> io::Result<FolderNames> {
+    let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    FolderNames::read(&openat(folder, name, flags, Mode::empty())?)
 }
 
 /// Returns the store that contains a path; the path need not exist yet.
@@ -170,10 +177,7 @@ fn is_store_at(folder: &Path) -> bool {
 /// Returns true if `objects` in an open folder contains packs. Such a folder was a store, even if
 /// [`is_store`] does not recognise it.
 pub fn holds_packs(folder: impl AsFd) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let listing = openat(folder, c"objects", flags, Mode::empty())
-        .map_err(io::Error::from)
-        .and_then(|fd| FolderNames::read(&fd));
+    let listing = list(folder, c"objects", OFlags::NOFOLLOW);
     let is_pack =
         |name: &[u8]| str::from_utf8(name).is_ok_and(|name| name.parse::<PackId>().is_ok());
     listing.is_ok_and(|listing| listing.iter().any(|(name, _)| is_pack(name)))
@@ -183,11 +187,7 @@ pub fn holds_packs(folder: impl AsFd) -> bool {
 /// The search continues above only if the folder is certainly not a store: a damaged store must not
 /// be skipped in favour of another one.
 pub fn ends_search(folder: &Path) -> bool {
-    let listing =
-        openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(io::Error::from)
-            .and_then(|fd| FolderNames::read(&fd));
-    match listing {
+    match list(CWD, folder, OFlags::empty()) {
         Ok(listing) => StoreSigns::of(&listing).may_be_store(),
         Err(_) => folder.is_dir(),
     }

@@ -11,7 +11,7 @@
 //! creates. If such a restore is killed, its folders keep their mode, and the next run reports
 //! that.
 
-use std::{io, os::fd::AsRawFd, path::PathBuf};
+use std::io;
 
 use rustix::{
     fs::{Mode, Stat, XattrFlags, fchmod, fstat, getxattr, lsetxattr, removexattr, setxattr},
@@ -22,7 +22,10 @@ use rustix::{
 use crate::{
     base::name::EntryName,
     disk::{DiskStep, take_step},
-    local::{attributes::entry_path, contain::OpenFolder},
+    local::{
+        attributes::{entry_path, fd_path},
+        contain::OpenFolder,
+    },
 };
 
 /// The mode of an unfinished folder.
@@ -49,12 +52,18 @@ impl UnfinishedRestore {
 /// Marks a new folder by its name. Returns false if the attribute cannot be set.
 pub fn mark_entry(folder: &OpenFolder, name: &EntryName) -> bool {
     take_step(DiskStep::SetAttribute, name.as_os_str()).is_ok()
-        && lsetxattr(entry_path(folder, name), UNFINISHED_XATTR, b"", XattrFlags::empty()).is_ok()
+        && lsetxattr(
+            entry_path(folder, name.as_os_str()),
+            UNFINISHED_XATTR,
+            b"",
+            XattrFlags::empty(),
+        )
+        .is_ok()
 }
 
 /// Marks an open folder. Returns false if the attribute cannot be set.
 pub fn mark(folder: &OpenFolder) -> bool {
-    setxattr(own_path(folder), UNFINISHED_XATTR, b"", XattrFlags::empty()).is_ok()
+    setxattr(fd_path(folder), UNFINISHED_XATTR, b"", XattrFlags::empty()).is_ok()
 }
 
 /// Returns true if a restore by this user has created a folder but not finished it. An empty folder
@@ -77,7 +86,7 @@ pub fn unmark(folder: &OpenFolder) {
         return;
     }
     // Most folders do not have the attribute.
-    let _ = removexattr(own_path(folder), UNFINISHED_XATTR);
+    let _ = removexattr(fd_path(folder), UNFINISHED_XATTR);
 }
 
 /// Removes the mark of a folder for which the snapshot has no attributes. The folder stays private.
@@ -97,17 +106,11 @@ pub fn leave_private(folder: &OpenFolder) -> io::Result<()> {
 fn is_marked(folder: &OpenFolder) -> bool {
     // The attribute counts whatever its value is.
     matches!(
-        getxattr(own_path(folder), UNFINISHED_XATTR, &mut [0_u8; 16][..]),
+        getxattr(fd_path(folder), UNFINISHED_XATTR, &mut [0_u8; 16][..]),
         Ok(_) | Err(Errno::RANGE)
     )
 }
 
 fn is_empty(folder: &OpenFolder) -> bool {
-    fs_err::read_dir(own_path(folder)).is_ok_and(|mut entries| entries.next().is_none())
-}
-
-/// Returns a path to an open folder, for calls that do not accept an `O_PATH` descriptor.
-fn own_path(folder: &OpenFolder) -> PathBuf {
-    use std::os::fd::AsFd;
-    PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()))
+    fs_err::read_dir(fd_path(folder)).is_ok_and(|mut entries| entries.next().is_none())
 }

@@ -44,7 +44,7 @@ impl Visible {
     ) -> io::Result<Self> {
         let mut listing = ScannedFolder::read(fd.as_fd())?;
         let mut failed = std::mem::take(&mut listing.failed);
-        if rules.stays_on_one_file_system() {
+        if rules.options().one_file_system {
             // The walk does not enter other mounts, so it needs no stat of them.
             failed.retain(|(name, _)| !is_on_other_device(fd, OsStr::from_bytes(name)));
         }

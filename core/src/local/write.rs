@@ -33,23 +33,18 @@ use crate::{
     base::{name::EntryName, time::Time},
     disk::scratch,
     disk::{DiskStep, Renamed, take_step},
-    format::tree::Xattr,
     local::{
         attributes::{
-            AttributeTarget, Attributes, Extra, FileCapability, Refused, XattrTarget, apply,
-            read_xattrs,
+            AttributeTarget, Attributes, Extra, Refused, XattrTarget, apply, read_xattrs,
         },
         contain::{FolderNames, OpenFolder},
-        holes::HOLE_BYTES,
+        holes::data_in,
         owners::OwnerIds,
     },
 };
 
 /// Prefix of temporary names; 24 hex digits follow.
 pub const TEMPORARY_PREFIX: &[u8] = b".snap-tmp-";
-
-/// A block of zeros, to detect holes by comparison.
-static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
 
 /// The owner and mode that a new file in a folder gets, determined once by creating one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,16 +95,7 @@ pub enum Placement {
 #[derive(Clone, Copy, Debug)]
 pub struct FileSpec<'a> {
     pub name: &'a EntryName,
-    /// The owner to set, if any.
-    pub owner: Option<OwnerIds>,
-    /// The 12 mode bits.
-    pub mode: u16,
-    /// Time of modification.
-    pub mtime: Option<Time>,
-    /// Extended attributes.
-    pub xattrs: &'a [Xattr],
-    /// Selects whether to apply file capabilities among `xattrs`.
-    pub capability: FileCapability,
+    pub attributes: Attributes<'a>,
     /// True if blocks of zeros become holes.
     pub sparse: bool,
     /// The owner and mode of new files in this folder, if known.
@@ -122,9 +108,10 @@ impl FileSpec<'_> {
     /// Returns true if a new file in the folder already has all attributes but its time.
     fn is_plain(&self) -> bool {
         let Some(inherited) = self.inherited else { return false };
-        self.xattrs.is_empty()
-            && self.mode & (inherited.umask | 0o7000) == 0
-            && self.owner.is_none_or(|owner| owner == inherited.owner)
+        let Attributes { owner, mode, xattrs, .. } = self.attributes;
+        xattrs.is_empty()
+            && mode.is_some_and(|mode| mode & (inherited.umask | 0o7000) == 0)
+            && owner.is_none_or(|owner| owner == inherited.owner)
     }
 
     /// Creates the file under a temporary name. Other users cannot read it until its owner and
@@ -133,7 +120,8 @@ impl FileSpec<'_> {
     /// # Errors
     /// Returns the error of the system call.
     pub fn start<'f>(&self, folder: &'f OpenFolder) -> io::Result<Draft<'f>> {
-        let mut draft = Draft::create(folder, if self.is_plain() { self.mode } else { 0o600 })?;
+        let mode = self.attributes.mode.filter(|_| self.is_plain());
+        let mut draft = Draft::create(folder, mode.unwrap_or(0o600))?;
         draft.sparse = self.sparse;
         Ok(draft)
     }
@@ -143,17 +131,16 @@ impl FileSpec<'_> {
     /// # Errors
     /// Returns the error of the system call; the draft is removed.
     pub fn finish(&self, draft: Draft<'_>, refused: &mut Refused<'_>) -> io::Result<Renamed> {
-        draft.end_holes()?;
-        let owner = self
-            .owner
-            .filter(|owner| self.inherited.is_none_or(|inherited| *owner != inherited.owner));
+        // A sparse file may end with a hole.
+        if draft.sparse {
+            ftruncate(&draft.file, draft.bytes)?;
+        }
+        let inherited = self.inherited.map(|inherited| inherited.owner);
         let attributes = Attributes {
-            owner,
-            mode: (!self.is_plain()).then_some(self.mode),
-            mtime: self.mtime,
-            xattrs: self.xattrs,
-            capability: self.capability,
+            owner: self.attributes.owner.filter(|owner| inherited != Some(*owner)),
+            mode: self.attributes.mode.filter(|_| !self.is_plain()),
             extra: if self.inherited.is_none() { Extra::Remove } else { Extra::Keep },
+            ..self.attributes
         };
         apply(AttributeTarget::Fd(draft.file.as_fd()), &attributes, refused);
         draft.place(self.name, self.placement)
@@ -218,48 +205,18 @@ impl<'f> Draft<'f> {
     /// Returns the error of the system call.
     pub fn write_at(&self, bytes: &[u8], start: u64) -> io::Result<()> {
         take_step(DiskStep::Write { bytes: bytes.len() }, self.temporary.as_os_str())?;
-        if self.sparse {
-            self.write_sparse(bytes, start)
-        } else {
-            self.file.write_all_at(bytes, start)
+        if !self.sparse {
+            return self.file.write_all_at(bytes, start);
         }
+        data_in(bytes, start).try_for_each(|data| {
+            let at = start + data.start as u64;
+            self.file.write_all_at(&bytes[data], at)
+        })
     }
 
     /// Returns true if blocks of zeros become holes.
     pub fn is_sparse(&self) -> bool {
         self.sparse
-    }
-
-    fn write_sparse(&self, bytes: &[u8], start: u64) -> io::Result<()> {
-        let mut at = 0;
-        let mut data: Option<usize> = None;
-        while at < bytes.len() {
-            let offset = start + at as u64;
-            let to_boundary = HOLE_BYTES - (offset % HOLE_BYTES as u64) as usize;
-            let len = to_boundary.min(bytes.len() - at);
-            let is_zero = bytes[at..at + len] == ZEROS[..len];
-            match (is_zero, data) {
-                (true, Some(from)) => {
-                    self.file.write_all_at(&bytes[from..at], start + from as u64)?;
-                    data = None;
-                }
-                (false, None) => data = Some(at),
-                _ => {}
-            }
-            at += len;
-        }
-        match data {
-            Some(from) => self.file.write_all_at(&bytes[from..], start + from as u64),
-            None => Ok(()),
-        }
-    }
-
-    /// Sets the length of a sparse file, which may end with a hole.
-    fn end_holes(&self) -> io::Result<()> {
-        if self.sparse {
-            ftruncate(&self.file, self.bytes)?;
-        }
-        Ok(())
     }
 
     /// Sets the number of written bytes, after the caller has filled the file by other means.

@@ -23,13 +23,6 @@ pub enum ListDepth {
     All,
 }
 
-/// Totals of a listing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ListOutcome {
-    /// Entries that were passed on.
-    pub entries: u64,
-}
-
 /// The reason why a listing ended early.
 #[derive(Debug, thiserror::Error, Kind)]
 #[non_exhaustive]
@@ -73,7 +66,7 @@ pub fn run(
     depth: ListDepth,
     observer: &dyn Observer,
     each: OnEntry<'_>,
-) -> Result<ListOutcome, ListError> {
+) -> Result<(), ListError> {
     let prefetch = match depth {
         ListDepth::Folder => Prefetch::Nodes,
         ListDepth::All => Prefetch::NodesAndFolders,
@@ -81,7 +74,6 @@ pub fn run(
     // The tag of a folder is the length of its path in bytes.
     let mut walk = TreeWalk::new(TreeCursor::new(tree, prefetch), prefix.len());
     let mut path = prefix.to_vec();
-    let mut outcome = ListOutcome::default();
     while let Some(step) = walk.next() {
         let path_bytes = walk.tag().map_or(0, |bytes| *bytes);
         path.truncate(path_bytes);
@@ -93,7 +85,6 @@ pub fn run(
                 observer.check()?;
                 push_name(&mut path, entry.name.as_bytes());
                 each(&path, &entry)?;
-                outcome.entries += 1;
                 if let (EntryKind::Folder { id }, ListDepth::All) = (entry.kind, depth) {
                     walk.enter(id, path.len()).map_err(|error| ListError::at(&path, error))?;
                 }
@@ -102,5 +93,5 @@ pub fn run(
         }
     }
     store.report_repairs(observer);
-    Ok(outcome)
+    Ok(())
 }

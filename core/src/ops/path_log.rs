@@ -76,18 +76,18 @@ pub struct PathLog<'a> {
     renames: FollowRenames,
     paths: Vec<Vec<u8>>,
     /// The entries of commits that are queued in `history`.
-    known: HashMap<CommitId, PathState>,
+    known: HashMap<CommitId, Vec<PathState>>,
     left: u64,
     /// True if any commit so far has one of the paths.
     exists: bool,
     ended: bool,
 }
 
-/// The paths that are looked up in a commit, and their entries.
-#[derive(Clone)]
+/// A path in a commit, and its entry.
+#[derive(Clone, PartialEq, Eq)]
 struct PathState {
-    paths: Vec<Vec<u8>>,
-    entries: Vec<Option<ComparedEntry>>,
+    path: Vec<u8>,
+    entry: Option<ComparedEntry>,
 }
 
 /// The parts of an entry that count for a change. The mtime is removed.
@@ -163,18 +163,20 @@ impl PathLog<'_> {
     ) -> Result<Option<PathChange>, PastError> {
         let seen = match self.known.remove(&id) {
             Some(seen) => seen,
-            None => self.look_at(self.paths.clone(), id, commit.tree)?,
+            None => self.look_at(&self.paths, id, commit.tree)?,
         };
-        self.exists |= seen.entries.iter().any(Option::is_some);
+        let is_there = seen.iter().any(|state| state.entry.is_some());
+        self.exists |= is_there;
+        let paths: Vec<Vec<u8>> = seen.iter().map(|state| state.path.clone()).collect();
         let parents = self.kept_parents(&commit)?;
         let mut before = Vec::with_capacity(parents.len());
         for (parent, parent_commit) in &parents {
             let is_same_tree = parent_commit.tree == commit.tree;
             let old = match is_same_tree {
                 true => seen.clone(),
-                false => self.look_at(seen.paths.clone(), *parent, parent_commit.tree)?,
+                false => self.look_at(&paths, *parent, parent_commit.tree)?,
             };
-            if is_same_tree || old.entries == seen.entries {
+            if is_same_tree || old == seen {
                 self.remember(*parent, old);
                 self.history.follow(&[*parent])?;
                 return Ok(None);
@@ -182,7 +184,7 @@ impl PathLog<'_> {
             before.push((*parent, parent_commit.tree, old));
         }
         let mut moved = Vec::new();
-        let is_changed = !before.is_empty() || seen.entries.iter().any(Option::is_some);
+        let is_changed = !before.is_empty() || is_there;
         for (parent, tree, old) in before {
             let old = match self.renames {
                 FollowRenames::Ignore => old,
@@ -194,7 +196,6 @@ impl PathLog<'_> {
         }
         let parents: Vec<CommitId> = parents.into_iter().map(|(id, _)| id).collect();
         self.history.follow(&parents)?;
-        let paths = seen.paths;
         Ok(is_changed.then_some(PathChange { id, commit, is_forgotten: false, paths, moved }))
     }
 
@@ -206,49 +207,48 @@ impl PathLog<'_> {
 
     /// Stores the state of a queued commit. Adds to the state that another child has stored:
     /// children may know a path by different names.
-    fn remember(&mut self, id: CommitId, state: PathState) {
+    fn remember(&mut self, id: CommitId, states: Vec<PathState>) {
         let Some(known) = self.known.get_mut(&id) else {
-            self.known.insert(id, state);
+            self.known.insert(id, states);
             return;
         };
-        for (path, entry) in state.paths.into_iter().zip(state.entries) {
-            if !known.paths.contains(&path) {
-                known.paths.push(path);
-                known.entries.push(entry);
+        for state in states {
+            if !known.iter().any(|known| known.path == state.path) {
+                known.push(state);
             }
         }
     }
 
     fn look_at(
         &self,
-        paths: Vec<Vec<u8>>,
+        paths: &[Vec<u8>],
         commit: CommitId,
         tree: TreeId,
-    ) -> Result<PathState, PastError> {
-        let look = |path: &Vec<u8>| look(self.store, commit, tree, path);
-        let entries = paths.iter().map(look).collect::<Result<_, _>>()?;
-        Ok(PathState { paths, entries })
+    ) -> Result<Vec<PathState>, PastError> {
+        let look = |path: &Vec<u8>| -> Result<PathState, PastError> {
+            let entry = look(self.store, commit, tree, path)?;
+            Ok(PathState { path: path.clone(), entry })
+        };
+        paths.iter().map(look).collect()
     }
 
     /// For paths that a parent does not have, searches the parent for the same content at
     /// a path that is gone now.
     fn follow_renames(
         &self,
-        seen: &PathState,
+        seen: &[PathState],
         moved: &mut Vec<FollowedRename>,
         tree: TreeId,
         parent: CommitId,
         parent_tree: TreeId,
-        mut old: PathState,
-    ) -> Result<PathState, PastError> {
-        for (at, path) in seen.paths.iter().enumerate() {
-            let (Some(Some(look)), Some(None)) = (seen.entries.get(at), old.entries.get(at)) else {
-                continue;
-            };
-            let from = self.moved_from(parent, parent_tree, tree, path, &look.kind)?;
+        mut old: Vec<PathState>,
+    ) -> Result<Vec<PathState>, PastError> {
+        for (PathState { path, entry }, old) in seen.iter().zip(&mut old) {
+            let (Some(entry), None) = (entry, &old.entry) else { continue };
+            let from = self.moved_from(parent, parent_tree, tree, path, &entry.kind)?;
             let Some(from) = from else { continue };
-            old.entries[at] = self::look(self.store, parent, parent_tree, &from)?;
-            old.paths[at].clone_from(&from);
+            old.entry = look(self.store, parent, parent_tree, &from)?;
+            old.path.clone_from(&from);
             let step = FollowedRename { from, to: path.clone() };
             if !moved.contains(&step) {
                 moved.push(step);

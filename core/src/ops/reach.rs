@@ -350,7 +350,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
         let (objects, kind) = (self.objects, ObjectKind::Tree);
         let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::NodesAndFolders), ());
         while let Some(step) = walk.next() {
-            self.check()?;
+            self.observer.check()?;
             let WalkStep::Node(node) = step else { continue };
             let id = node.id().object();
             let read = self.if_entered(&id, kind, || walk.read(objects, node));
@@ -412,7 +412,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
         let read = |id: &ObjectId, kind| objects.object(id, kind);
         let (part_kind, mut last) = (ObjectKind::ListPart, id.object());
         let total = walk_chunks::<ReachError>(id, &read, &mut |visit| {
-            self.check()?;
+            self.observer.check()?;
             match visit {
                 ChunkVisit::Part(part, end) => {
                     last = part.id.object();
@@ -437,7 +437,7 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
 
     /// Visits the chunks of a part whose list is not known.
     fn lone_part(&mut self, id: ObjectId) -> Result<(), ReachError> {
-        self.check()?;
+        self.observer.check()?;
         let kind = ObjectKind::ListPart;
         let chunks = decode_part(None, ListEnd::Content, &self.objects.object(&id, kind)?)
             .map_err(|source| StoreError::Object { id, kind, source })?;
@@ -461,9 +461,5 @@ impl<'a, 'e> ReachWalk<'a, 'e> {
         }
         (self.enter)(&id, &place)?;
         Ok(())
-    }
-
-    fn check(&self) -> Result<(), ReachError> {
-        Ok(self.observer.check()?)
     }
 }

@@ -64,7 +64,7 @@ impl Sought for Contents<'_> {
 /// [`StoreError`] if a commit cannot be read, and [`Blocked`] if the user asks to stop.
 pub fn find<N, E: From<StoreError> + From<Blocked>>(
     store: &Store,
-    refs: Vec<(N, CommitId)>,
+    mut refs: Vec<(N, CommitId)>,
     contents: &BTreeSet<ObjectId>,
     observer: &dyn Observer,
 ) -> Result<Remaining<N>, E> {
@@ -82,18 +82,25 @@ pub fn find<N, E: From<StoreError> + From<Blocked>>(
     let sought = Contents { store, ids: contents };
     let affected = affected::find::<_, E>(&sought, commits, LISTED_PATHS, observer)?;
     let having: HashSet<CommitId> = affected.commits.iter().copied().collect();
-    let has_content = |(_, tip): &(N, CommitId)| {
-        let parents = |id: CommitId| match having.contains(&id) {
-            true => Err(()),
-            false => Ok(store.ancestor(&id).ok().map(|found| found.commit.parents)),
-        };
-        ancestors([*tip], parents).is_err()
-    };
-    let refs = match having.is_empty() {
-        true => Vec::new(),
-        false => refs.into_iter().filter(has_content).map(|(name, _)| name).collect(),
-    };
+    refs.retain(|(_, tip)| {
+        !having.is_empty() && reaches_any(store, *tip, |id| having.contains(id))
+    });
+    let refs = refs.into_iter().map(|(name, _)| name).collect();
     Ok(Remaining { refs, affected })
+}
+
+/// Returns true if the history of `tip` has a commit for which `is_sought` returns true. The history
+/// may be incomplete here.
+pub(super) fn reaches_any(
+    store: &Store,
+    tip: CommitId,
+    is_sought: impl Fn(&CommitId) -> bool,
+) -> bool {
+    let parents = |id: CommitId| match is_sought(&id) {
+        true => Err(()),
+        false => Ok(store.ancestor(&id).ok().map(|found| found.commit.parents)),
+    };
+    ancestors([tip], parents).is_err()
 }
 
 /// Finds the commits and paths that bring back what a rewrite removed: those of the history of `new`

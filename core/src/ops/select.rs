@@ -140,7 +140,8 @@ impl<'s> SelectedPacks<'s> {
     ) -> Result<Self, ReachError> {
         observer.phase(Phase::Structure, None);
         let wanted = loop {
-            let wanted = SendSet::find(store, commits, has, observer)?;
+            // A read of a partial clone may add to the index.
+            let Some(wanted) = SendSet::find(store, commits, has, observer)? else { continue };
             match wanted.prove(store, observer) {
                 // The other copy may be right.
                 Err(ReachError::Store(error)) if has_other_copy(store, &error)? => {}
@@ -195,22 +196,9 @@ struct SendSet {
 }
 
 impl SendSet {
-    fn find(
-        store: &Store,
-        commits: &[CommitId],
-        has: &Has<'_>,
-        observer: &dyn Observer,
-    ) -> Result<Self, ReachError> {
-        loop {
-            if let Some(found) = Self::attempt(store, commits, has, observer)? {
-                return Ok(found);
-            }
-        }
-    }
-
     /// Finds the objects with marks for the present index. Returns `None` if the index grew: a read
     /// of a partial clone adds stubs of other packs, when the remote has deleted the pack.
-    fn attempt(
+    fn find(
         store: &Store,
         commits: &[CommitId],
         has: &Has<'_>,
@@ -364,7 +352,8 @@ impl SendSet {
     }
 }
 
-/// Copies the wanted objects of some packs into new packs.
+/// Copies the wanted objects of some packs into new packs. Varies the names of the packs until the peer
+/// may use all of them.
 fn gather_parts(
     store: &Store,
     wanted: &SendSet,
@@ -374,39 +363,28 @@ fn gather_parts(
 ) -> Result<(Store, Scratch), ReachError> {
     let mut variation = 0;
     loop {
-        let gathered = gather_varied(store, wanted, parts, (gather, variation), observer)?;
-        if gathered.0.packs().iter().all(|id| gather.may_use(id)) {
-            return Ok(gathered);
+        let scratch = Scratch::create(gather.scratch).map_err(StoreError::from)?;
+        let disk = Disk::scratch();
+        Store::create(scratch.path(), &disk)?;
+        let gathered = Store::open(scratch.path(), disk, observer)?;
+        let bytes =
+            |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
+        observer.phase(Phase::Bundle, Some(parts.iter().map(bytes).sum()));
+        let writer = ObjectWriter::new(&gathered, gather.level, 1)?.with_variation(variation);
+        for id in parts {
+            let pack = store.open_pack(id)?;
+            let mut choose = |object: &PackedObject| {
+                Ok(wanted.is_wanted(store, &object.id, *id)? && writer.claim_anew(object))
+            };
+            wanted.announce(store, &pack)?;
+            copy_pack(&writer, &pack, FrameMode::Keep, &mut choose)?;
+            observer.advance(pack.file_bytes(), 0);
+            observer.check()?;
+        }
+        writer.finish()?;
+        if gathered.packs().iter().all(|id| gather.may_use(id)) {
+            return Ok((gathered, scratch));
         }
         variation += 1;
     }
-}
-
-/// Copies like [`gather_parts`], into packs whose names have a variation.
-fn gather_varied(
-    store: &Store,
-    wanted: &SendSet,
-    parts: &[PackId],
-    (gather, variation): (Gather<'_>, u64),
-    observer: &dyn Observer,
-) -> Result<(Store, Scratch), ReachError> {
-    let scratch = Scratch::create(gather.scratch).map_err(StoreError::from)?;
-    let disk = Disk::scratch();
-    Store::create(scratch.path(), &disk)?;
-    let gathered = Store::open(scratch.path(), disk, observer)?;
-    let bytes = |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
-    observer.phase(Phase::Bundle, Some(parts.iter().map(bytes).sum()));
-    let writer = ObjectWriter::new(&gathered, gather.level, 1)?.with_variation(variation);
-    for id in parts {
-        let pack = store.open_pack(id)?;
-        let mut choose = |object: &PackedObject| {
-            Ok(wanted.is_wanted(store, &object.id, *id)? && writer.claim_anew(object))
-        };
-        wanted.announce(store, &pack)?;
-        copy_pack(&writer, &pack, FrameMode::Keep, &mut choose)?;
-        observer.advance(pack.file_bytes(), 0);
-        observer.check()?;
-    }
-    writer.finish()?;
-    Ok((gathered, scratch))
 }

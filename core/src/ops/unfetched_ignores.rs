@@ -35,11 +35,8 @@ pub fn ignore_files(
             if !files.contains_key(&inside) {
                 files.insert(inside.clone(), texts(store, tree, with_gitignore)?);
             }
-            folder =
-                entry_named(store, tree, name.as_bytes())?.and_then(|entry| match entry.kind {
-                    EntryKind::Folder { id } => Some(id),
-                    _ => None,
-                });
+            let entry = entry_named(store, tree, name.as_bytes())?;
+            folder = entry.and_then(|entry| entry.kind.tree());
             inside = join(&inside, name.as_bytes());
         }
     }

@@ -31,13 +31,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rustix::fs::fstat;
 
 use crate::{
-    base::{id::TreeId, kind::Kind, name::EntryName, observe::Observer},
+    base::{id::TreeId, kind::Kind, observe::Observer},
     format::{
         commit::Commit,
-        tree::{EntryKind, Metadata, Xattr},
+        tree::{Metadata, Xattr},
     },
     local::{
         contain::{FolderPath, TargetRoot},
@@ -45,13 +44,14 @@ use crate::{
         fingerprint::TreeOptions,
         ignore::GIT,
         owners::Owners,
+        read::open_above,
         scan::FileStat,
     },
     ops::{
         commit::paths::joined,
         diff::{
             self, Change, ChangeSide, ComparedFolder, Detail, DiffError, DiffOptions, Differences,
-            Limit, New, RenameDetection, Status,
+            Limit, New, Status,
         },
         restore::{
             self, ContentLoss, ExactPaths, GitAtTop, Mode, RestoreAction, RestoreError,
@@ -155,15 +155,17 @@ pub fn plan(
             bytes => bytes,
         };
         let had_by = changed.get(bytes).map(|sides| sides.had_by.as_slice()).unwrap_or_default();
-        let is_lost = match local.loss(bytes, action, had_by) {
-            LocalLoss::None => false,
-            LocalLoss::Conflict => true,
-            LocalLoss::FolderAttributes => {
-                kept_folders.lock().push(bytes.to_vec());
-                false
-            }
+        let is_folder = action == RestoreAction::Repair && local.is_folder(bytes);
+        let is_lost = match is_folder {
+            true => !local.are_attributes_known(bytes),
+            false => local.is_lost(bytes, action, had_by),
         };
-        if is_lost || loss == ContentLoss::Unsaved {
+        // A folder can keep attributes that the new commit does not change.
+        let keeps = is_folder && is_lost && !local.changes_attributes(bytes);
+        if keeps {
+            kept_folders.lock().push(bytes.to_vec());
+        }
+        if is_lost && !keeps || loss == ContentLoss::Unsaved {
             conflicts.lock().insert(path.to_owned());
         }
     };
@@ -203,11 +205,7 @@ fn changed(
     observer: &dyn Observer,
 ) -> Result<BTreeMap<Vec<u8>, ChangedSides>, DiffError> {
     let mut changed = BTreeMap::<Vec<u8>, ChangedSides>::new();
-    let options = DiffOptions {
-        detail: Detail::All,
-        renames: RenameDetection::Ignore,
-        ..DiffOptions::default()
-    };
+    let options = DiffOptions { detail: Detail::All, ..DiffOptions::without_renames() };
     let scope: Vec<Vec<u8>> = update.files.scope.iter().map(|path| joined(path)).collect();
     let is_here = |path: &[u8]| {
         scope.is_empty()
@@ -238,18 +236,6 @@ enum LocalChange {
     Attributes,
 }
 
-/// The loss that an update would cause at a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LocalLoss {
-    /// Nothing.
-    None,
-    /// Attributes of a folder that the new commit does not change, so that the folder can keep
-    /// them.
-    FolderAttributes,
-    /// A local change.
-    Conflict,
-}
-
 /// The differences between the files on disk and the commits that they may come from: the bases and
 /// the tip.
 struct LocalChanges<'a> {
@@ -276,8 +262,7 @@ impl<'a> LocalChanges<'a> {
             [] => Limit::default(),
             scope => Limit::to_scope(scope.iter().map(|path| joined(path)).collect()),
         };
-        let options =
-            DiffOptions { limit, renames: RenameDetection::Ignore, ..DiffOptions::default() };
+        let options = DiffOptions { limit, ..DiffOptions::without_renames() };
         let mut ids = update.base_trees();
         ids.extend(update.tip.map(|tip| Some(tip.tree)));
         ids.sort_unstable();
@@ -298,15 +283,9 @@ impl<'a> LocalChanges<'a> {
         Ok(Self { store, update, trees })
     }
 
-    /// Returns what a change of a path would lose. `had_by` are trees that have the path.
-    fn loss(&self, path: &[u8], action: RestoreAction, had_by: &[TreeId]) -> LocalLoss {
-        if action == RestoreAction::Repair && self.is_folder(path) {
-            return match self.are_attributes_known(path) {
-                true => LocalLoss::None,
-                false if self.changes_attributes(path) => LocalLoss::Conflict,
-                false => LocalLoss::FolderAttributes,
-            };
-        }
+    /// Returns true if a change of a path that is not a folder would lose a local change. `had_by` are
+    /// trees that have the path.
+    fn is_lost(&self, path: &[u8], action: RestoreAction, had_by: &[TreeId]) -> bool {
         let is_there = action != RestoreAction::Create;
         let has =
             |tree: TreeId| had_by.contains(&tree) || resolve_path(self.store, tree, path).is_ok();
@@ -314,24 +293,18 @@ impl<'a> LocalChanges<'a> {
         let mut has_content = action == RestoreAction::Repair;
         for ChangesToTree { tree, paths } in &self.trees {
             match paths.get(path) {
-                None if !is_there || tree.is_some_and(has) => return LocalLoss::None,
+                None if !is_there || tree.is_some_and(has) => return false,
                 // No difference, but the tree lacks the file: the rules exclude it.
                 None | Some(LocalChange::Content) => {}
                 Some(LocalChange::Attributes) => has_content = true,
             }
         }
-        match has_content && self.are_attributes_known(path) {
-            true => LocalLoss::None,
-            false => LocalLoss::Conflict,
-        }
+        !(has_content && self.are_attributes_known(path))
     }
 
     fn is_folder(&self, path: &[u8]) -> bool {
-        match resolve_path(self.store, self.update.new.tree, path) {
-            Ok(ResolvedPath::Root(_)) => true,
-            Ok(ResolvedPath::Entry(entry)) => matches!(entry.kind, EntryKind::Folder { .. }),
-            Err(_) => false,
-        }
+        let resolved = resolve_path(self.store, self.update.new.tree, path);
+        resolved.is_ok_and(|resolved| resolved.tree().is_some())
     }
 
     /// Returns the metadata of a path in each of these commits that has the path.
@@ -373,23 +346,13 @@ impl<'a> LocalChanges<'a> {
 
     /// Reads the mode and the extended attributes of a path, as a commit would record them.
     fn read(&self, path: &[u8]) -> Option<Metadata> {
-        let root = TargetRoot::open(self.update.project).ok()?;
+        let top = TargetRoot::open(self.update.project).ok()?.folder(&FolderPath::top()).ok()?;
+        let (folder, name) = open_above(top.as_fd(), path).ok()?;
+        let name = if name.is_empty() { OsStr::new(".") } else { name };
+        let stat = FileStat::of_name(folder.as_fd(), name).ok()?;
+        let xattrs = describe::xattrs(folder.as_fd(), name.as_bytes()).ok()?;
         let options =
             TreeOptions { reproducible: self.update.files.reproducible, one_file_system: false };
-        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        let Some(last) = names.next_back() else {
-            let top = root.folder(&FolderPath::top()).ok()?;
-            let xattrs = describe::xattrs(top.as_fd(), b".").ok()?;
-            let stat = FileStat::from_raw(&fstat(&top).ok()?)?;
-            return Some(describe::metadata(&stat, &Owners::default(), options, xattrs, false));
-        };
-        let mut at = FolderPath::top();
-        for name in names {
-            at = at.child(EntryName::new(name).ok()?);
-        }
-        let folder = root.folder(&at).ok()?;
-        let stat = FileStat::of_name(folder.as_fd(), OsStr::from_bytes(last)).ok()?;
-        let xattrs = describe::xattrs(folder.as_fd(), last).ok()?;
         Some(describe::metadata(&stat, &Owners::default(), options, xattrs, false))
     }
 }
@@ -441,7 +404,7 @@ pub fn leftovers(
         }
         Ok(())
     };
-    let options = DiffOptions { renames: RenameDetection::Ignore, ..DiffOptions::default() };
+    let options = DiffOptions::without_renames();
     let new = New::Folder(update.files.clone());
     diff::run(store, Some(update.new.tree), &new, &options, observer, &mut each)?;
     Ok(left)

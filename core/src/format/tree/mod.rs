@@ -72,6 +72,13 @@ pub enum EntryKind<B = ContentId, T = TreeId> {
     BlockDevice { device: Device },
 }
 
+impl EntryKind {
+    /// Returns the tree of a folder, or `None` for other kinds.
+    pub fn tree(&self) -> Option<TreeId> {
+        if let Self::Folder { id } = self { Some(*id) } else { None }
+    }
+}
+
 impl<B, T> EntryKind<B, T> {
     /// Returns the noun for messages and JSON.
     pub fn noun(&self) -> &'static str {
@@ -198,7 +205,7 @@ pub struct Entry {
 impl Entry {
     /// Returns the tree id of a folder, or `None` for other kinds.
     pub fn folder(&self) -> Option<ObjectId> {
-        if let EntryKind::Folder { id } = &self.kind { Some(id.object()) } else { None }
+        self.kind.tree().map(|id| id.object())
     }
 
     /// Returns the mode in the form of `ls -l`.

@@ -25,11 +25,6 @@ impl FolderNames {
         Ok(Self { names, spans })
     }
 
-    /// Returns the number of entries.
-    pub fn len(&self) -> usize {
-        self.spans.len()
-    }
-
     /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()

@@ -32,10 +32,7 @@
 
 mod tables;
 
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::{ops::Range, path::Path};
 
 use twox_hash::XxHash3_64;
 
@@ -176,8 +173,6 @@ pub struct KnownFolder {
 /// The stat cache, in the folder `cache/` of a store.
 #[derive(Debug)]
 pub struct StatCache {
-    dir: PathBuf,
-    disk: Disk,
     files: Tables<FILE_BYTES>,
     folders: Tables<FOLDER_BYTES>,
 }
@@ -188,18 +183,14 @@ impl StatCache {
         Self {
             files: Tables::open(dir, &disk, FILES, FILE_ENDING),
             folders: Tables::open(dir, &disk, FOLDERS, FOLDER_ENDING),
-            dir: dir.to_owned(),
-            disk,
         }
     }
 
     /// Makes an empty cache. Saving it replaces the cache in `dir`.
     pub fn anew(dir: &Path, disk: Disk) -> Self {
         Self {
-            files: Tables::anew(FILES, FILE_ENDING),
-            folders: Tables::anew(FOLDERS, FOLDER_ENDING),
-            dir: dir.to_owned(),
-            disk,
+            files: Tables::anew(dir, &disk, FILES, FILE_ENDING),
+            folders: Tables::anew(dir, &disk, FOLDERS, FOLDER_ENDING),
         }
     }
 
@@ -248,19 +239,19 @@ impl StatCache {
             .then(|| file_record(stat, &known.content.id().object(), known.flags() | place.0))
             .flatten();
         match record {
-            Some(record) => self.files.add(&self.dir, &self.disk, record),
+            Some(record) => self.files.add(record),
             None => self.forget_file(stat),
         }
     }
 
     /// Drops the record of the file with this inode.
     pub fn forget_file(&self, stat: &FileStat) {
-        self.files.forget(&self.dir, &self.disk, &key(stat.device, stat.inode));
+        self.files.forget(&key(stat.device, stat.inode));
     }
 
     /// Drops the record of the folder with this inode.
     pub fn forget_folder(&self, stat: &FileStat) {
-        self.folders.forget(&self.dir, &self.disk, &key(stat.device, stat.inode));
+        self.folders.forget(&key(stat.device, stat.inode));
     }
 
     /// Looks up a folder.
@@ -292,7 +283,7 @@ impl StatCache {
         {
             place.copy_from_slice(&count.to_le_bytes());
         }
-        self.folders.add(&self.dir, &self.disk, record);
+        self.folders.add(record);
     }
 
     /// Deletes the cache of a store that lacks objects which the cache names. Ignores tables that
@@ -311,8 +302,8 @@ impl StatCache {
     /// # Errors
     /// [`TableError`] if the cache cannot be written; nothing is lost.
     pub fn save(self) -> Result<(), TableError> {
-        self.files.save(&self.dir, &self.disk)?;
-        self.folders.save(&self.dir, &self.disk)
+        self.files.save()?;
+        self.folders.save()
     }
 }
 

@@ -30,6 +30,8 @@ const MAX_RECORDS: u64 = 1 << 25;
 /// The tables of one shape, newest first, and the new records.
 #[derive(Debug)]
 pub(super) struct Tables<const WIDTH: usize> {
+    dir: PathBuf,
+    disk: Disk,
     shape: Shape,
     ending: &'static str,
     read: Vec<Table>,
@@ -41,6 +43,7 @@ pub(super) struct Tables<const WIDTH: usize> {
 }
 
 impl<const WIDTH: usize> Tables<WIDTH> {
+    /// Opens the tables in the folder `dir`. Skips those that cannot be read.
     pub(super) fn open(dir: &Path, disk: &Disk, shape: Shape, ending: &'static str) -> Self {
         let mut read = Vec::new();
         for path in table_files(dir, ending).into_values().rev() {
@@ -50,12 +53,14 @@ impl<const WIDTH: usize> Tables<WIDTH> {
                 Err(TableError::Io(_)) => {}
             }
         }
-        Self { read, replace: AtomicBool::new(false), ..Self::anew(shape, ending) }
+        Self { read, replace: AtomicBool::new(false), ..Self::anew(dir, disk, shape, ending) }
     }
 
     /// Makes an empty set. Saving it removes the tables in the folder.
-    pub(super) fn anew(shape: Shape, ending: &'static str) -> Self {
+    pub(super) fn anew(dir: &Path, disk: &Disk, shape: Shape, ending: &'static str) -> Self {
         Self {
+            dir: dir.to_owned(),
+            disk: disk.clone(),
             shape,
             ending,
             read: Vec::new(),
@@ -83,7 +88,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
 
     /// Adds a record. Writes a full buffer to a temporary file, which `save` publishes. If that
     /// fails, drops the records in the buffer.
-    pub(super) fn add(&self, dir: &Path, disk: &Disk, record: [u8; WIDTH]) {
+    pub(super) fn add(&self, record: [u8; WIDTH]) {
         let mut fresh = self.fresh.lock();
         fresh.push(record);
         if fresh.len() < BUFFERED_RECORDS {
@@ -91,40 +96,35 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
         let records = std::mem::take(&mut *fresh);
         drop(fresh);
-        if let Ok(path) = self.write_run(dir, disk, records) {
+        if let Ok(path) = self.write_run(records) {
             self.runs.lock().0.push(path);
         }
     }
 
     /// Adds a tombstone for this key if an older table has a record of it.
-    pub(super) fn forget(&self, dir: &Path, disk: &Disk, key: &[u8; KEY_BYTES]) {
+    pub(super) fn forget(&self, key: &[u8; KEY_BYTES]) {
         if self.find(key).is_some() {
             let mut tombstone = [0; WIDTH];
             tombstone[..KEY_BYTES].copy_from_slice(key);
-            self.add(dir, disk, tombstone);
+            self.add(tombstone);
         }
     }
 
     /// Writes new records to a temporary file. Keeps only the smallest record of each key, so a
     /// tombstone wins.
-    fn write_run(
-        &self,
-        dir: &Path,
-        disk: &Disk,
-        mut records: Vec<[u8; WIDTH]>,
-    ) -> Result<PathBuf, PathError> {
+    fn write_run(&self, mut records: Vec<[u8; WIDTH]>) -> Result<PathBuf, PathError> {
         records.sort_unstable();
         records.dedup_by(|a, b| a[..KEY_BYTES] == b[..KEY_BYTES]);
-        let mut writer = TableWriter::create(disk, &temporary(dir), self.shape)?;
+        let mut writer = TableWriter::create(&self.disk, &temporary(&self.dir), self.shape)?;
         records.iter().try_for_each(|record| writer.push(record))?;
         writer.finish(&[])
     }
 
-    pub(super) fn save(self, dir: &Path, disk: &Disk) -> Result<(), TableError> {
+    pub(super) fn save(mut self) -> Result<(), TableError> {
         let fresh = std::mem::take(&mut *self.fresh.lock());
         let mut runs = std::mem::take(&mut *self.runs.lock());
         if !fresh.is_empty() {
-            runs.0.push(self.write_run(dir, disk, fresh)?);
+            runs.0.push(self.write_run(fresh)?);
         }
         let total: u64 = self.read.iter().map(Table::records).sum();
         let replace = self.replace.load(Ordering::Relaxed) || total > MAX_RECORDS;
@@ -137,11 +137,11 @@ impl<const WIDTH: usize> Tables<WIDTH> {
             .rev()
             .map(|path| Table::open(path, self.shape))
             .collect::<Result<_, _>>()?;
-        let mut old = self.read;
+        let mut old = std::mem::take(&mut self.read);
         let present = old.len();
         let replaced: Vec<PathBuf> = if replace {
             old.clear();
-            table_files(dir, self.ending).into_values().collect()
+            table_files(&self.dir, self.ending).into_values().collect()
         } else {
             // `old` is newest first. Merge the newest tables that are small compared with the new
             // records.
@@ -154,8 +154,25 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         let tombstones =
             if replace || old.len() == present { Tombstones::Drop } else { Tombstones::Keep };
         tables.extend(old);
-        publish(dir, disk, self.shape, self.ending, &tables, tombstones)?;
-        replaced.iter().try_for_each(|path| Ok(disk.remove(path)?))
+        self.publish(&tables, tombstones)?;
+        replaced.iter().try_for_each(|path| Ok(self.disk.remove(path)?))
+    }
+
+    /// Merges tables, newest first, into one table with the next free number.
+    fn publish(&self, tables: &[Table], tombstones: Tombstones) -> Result<(), TableError> {
+        let Self { dir, disk, ending, .. } = self;
+        disk.create_folders(dir)?; // It may be deleted at any time.
+        let path = temporary(dir);
+        let mut writer = TableWriter::create(disk, &path, self.shape)?;
+        merge(tables, &mut writer, tombstones)?;
+        let _unless_renamed = Runs(vec![writer.finish(&[])?]);
+        loop {
+            let last = table_files(dir, ending).into_keys().next_back().unwrap_or(0);
+            let name = dir.join(format!("{:012}.{ending}", last + 1));
+            if disk.rename_new(&path, &name)? == crate::disk::Renamed::Done {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -182,62 +199,28 @@ fn is_tombstone(record: &[u8]) -> bool {
     record[KEY_BYTES..].iter().all(|byte| *byte == 0)
 }
 
-/// Merges tables, newest first, into one table with the next free number.
-fn publish(
-    dir: &Path,
-    disk: &Disk,
-    shape: Shape,
-    ending: &str,
-    tables: &[Table],
-    tombstones: Tombstones,
-) -> Result<(), TableError> {
-    disk.create_folders(dir)?; // It may be deleted at any time.
-    let path = temporary(dir);
-    let mut writer = TableWriter::create(disk, &path, shape)?;
-    merge(tables, &mut writer, tombstones)?;
-    let _unless_renamed = Runs(vec![writer.finish(&[])?]);
-    loop {
-        let last = table_files(dir, ending).into_keys().next_back().unwrap_or(0);
-        let name = dir.join(format!("{:012}.{ending}", last + 1));
-        if disk.rename_new(&path, &name)? == crate::disk::Renamed::Done {
-            return Ok(());
-        }
-    }
-}
-
 fn merge(
     tables: &[Table],
     writer: &mut TableWriter,
     tombstones: Tombstones,
 ) -> Result<(), TableError> {
-    let mut heads = tables.iter().map(|table| table.iter().peekable()).collect::<Vec<_>>();
-    loop {
-        // Find the smallest key. Of equal keys, the first table has the newest record.
-        let mut best: Option<(usize, &[u8])> = None;
-        for (which, head) in heads.iter_mut().enumerate() {
-            match head.peek() {
-                Some(Ok(record))
-                    if best.is_none_or(|(_, least)| record[..KEY_BYTES] < least[..KEY_BYTES]) =>
-                {
-                    best = Some((which, record));
-                }
-                Some(Err(_)) => match head.next() {
-                    Some(Err(error)) => return Err(error),
-                    _ => unreachable!("peeked at an error"),
-                },
-                _ => {}
-            }
-        }
-        let Some((_, record)) = best else { return Ok(()) };
+    let mut tables: Vec<_> = tables.iter().map(Table::iter).collect();
+    let mut heads: Vec<Option<&[u8]>> =
+        tables.iter_mut().map(|table| table.next().transpose()).collect::<Result<_, _>>()?;
+    // Of equal keys, the first table has the newest record.
+    while let Some(record) =
+        heads.iter().flatten().min_by_key(|record| &record[..KEY_BYTES]).copied()
+    {
         if tombstones == Tombstones::Keep || !is_tombstone(record) {
             writer.push(record)?;
         }
-        for head in &mut heads {
-            head.next_if(
-                |next| matches!(next, Ok(other) if other[..KEY_BYTES] == record[..KEY_BYTES]),
-            );
+        for (head, table) in heads.iter_mut().zip(&mut tables) {
+            if head.is_some_and(|head| head[..KEY_BYTES] == record[..KEY_BYTES]) {
+                *head = table.next().transpose()?;
+            }
         }
     }
+    Ok(())
 }
 
 pub(super) fn table_files(dir: &Path, ending: &str) -> BTreeMap<u64, PathBuf> {

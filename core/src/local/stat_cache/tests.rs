@@ -1,5 +1,7 @@
 //! Tests of the stat cache.
 
+use std::path::PathBuf;
+
 use super::{tables::table_files, *};
 use crate::local::scan::FileKind;
 

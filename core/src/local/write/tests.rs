@@ -3,7 +3,10 @@
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use super::*;
-use crate::local::contain::{FolderPath, TargetRoot};
+use crate::local::{
+    attributes::FileCapability,
+    contain::{FolderPath, TargetRoot},
+};
 
 fn name(text: &str) -> EntryName {
     EntryName::new(text.as_bytes()).unwrap()
@@ -12,11 +15,14 @@ fn name(text: &str) -> EntryName {
 fn spec(name: &EntryName) -> FileSpec<'_> {
     FileSpec {
         name,
-        owner: None,
-        mode: 0o644,
-        mtime: Some(Time { secs: 1_000_000_000, nanos: 123_456_789 }),
-        xattrs: &[],
-        capability: FileCapability::Apply,
+        attributes: Attributes {
+            owner: None,
+            mode: Some(0o644),
+            mtime: Some(Time { secs: 1_000_000_000, nanos: 123_456_789 }),
+            xattrs: &[],
+            capability: FileCapability::Apply,
+            extra: Extra::Keep,
+        },
         sparse: false,
         inherited: None,
         placement: Placement::New,
@@ -51,7 +57,8 @@ fn a_file_appears_complete_with_its_attributes() {
             ("d", 0, inherited),
         ] {
             let name = name(text);
-            let spec = FileSpec { mode, inherited, ..spec(&name) };
+            let mut spec = FileSpec { inherited, ..spec(&name) };
+            spec.attributes.mode = Some(mode);
             assert_eq!(write(&spec, folder, b"content").unwrap(), Renamed::Done);
             let meta = fs_err::metadata(dir.join(text)).unwrap();
             assert_eq!(meta.mode() & 0o7777, u32::from(mode), "{text}");

@@ -42,24 +42,19 @@ const NAMED: usize = 10;
 /// The state that a commit builds on.
 pub(super) struct CommitBase {
     head: Head,
-    target: CommitTarget,
+    /// The branch that moves to the new commit; `None` for a detached `HEAD`.
+    pub(super) branch: Option<RefName>,
     /// The commit that the branch points at. The new commit moves the branch from there.
-    tip: Option<CommitId>,
+    pub(super) tip: Option<CommitId>,
     /// The parent of the new commit: the tip, or the base for a new branch.
-    parent: Option<(CommitId, Commit)>,
+    pub(super) parent: Option<(CommitId, Commit)>,
     /// The commits that the project's files come from; `None` if they are unknown or ignored.
-    base: Option<Base>,
+    pub(super) base: Option<Base>,
     /// True if the project's files will contain everything in the new commit.
     contains_all: bool,
     /// The last known commit of a branch whose file was lost. A real run recreates the branch there;
     /// a dry run only reports the commit.
     made_again: Option<CommitId>,
-}
-
-/// The ref that moves to the new commit.
-enum CommitTarget {
-    Branch(RefName),
-    DetachedHead,
 }
 
 impl CommitBase {
@@ -74,20 +69,15 @@ impl CommitBase {
             true => Head::Branch(RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?),
             false => repo.refs().head()?,
         };
-        let target = match (&options.branch, &head) {
+        let (branch, tip) = match (&options.branch, &head) {
             (Some(branch), _) | (None, Head::Branch(branch)) => {
-                CommitTarget::Branch(branch.clone())
+                (Some(branch.clone()), repo.refs().read(branch)?)
             }
-            (None, Head::Detached(_)) => CommitTarget::DetachedHead,
-        };
-        let tip = match (&target, &head) {
-            (CommitTarget::Branch(branch), _) => repo.refs().read(branch)?,
-            (CommitTarget::DetachedHead, Head::Detached(id)) => Some(*id),
-            (CommitTarget::DetachedHead, Head::Branch(_)) => None,
+            (None, Head::Detached(id)) => (None, Some(*id)),
         };
         let mut made_again = None;
-        let tip = match &target {
-            CommitTarget::Branch(branch) if tip.is_none() && !repo.is_absent() => {
+        let tip = match &branch {
+            Some(branch) if tip.is_none() && !repo.is_absent() => {
                 made_again = repo.lost_ref(branch)?;
                 match (made_again, options.run) {
                     (Some(lost), CommitRun::Real) => {
@@ -118,7 +108,7 @@ impl CommitBase {
         let parent = match tip {
             Some(tip) => match repo.store().commit(&tip) {
                 Ok(commit) => Some((tip, commit)),
-                Err(source) => return Err(parent_error(&target, source)),
+                Err(source) => return Err(parent_error(branch, source)),
             },
             // A stream on a new branch has no parent.
             None if is_stream || !contains_all => None,
@@ -132,7 +122,7 @@ impl CommitBase {
                 starts.into_iter().find_map(commit)
             }
         };
-        Ok(Self { head, target, tip, parent, base, contains_all, made_again })
+        Ok(Self { head, branch, tip, parent, base, contains_all, made_again })
     }
 
     /// Refuses a commit that would silently revert newer commits of the branch, or that has none of
@@ -144,18 +134,18 @@ impl CommitBase {
         options: &CommitOptions,
         observer: &dyn Observer,
     ) -> Result<(), CommitError> {
-        if let (Some(at), CommitTarget::Branch(branch)) = (&self.made_again, &self.target) {
+        if let (Some(at), Some(branch)) = (&self.made_again, &self.branch) {
             observer.note(Note::BranchRecreated { branch: branch.short(), at });
         }
         if let (true, None, Some((parent, _))) = (self.contains_all, &self.base, &self.parent) {
             observer.note(Note::BaseUnknown { tip: parent });
         }
         let (Some(tip), Some((_, commit))) = (self.tip, &self.parent) else { return Ok(()) };
-        if let CommitTarget::Branch(branch) = &self.target {
+        if let Some(branch) = &self.branch {
             check_sources(repo, (branch, commit), source, options, observer)?;
         }
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
-        let unseen = repo.unseen(base, self.branch(), tip)?;
+        let unseen = repo.unseen(base, self.branch.as_ref(), tip)?;
         if unseen.commits.is_empty() {
             // A restore has taken changes out of the files. A commit of some paths keeps these
             // changes, so the files do not contain all of the new commit.
@@ -183,18 +173,13 @@ impl CommitBase {
             self.contains_all = options.ignore == Default::default();
             return Ok(());
         }
-        let branch = self.branch().cloned();
+        let branch = self.branch.clone();
         let base_tree = from.as_ref().map(|commit| commit.tree);
         let mut behind = BehindBranch::new(repo, branch, unseen, base_tree, commit.tree, observer);
         observer.check()?;
         let is_lost = |id: &&CommitId| repo.store().commit(id).is_err();
         behind.lost_base = base.commits.iter().find(is_lost).copied();
         Err(CommitError::Behind(Box::new(behind)))
-    }
-
-    /// Returns true if the project's files come from the same commits as in an earlier attempt.
-    pub(super) fn has_base_of(&self, earlier: &Self) -> bool {
-        self.base == earlier.base
     }
 
     /// Returns the tree of the parent commit, with which the files are compared.
@@ -210,24 +195,6 @@ impl CommitBase {
     /// Returns the total size in bytes of the files in the parent commit.
     pub(super) fn total_bytes(&self) -> Option<u64> {
         self.parent.as_ref().map(|(_, commit)| commit.totals.bytes).filter(|bytes| *bytes > 0)
-    }
-
-    /// Returns the commit that the branch points at.
-    pub(super) fn tip(&self) -> Option<CommitId> {
-        self.tip
-    }
-
-    /// Returns the parent of the new commit.
-    pub(super) fn parent(&self) -> Option<&(CommitId, Commit)> {
-        self.parent.as_ref()
-    }
-
-    /// Returns the branch that moves.
-    pub(super) fn branch(&self) -> Option<&RefName> {
-        match &self.target {
-            CommitTarget::Branch(branch) => Some(branch),
-            CommitTarget::DetachedHead => None,
-        }
     }
 
     /// Returns true if the branch's last commit has this root already. A `.git` at the top that
@@ -289,11 +256,9 @@ impl CommitBase {
 
     /// Returns the error for a branch that other processes kept moving.
     pub(super) fn contended(&self) -> CommitError {
-        match &self.target {
-            CommitTarget::Branch(name) => {
-                CommitError::Contended { name: name.clone(), tries: limits::REF_RETRIES }
-            }
-            CommitTarget::DetachedHead => RefError::HeadMoved.into(),
+        match self.branch.clone() {
+            Some(name) => CommitError::Contended { name, tries: limits::REF_RETRIES },
+            None => RefError::HeadMoved.into(),
         }
     }
 
@@ -317,11 +282,8 @@ impl CommitBase {
             first_line => format!("{kind}: {first_line}"),
         };
         let change = RefLogMessage { time: options.now(), who: &commit.author, reason: &reason };
-        let branch = match &self.target {
-            CommitTarget::Branch(branch) => branch,
-            CommitTarget::DetachedHead => {
-                return repo.refs().set_head(&self.head, &Head::Detached(id), &change);
-            }
+        let Some(branch) = &self.branch else {
+            return repo.refs().set_head(&self.head, &Head::Detached(id), &change);
         };
         repo.refs().update(branch, self.tip, Some(id), &change)?;
         // The first commit of the repository went to another branch than `HEAD` names, so
@@ -484,8 +446,7 @@ fn has_files_of(
             _ => diff::Limit::to_scope(scope.iter().map(|path| joined(path)).collect()),
         },
         detail: diff::Detail::All,
-        renames: diff::RenameDetection::Ignore,
-        ..Default::default()
+        ..diff::DiffOptions::without_renames()
     };
     let only_mtime = diff::Differences { mtime: true, ..diff::Differences::default() };
     let mut stop_at_change = |change: diff::Change| {
@@ -515,11 +476,8 @@ fn leave_alone(
         return Ok(false);
     }
     let paths: Vec<Vec<u8>> = paths.iter().map(|path| joined(&path.inside)).collect();
-    let options = diff::DiffOptions {
-        limit: diff::Limit::to_paths_and_above(paths.clone()),
-        renames: diff::RenameDetection::Ignore,
-        ..Default::default()
-    };
+    let limit = diff::Limit::to_paths_and_above(paths.clone());
+    let options = diff::DiffOptions { limit, ..diff::DiffOptions::without_renames() };
     for (_, commit) in commits {
         let mut each = |change: diff::Change| {
             let is_folder = matches!(change.item().what, diff::ComparedKind::Folder { .. });
@@ -553,12 +511,8 @@ fn changes_of(
 }
 
 /// Returns the error for a parent commit that cannot be read.
-fn parent_error(target: &CommitTarget, source: StoreError) -> CommitError {
+fn parent_error(branch: Option<RefName>, source: StoreError) -> CommitError {
     let is_lost = matches!(source.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-    let branch = match target {
-        CommitTarget::Branch(branch) => Some(branch.clone()),
-        CommitTarget::DetachedHead => None,
-    };
     if is_lost { CommitError::Parent { branch, source: Box::new(source) } } else { source.into() }
 }
 
@@ -610,8 +564,7 @@ impl BehindBranch {
         let more_commits = commits.len().saturating_sub(NAMED);
         commits.truncate(NAMED);
         let mut paths = Vec::new();
-        let options =
-            diff::DiffOptions { renames: diff::RenameDetection::Ignore, ..Default::default() };
+        let options = diff::DiffOptions::without_renames();
         let mut each = |change: diff::Change| {
             if paths.len() == NAMED {
                 return Err(Blocked::Interrupted.into());

@@ -57,10 +57,12 @@ pub(super) fn known_file(
     }
     let mut unread = None;
     let xattrs = match known.xattrs {
-        true => xattrs_of(node, node.listing.name(entry)).unwrap_or_else(|error| {
-            unread = Some(error);
-            Vec::new()
-        }),
+        true => {
+            describe::xattrs(node.fd.as_fd(), node.listing.name(entry)).unwrap_or_else(|error| {
+                unread = Some(error);
+                Vec::new()
+            })
+        }
         false => Vec::new(),
     };
     let file = ReadFile {
@@ -83,10 +85,6 @@ pub(super) enum OmittedPart<'e> {
 
 /// Receives the name of each entry that the tree lacks in whole or in part.
 type OnOmitted<'t> = &'t dyn Fn(&[u8], OmittedPart<'_>);
-
-fn xattrs_of(node: &WalkedFolder, name: &[u8]) -> io::Result<Vec<Xattr>> {
-    describe::xattrs(node.fd.as_fd(), name)
-}
 
 /// Encodes a folder's tree, adds it to the store, and compares its files with the folder `previous`
 /// of the previous commit. Leaves out entries that cannot be read, and passes them to `on_omitted`.
@@ -149,7 +147,7 @@ fn entry(
     on_omitted: OnOmitted<'_>,
 ) -> io::Result<Option<(Entry, Totals)>> {
     let xattrs = || {
-        xattrs_of(node, name).unwrap_or_else(|error| {
+        describe::xattrs(node.fd.as_fd(), name).unwrap_or_else(|error| {
             on_omitted(name, OmittedPart::Attributes(&error));
             Vec::new()
         })

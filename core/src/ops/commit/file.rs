@@ -58,12 +58,6 @@ impl From<io::Error> for FileReadError {
     }
 }
 
-impl From<rustix::io::Errno> for FileReadError {
-    fn from(error: rustix::io::Errno) -> Self {
-        Self::File(error.into())
-    }
-}
-
 impl From<StoreError> for FileReadError {
     fn from(error: StoreError) -> Self {
         Self::Commit(error.into())
@@ -189,7 +183,7 @@ fn confirm_likely(
         job.observer.advance(stat.size, 1);
         return Ok(Some(likely));
     }
-    rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0))?;
+    rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0)).map_err(io::Error::from)?;
     Ok(None)
 }
 

@@ -38,7 +38,6 @@ use crate::{
     },
     disk::output::folder_of,
     format::{
-        commit::Commit,
         selection::Selection,
         tree::{Entry, Metadata, Totals, check::xattr_bytes, split::EncodedFolder},
     },
@@ -441,22 +440,20 @@ fn read(
         (CommitSource::Partial(root, _), _) | (_, OtherPaths::Keep(root)) => Some(root.clone()),
         (_, OtherPaths::Remove) => None,
     };
-    let stat_of = |path: &Path| {
+    let device_of = |path: &Path| {
         let stat = fs_err::File::open(path).and_then(|folder| FileStat::of_fd(folder.as_fd()));
-        stat.map_err(|source| CommitError::Source { path: path.to_owned(), source })
+        let unread = |source| CommitError::Source { path: path.to_owned(), source };
+        stat.map(|stat| stat.device).map_err(unread)
     };
     let scope = match (&*source, &kept_root) {
         (CommitSource::Partial(_, scope), _) => Some(scope.clone()),
         (CommitSource::Paths(_), Some(_)) => repo.scope()?,
         _ => None,
     };
-    let kept = match &kept_root {
-        Some(root) => {
-            let scope = scope.as_deref();
-            Some(KeepFrom { root, device: stat_of(root)?.device, scope })
-        }
-        None => None,
-    };
+    let kept = kept_root.as_deref().map(|root| {
+        device_of(root).map(|device| KeepFrom { root, device, scope: scope.as_deref() })
+    });
+    let kept = kept.transpose()?;
     let folder = match source {
         CommitSource::Folder(path) => {
             let (scope, device) = (IgnoreScope::default(), None);
@@ -471,10 +468,8 @@ fn read(
         CommitSource::Partial(root, scope) => {
             let (items, present) =
                 scope::items_in_scope(job, root, &IgnoreScope::default(), b"", scope)?;
-            {
-                let kept = kept.map(|from| KeptFolder { from, present: &present });
-                paths::folder(job, &items, None, kept, &mut Vec::new(), previous)?
-            }
+            let kept = kept.map(|from| KeptFolder { from, present: &present });
+            paths::folder(job, &items, None, kept, &mut Vec::new(), previous)?
         }
         CommitSource::Paths(paths) => {
             let is_alone = kept.is_none();
@@ -534,25 +529,4 @@ fn root_metadata(job: &CommitJob<'_>, path: &Path, stat: &FileStat) -> Metadata 
         metadata.xattrs.clear();
     }
     metadata
-}
-
-/// Builds the commit object for `root`.
-fn make(
-    root: &CommittedRoot,
-    parents: Vec<CommitId>,
-    time: Time,
-    options: &CommitOptions,
-) -> Commit {
-    Commit {
-        tree: root.tree,
-        parents,
-        time,
-        author: options.author.clone(),
-        host: options.host.clone(),
-        message: options.message.clone(),
-        labels: options.labels.clone(),
-        root: root.metadata.clone(),
-        totals: root.totals,
-        selection: root.selection.clone(),
-    }
 }

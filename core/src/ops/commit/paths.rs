@@ -39,7 +39,10 @@ use crate::{
         scope::{is_in_scope, items_in_scope, reaches_below},
         walk,
     },
-    repo::{path::entry_named, scope::ScopePath},
+    repo::{
+        path::{entry_named, push_name},
+        scope::ScopePath,
+    },
     store::{Entries, Store},
 };
 
@@ -83,9 +86,9 @@ pub(super) struct KeepFrom<'k> {
 }
 
 impl KeepFrom<'_> {
-    /// Returns the scope if a path lies outside it.
-    fn scope_without(&self, inside: &[u8]) -> Option<&[ScopePath]> {
-        self.scope.filter(|scope| !is_in_scope(scope, inside))
+    /// Returns true if a path lies outside the scope of a partial clone.
+    fn is_unfetched(&self, inside: &[u8]) -> bool {
+        self.scope.is_some_and(|scope| !is_in_scope(scope, inside))
     }
 }
 
@@ -118,16 +121,11 @@ pub(super) fn read(
     for path in paths {
         insert_path(&mut top, &path.path, &path.inside)?;
     }
-    let listed = match kept {
-        Some(kept) => Some(present(job, kept.root, &IgnoreScope::default(), b"")?),
-        None => None,
-    };
+    let list = |root: &Path| present(job, root, &IgnoreScope::default(), b"");
+    let listed = kept.map(|kept| list(kept.root)).transpose()?;
     let kept = kept.zip(listed.as_ref()).map(|(from, present)| KeptFolder { from, present });
     // The project's ignore files apply to its paths even if no other entries are kept.
-    let scope = match project {
-        Some(root) => Some(present(job, root, &IgnoreScope::default(), b"")?.scope()),
-        None => None,
-    };
+    let scope = project.map(list).transpose()?.map(|listed| listed.scope());
     let made = folder(job, &top, scope.as_ref(), kept, &mut Vec::new(), previous)?;
     let unread = job.unread.lock();
     if let Some(first) = paths.first()
@@ -235,10 +233,7 @@ pub(super) fn folder(
         }
         let was = replaced.as_ref().map(|entry| entry.kind.clone());
         let length = inside.len();
-        if length > 0 {
-            inside.push(b'/');
-        }
-        inside.extend_from_slice(name.as_bytes());
+        push_name(inside, name.as_bytes());
         let made = match kept {
             Some(kept) => updated_entry(job, name, item, kept, inside, &before, replaced)?,
             None => match item_entry(job, name, item, above, inside, &before) {
@@ -372,13 +367,11 @@ fn updated_entry(
     let stat = present.stat(name);
     let previous = before.folder(name.as_bytes());
     let is_here = || path.symlink_metadata().is_ok();
+    let is_unfetched = kept.is_unfetched(inside);
+    let was_folder = replaced.as_ref().map(|entry| entry.kind.tree().is_some());
     match (item, stat) {
         (VirtualEntry::Intermediate(path, ..), Some(stat))
-            if stat.kind == FileKind::Folder
-                && kept.scope_without(inside).is_some()
-                && replaced
-                    .as_ref()
-                    .is_some_and(|entry| !matches!(entry.kind, EntryKind::Folder { .. })) =>
+            if stat.kind == FileKind::Folder && is_unfetched && was_folder == Some(false) =>
         {
             Err(CommitError::OverUnfetched { path: path.clone(), noun: "file" })
         }
@@ -438,8 +431,7 @@ fn updated_entry(
         // A partly fetched folder keeps its unfetched entries, even if the fetched part was
         // deleted.
         (VirtualEntry::OnDisk(path, _), stat)
-            if kept.scope_without(inside).is_some()
-                && stat.is_none_or(|stat| stat.kind == FileKind::Folder) =>
+            if is_unfetched && stat.is_none_or(|stat| stat.kind == FileKind::Folder) =>
         {
             let scope = kept.scope.unwrap_or_default();
             if stat.is_none() && !reaches_below(scope, inside) {
@@ -454,11 +446,7 @@ fn updated_entry(
         (VirtualEntry::OnDisk(..), None) if replaced.is_some() => Ok(None),
         (VirtualEntry::OnDisk(..), None) => Err(source(Errno::NOENT.into())),
         (VirtualEntry::OnDisk(path, _), Some(stat))
-            if stat.kind != FileKind::Folder
-                && kept.scope_without(inside).is_some()
-                && replaced
-                    .as_ref()
-                    .is_some_and(|entry| matches!(entry.kind, EntryKind::Folder { .. })) =>
+            if stat.kind != FileKind::Folder && is_unfetched && was_folder == Some(true) =>
         {
             Err(CommitError::OverUnfetched { path: path.clone(), noun: "folder" })
         }

@@ -7,9 +7,9 @@ use crate::{
         id::{ContentId, TreeId},
         observe::Observer,
     },
-    format::tree::{EntryKind, split::EncodedFolder},
+    format::tree::{Entry, EntryKind, split::EncodedFolder},
     local::scan::FileKind,
-    ops::diff::{self, Change, ComparedKind, DiffOptions, New, RenameDetection},
+    ops::diff::{self, Change, ComparedKind, DiffOptions, New},
     store::{Entries, ObjectWriter, Store, StoreError},
 };
 
@@ -52,8 +52,7 @@ impl FileChanges {
             None => all_added,
             Some(previous) if previous == now.id => Self { unmodified: files, ..Self::default() },
             Some(previous) => {
-                let options =
-                    DiffOptions { renames: RenameDetection::Ignore, ..DiffOptions::default() };
+                let options = DiffOptions::without_renames();
                 let mut changes = Self::default();
                 let mut count = |change: Change| {
                     changes.count(&change);
@@ -84,10 +83,7 @@ impl FileChanges {
 
 /// Files and folders of a folder in the previous commit.
 #[derive(Debug, Default)]
-pub(super) struct Previous {
-    files: HashMap<Box<[u8]>, ContentId>,
-    folders: HashMap<Box<[u8]>, TreeId>,
-}
+pub(super) struct Previous(HashMap<Box<[u8]>, EntryKind>);
 
 impl Previous {
     /// Reads a folder's entries. A damaged tree is shadowed, so that this commit stores
@@ -105,15 +101,9 @@ impl Previous {
     fn entries(store: &Store, tree: TreeId) -> Result<Self, StoreError> {
         let mut previous = Self::default();
         for entry in Entries::of(store, tree) {
-            let entry = entry?;
-            match entry.kind {
-                EntryKind::File { id, .. } => {
-                    previous.files.insert(entry.name.as_bytes().into(), id);
-                }
-                EntryKind::Folder { id } => {
-                    previous.folders.insert(entry.name.as_bytes().into(), id);
-                }
-                _ => {}
+            let Entry { name, kind, .. } = entry?;
+            if matches!(kind, EntryKind::File { .. } | EntryKind::Folder { .. }) {
+                previous.0.insert(name.as_bytes().into(), kind);
             }
         }
         Ok(previous)
@@ -121,22 +111,22 @@ impl Previous {
 
     /// Returns the tree of the folder with this name.
     pub(super) fn folder(&self, name: &[u8]) -> Option<TreeId> {
-        self.folders.get(name).copied()
+        self.0.get(name)?.tree()
     }
 
     /// Compares a file with the previous commit.
     pub(super) fn compare(&self, name: &[u8], id: &ContentId) -> FileChanges {
-        let (added, modified, unmodified) = match self.files.get(name) {
-            Some(before) if before == id => (0, 0, 1),
-            Some(_) => (0, 1, 0),
-            None => (1, 0, 0),
+        let (added, modified, unmodified) = match self.0.get(name) {
+            Some(EntryKind::File { id: before, .. }) if before == id => (0, 0, 1),
+            Some(EntryKind::File { .. }) => (0, 1, 0),
+            _ => (1, 0, 0),
         };
         FileChanges { added, modified, unmodified, ..FileChanges::default() }
     }
 
     /// Returns the number of files and folders.
     pub(super) fn len(&self) -> u64 {
-        (self.files.len() + self.folders.len()) as u64
+        self.0.len() as u64
     }
 
     /// Returns the name of each file and folder that `has` declines, and how many files the commit
@@ -146,10 +136,12 @@ impl Previous {
         store: &'p Store,
         has: impl Fn(&[u8], FileKind) -> bool + 'p,
     ) -> impl Iterator<Item = (&'p [u8], u64)> {
-        let files = self.files.keys().map(|name| (name, FileKind::File, None));
-        let folders = self.folders.iter().map(|(name, id)| (name, FileKind::Folder, Some(*id)));
-        let missing = files.chain(folders).filter(move |(name, kind, _)| !has(name, *kind));
-        missing.map(|(name, _, tree)| (&**name, tree.map_or(1, |tree| files_in(store, tree))))
+        let kind_of = |kind: &EntryKind| match kind.tree() {
+            Some(_) => FileKind::Folder,
+            None => FileKind::File,
+        };
+        let missing = self.0.iter().filter(move |(name, kind)| !has(name, kind_of(kind)));
+        missing.map(|(name, kind)| (&**name, kind.tree().map_or(1, |tree| files_in(store, tree))))
     }
 }
 

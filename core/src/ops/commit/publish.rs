@@ -11,12 +11,12 @@ use crate::{
     ops::{
         commit::{
             CommitError, CommitOptions, CommitOutcome, CommitSource, CommittedRoot, Unchanged,
-            commit_base::CommitBase, make, purged,
+            commit_base::CommitBase, purged,
         },
         reach::{self, ReachError},
     },
     repo::{Repo, refs::RefError},
-    store::{Marks, ObjectLocation, ObjectWriter, Store, StoreError, WriteStats},
+    store::{Marks, ObjectLocation, ObjectWriter, Store, StoreError},
 };
 
 /// Fills in the result of a dry run.
@@ -31,7 +31,7 @@ pub(super) fn preview(
     outcome.created =
         options.unchanged == Unchanged::Commit || !commit_base.is_same(repo.store(), root);
     outcome.added = writer.added();
-    outcome.id = commit_base.tip().filter(|_| !outcome.created);
+    outcome.id = commit_base.tip.filter(|_| !outcome.created);
 }
 
 /// A commit whose trees are built, and everything that publishing it needs.
@@ -87,16 +87,15 @@ impl Publication<'_> {
                     self.check_complete()?;
                 }
                 // The process that moved the branch may have died before it synced the ref.
-                if let Some(branch) = commit_base.branch() {
+                if let Some(branch) = &commit_base.branch {
                     repo.refs().sync(branch)?;
                 }
                 purged::allow(repo, root.tree, &options.allow)?;
-                outcome.id = commit_base.tip();
+                outcome.id = commit_base.tip;
                 outcome.id.iter().for_each(|id| commit_base.follow(repo, *id, observer));
                 return Ok(true);
             }
-            let parents = commit_base.parent().iter().map(|(id, _)| *id).collect();
-            let commit = make(root, parents, self.time(&commit_base), options);
+            let commit = self.commit(&commit_base);
             let bytes = commit.encode();
             if bytes.len() > limits::COMMIT_BYTES {
                 return Err(CommitError::TooLarge {
@@ -112,7 +111,7 @@ impl Publication<'_> {
                 None => ObjectWriter::new(repo.store(), repo.config().compression_level, 1)?,
             };
             writer.add_commit(id, &bytes)?;
-            add(&mut outcome.added, writer.finish()?);
+            outcome.added += writer.finish()?;
             if root.is_unproven {
                 self.check_complete()?;
             }
@@ -133,7 +132,7 @@ impl Publication<'_> {
                     let now = CommitBase::read(repo, source.is_stream(), options)?;
                     // A restore changed the files meanwhile, so the files that were read are
                     // out of date.
-                    if !now.has_base_of(&commit_base) {
+                    if now.base != commit_base.base {
                         return Ok(false);
                     }
                     commit_base = now;
@@ -153,7 +152,7 @@ impl Publication<'_> {
         writer: ObjectWriter<'_>,
         outcome: &mut CommitOutcome,
     ) -> Result<(), CommitError> {
-        if let Some((id, tip)) = commit_base.parent() {
+        if let Some((id, tip)) = &commit_base.parent {
             writer.add_commit(*id, &tip.encode())?;
         }
         if writer.added().objects == 0 {
@@ -167,11 +166,11 @@ impl Publication<'_> {
         // If there are more new packs than were written here, another process may have stored
         // the same objects. Then nothing counts as lost.
         if new.len() as u64 <= added.packs
-            && let Some((id, commit)) = commit_base.parent()
+            && let Some((id, commit)) = &commit_base.parent
         {
             outcome.stored_again = self.count_in(&new, id, commit)?;
         }
-        add(&mut outcome.added, added);
+        outcome.added += added;
         Ok(())
     }
 
@@ -203,6 +202,23 @@ impl Publication<'_> {
         }
     }
 
+    /// Builds the commit object.
+    fn commit(&self, commit_base: &CommitBase) -> Commit {
+        let Self { root, options, .. } = *self;
+        Commit {
+            tree: root.tree,
+            parents: commit_base.parent.iter().map(|(id, _)| *id).collect(),
+            time: self.time(commit_base),
+            author: options.author.clone(),
+            host: options.host.clone(),
+            message: options.message.clone(),
+            labels: options.labels.clone(),
+            root: root.metadata.clone(),
+            totals: root.totals,
+            selection: root.selection.clone(),
+        }
+    }
+
     /// Returns the time of the commit: the time that the user specified, or the present.
     ///
     /// Parents, not times, define the order of commits. One commit with a wrong time therefore does
@@ -213,7 +229,7 @@ impl Publication<'_> {
             return named;
         }
         let now = self.options.now();
-        match commit_base.parent() {
+        match &commit_base.parent {
             Some((_, parent)) if now.secs == parent.time.secs => now.max(parent.time.successor()),
             Some((_, parent)) if now < parent.time => {
                 // Another commit was created after this one started.
@@ -261,11 +277,4 @@ impl reach::ObjectSource for LocalObjects<'_> {
     fn on_unreadable(&self, _: &ObjectId, _: ObjectKind, _: ReachError) -> Result<(), ReachError> {
         Ok(())
     }
-}
-
-fn add(total: &mut WriteStats, more: WriteStats) {
-    total.objects += more.objects;
-    total.raw_bytes += more.raw_bytes;
-    total.stored_bytes += more.stored_bytes;
-    total.packs += more.packs;
 }

@@ -59,10 +59,7 @@ pub(super) fn check(
                     }
                 }
                 (EntryKind::Folder { id }, known) => {
-                    let known = match known {
-                        Some(EntryKind::Folder { id }) => Some(*id),
-                        _ => None,
-                    };
+                    let known = known.and_then(EntryKind::tree);
                     open.push((id, known, [&below[..], b"/"].concat()));
                 }
                 _ => {}

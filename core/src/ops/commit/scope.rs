@@ -8,18 +8,14 @@ use crate::{
     ops::commit::{
         CommitError,
         job::CommitJob,
-        paths::{Items, ListedFolder, PathOrigin, VirtualEntry, present},
+        paths::{Items, ListedFolder, PathOrigin, VirtualEntry, joined, present},
     },
-    repo::scope::ScopePath,
+    repo::{path::is_within, scope::ScopePath},
 };
 
 /// Returns true if a path, relative to the root of the snapshot, lies in the scope.
 pub(super) fn is_in_scope(scope: &[ScopePath], inside: &[u8]) -> bool {
-    let names: Vec<&[u8]> = inside.split(|byte| *byte == b'/').collect();
-    scope.iter().any(|wanted| {
-        wanted.len() <= names.len()
-            && wanted.iter().zip(&names).all(|(wanted, name)| wanted.as_bytes() == *name)
-    })
+    scope.iter().any(|wanted| is_within(inside, &joined(wanted)))
 }
 
 /// Returns true if a path of the scope lies below this path.

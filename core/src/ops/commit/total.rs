@@ -11,7 +11,6 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::PathBuf,
     sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
     thread,
 };
@@ -25,16 +24,10 @@ use crate::{
     },
     ops::commit::{
         CommitOptions, CommitSource, NamedPath, OtherPaths, are_in_project, job::CommitJob,
+        paths::joined,
     },
     repo::Repo,
 };
-
-/// A file or folder that is committed whole.
-struct CountedRoot {
-    path: PathBuf,
-    /// The path in the snapshot.
-    inside: Vec<u8>,
-}
 
 /// Calls `read`, which reads `input`. Meanwhile, counts the bytes of `input` if the observer of
 /// `job` shows progress and `estimate` is not known.
@@ -67,25 +60,17 @@ pub(super) fn count_beside<T>(
     })
 }
 
-/// Returns the roots of the walk, or nothing if their ignore rules depend on other folders.
-fn counted_roots(
-    repo: &Repo,
-    input: &CommitSource<'_>,
-    options: &CommitOptions,
-) -> Vec<CountedRoot> {
+/// Returns the roots of the walk, or nothing if their ignore rules depend on other folders. The
+/// root of the snapshot has no name.
+fn counted_roots(repo: &Repo, input: &CommitSource<'_>, options: &CommitOptions) -> Vec<NamedPath> {
     match (input, &options.unnamed) {
         (CommitSource::Folder(path), _) => {
-            vec![CountedRoot { path: path.clone(), inside: Vec::new() }]
+            vec![NamedPath { path: path.clone(), inside: Vec::new() }]
         }
         (CommitSource::Paths(paths), OtherPaths::Remove)
             if !repo.project().is_some_and(|root| are_in_project(root, paths)) =>
         {
-            let root = |named: &NamedPath| {
-                let names = named.inside.iter();
-                let inside = names.fold(Vec::new(), |path, name| join(&path, name.as_bytes()));
-                CountedRoot { path: named.path.clone(), inside }
-            };
-            paths.iter().map(root).collect()
+            paths.clone()
         }
         _ => Vec::new(),
     }
@@ -93,9 +78,9 @@ fn counted_roots(
 
 /// Returns the total size of the files in bytes, or `None` if the sender of `ended` was dropped.
 /// Skips entries that cannot be listed, as the commit does.
-fn total_bytes(job: &CommitJob<'_>, roots: &[CountedRoot], ended: &Receiver<()>) -> Option<u64> {
+fn total_bytes(job: &CommitJob<'_>, roots: &[NamedPath], ended: &Receiver<()>) -> Option<u64> {
     let stop = || ended.try_recv() == Err(TryRecvError::Disconnected) || job.stopped();
-    let bytes = |root: &CountedRoot| match FileStat::of_path(&root.path) {
+    let bytes = |root: &NamedPath| match FileStat::of_path(&root.path) {
         Ok(stat) if stat.kind == FileKind::File => stat.size,
         _ => bytes_below(job.rules, root, &stop),
     };
@@ -114,14 +99,14 @@ struct CountedFolder {
 }
 
 /// Returns the total size of the files in a folder. Stops early once `stop` returns true.
-fn bytes_below(rules: &IgnoreRules, root: &CountedRoot, stop: &dyn Fn() -> bool) -> u64 {
+fn bytes_below(rules: &IgnoreRules, root: &NamedPath, stop: &dyn Fn() -> bool) -> u64 {
     let list = |fd: OwnedFd, path: Vec<u8>, above: &IgnoreScope| {
         let visible = Visible::read(rules, above, &fd, &path, stop)?;
         io::Result::Ok(CountedFolder { fd, path, visible, next: 0 })
     };
     let Ok(top) = open_root(&root.path) else { return 0 };
     let Ok(FileStat { device, .. }) = FileStat::of_fd(top.as_fd()) else { return 0 };
-    let top = list(top, root.inside.clone(), &IgnoreScope::default());
+    let top = list(top, joined(&root.inside), &IgnoreScope::default());
     let mut bytes = 0;
     // The open folders from the root to the next entry. This stack takes less memory than a list of
     // all folders that are still to be listed.

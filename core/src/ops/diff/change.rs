@@ -1,5 +1,7 @@
 //! The differences between two trees, entry by entry.
 
+use std::mem;
+
 use crate::{
     base::id::{ContentId, TreeId},
     format::tree::{Entry, EntryKind, Metadata},
@@ -31,11 +33,6 @@ impl ComparedKind {
     /// Returns the length of a file in bytes, and 0 for other kinds.
     pub fn bytes(&self) -> u64 {
         if let Self::File { size, .. } = self { *size } else { 0 }
-    }
-
-    /// Returns true if both have the same kind.
-    pub fn same_kind(&self, other: &Self) -> bool {
-        std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
     /// Returns true if both have the same content. Two folders always do, because their
@@ -92,7 +89,7 @@ impl Differences {
     /// does not differ: a reproducible snapshot records no owners and no times.
     pub fn between(old: &ChangeSide, new: &ChangeSide) -> Self {
         let (a, b) = (&old.metadata, &new.metadata);
-        let kind = !old.what.same_kind(&new.what);
+        let kind = mem::discriminant(&old.what) != mem::discriminant(&new.what);
         let both = a.mtime.is_some() && b.mtime.is_some();
         Self {
             kind,

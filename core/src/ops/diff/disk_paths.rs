@@ -69,7 +69,10 @@ impl DiskPaths {
     /// Opens the compared folder, or builds a virtual folder of the named paths.
     pub(in crate::ops) fn open(files: &ComparedFiles) -> Result<Self, DiffError> {
         Ok(match files {
-            ComparedFiles::Folder(path) => Self::Folder(path.clone(), open_folder(path)?),
+            ComparedFiles::Folder(path) => {
+                let unread = |source| DiffError::Folder { path: path.clone(), source };
+                Self::Folder(path.clone(), open_root(path).map_err(unread)?)
+            }
             ComparedFiles::Paths(named) => {
                 let mut items = Items::new();
                 for NamedPath { path, inside } in named {
@@ -114,11 +117,6 @@ impl DiskPaths {
         let (above, name) = open_above(top.as_fd(), rest)?;
         Ok((above, name.to_owned()))
     }
-}
-
-/// Opens a compared folder, to list it.
-pub(super) fn open_folder(path: &Path) -> Result<OwnedFd, DiffError> {
-    open_root(path).map_err(|source| DiffError::Folder { path: path.to_owned(), source })
 }
 
 /// Returns the path on disk of an item of a virtual folder.

@@ -1,6 +1,7 @@
 //! Compares one folder on the user's disk with one tree.
 
 use std::{
+    collections::VecDeque,
     ffi::{OsStr, OsString},
     io,
     iter::Peekable,
@@ -8,7 +9,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
 };
 
@@ -35,6 +36,7 @@ use crate::{
             Change, ChangeSide, ComparedKind, DiffError,
             disk_paths::{self, DiskPaths, Items, VirtualEntry},
             job::DiffJob,
+            slot::TaskSlot,
         },
         file_content::equals,
     },
@@ -44,11 +46,11 @@ use crate::{
 /// The folder that a tree is compared with, and the state that all its subfolders share.
 pub(super) struct FolderSide<'a> {
     pub(super) job: &'a DiffJob<'a>,
-    disk_paths: &'a DiskPaths,
-    rules: &'a IgnoreRules,
-    cache: &'a StatCache,
-    tree_options: TreeOptions,
-    owners: Owners,
+    pub(super) disk_paths: &'a DiskPaths,
+    pub(super) rules: &'a IgnoreRules,
+    pub(super) cache: &'a StatCache,
+    pub(super) tree_options: TreeOptions,
+    pub(super) owners: Owners,
 }
 
 /// A folder on disk, or a virtual one.
@@ -73,27 +75,27 @@ pub(super) struct QueuedFolder<'a> {
     expected: Option<TreeId>,
 }
 
+/// A folder that waits to be compared, and its result.
+pub(super) type FolderTask<'a> = TaskSlot<QueuedFolder<'a>, Result<Events<'a>, DiffError>>;
+
+/// The results of comparing a folder.
+pub(super) struct Events<'a> {
+    pub(super) ready: VecDeque<FolderEvent<'a>>,
+    /// The part of a large folder that is still to be compared.
+    pub(super) rest: Option<Box<FolderComparison<'a>>>,
+}
+
 /// A result of comparing a folder. Results come in order.
 pub(super) enum FolderEvent<'a> {
     /// A path that differs.
-    Change(Change),
+    Change(Box<Change>),
     /// A subfolder that must be compared.
-    Enter(QueuedFolder<'a>),
+    Enter(Arc<FolderTask<'a>>),
     /// A folder of the tree that is gone or ignored, with everything below it.
     Gone { path: Vec<u8>, tree: TreeId, is_ignored: bool },
 }
 
 impl<'a> FolderSide<'a> {
-    pub(super) fn new(
-        job: &'a DiffJob<'a>,
-        disk_paths: &'a DiskPaths,
-        rules: &'a IgnoreRules,
-        cache: &'a StatCache,
-        tree_options: TreeOptions,
-    ) -> Self {
-        Self { job, disk_paths, rules, cache, tree_options, owners: Owners::default() }
-    }
-
     /// Returns the queued root, which will be compared with the tree `expected`.
     pub(super) fn root(&self, expected: Option<TreeId>) -> QueuedFolder<'a> {
         let place = match self.disk_paths {
@@ -110,14 +112,10 @@ impl<'a> FolderSide<'a> {
         }
     }
 
-    fn shown(&self, path: &[u8]) -> PathBuf {
-        self.disk_paths.shown(path)
-    }
-
     /// Reports and counts an entry that cannot be read and so is not compared.
     fn skip(&self, path: &[u8], error: &io::Error) {
         self.job.outcome.lock().skipped += 1;
-        self.job.observer.note(Note::Skipped { path: &self.shown(path), error });
+        self.job.observer.note(Note::Skipped { path: &self.disk_paths.shown(path), error });
     }
 
     /// Lists a folder. If the folder cannot be read, reports it and returns `None`.
@@ -232,15 +230,6 @@ enum OpenPlace<'a> {
 }
 
 impl DiskFolder<'_> {
-    /// Returns true if an entry of this name exists, although it may not be listed because the
-    /// ignore rules exclude it.
-    fn still_has(&self, name: &[u8]) -> bool {
-        match &self.place {
-            OpenPlace::Folder { fd, .. } => exists(fd.as_fd(), name),
-            OpenPlace::Virtual(_) => false,
-        }
-    }
-
     /// Opens the folder on disk that contains an entry. Also returns the entry's name there.
     fn on_disk(&self, name: &[u8]) -> io::Result<(Arc<OwnedFd>, OsString)> {
         match &self.place {
@@ -291,10 +280,6 @@ impl<'a> FolderComparison<'a> {
         self.open.listing.entries.len() - self.at
     }
 
-    fn join(&self, name: &[u8]) -> Vec<u8> {
-        join(&self.path, name)
-    }
-
     fn next_expected(&mut self) -> Result<Option<Entry>, DiffError> {
         let next = self.expected.as_mut().and_then(Iterator::next).transpose();
         next.map_err(|error| DiffError::tree(&self.path, error))
@@ -340,7 +325,7 @@ impl<'a> FolderComparison<'a> {
 
     /// Queues the comparison of a subfolder with a tree.
     fn enter(&mut self, name: Vec<u8>, expected: Option<TreeId>) {
-        let path = self.join(&name);
+        let path = join(&self.path, &name);
         if self.side.job.limit.reaches_present(&path) {
             let (place, device) = match &self.open.place {
                 OpenPlace::Folder { fd, device, .. } => {
@@ -354,32 +339,30 @@ impl<'a> FolderComparison<'a> {
                     None => return,
                 },
             };
-            self.pending.push(FolderEvent::Enter(QueuedFolder {
-                place,
-                device,
-                path,
-                scope: self.open.scope.clone(),
-                depth: self.depth + 1,
-                expected,
-            }));
+            let (scope, depth) = (self.open.scope.clone(), self.depth + 1);
+            let queued = QueuedFolder { place, device, path, scope, depth, expected };
+            self.pending.push(FolderEvent::Enter(Arc::new(TaskSlot::new(queued))));
         }
     }
 
     /// Reports an entry that is in the tree but not in the folder.
     fn gone(&mut self, old: Entry) {
         let name = old.name.as_bytes();
-        let path = self.join(name);
+        let path = join(&self.path, name);
         let unknown = self.open.unknown.binary_search_by(|other| other[..].cmp(name)).is_ok();
         let is_git = self.side.rules.excludes_git_at(&path);
         if unknown || is_git || !self.side.job.limit.reaches(&path) {
             return;
         }
-        let is_ignored = self.open.still_has(name);
+        // The ignore rules may exclude an entry that exists.
+        let is_ignored =
+            matches!(&self.open.place, OpenPlace::Folder { fd, .. } if exists(fd.as_fd(), name));
         if let EntryKind::Folder { id: tree } = old.kind {
             self.pending.push(FolderEvent::Gone { path: path.clone(), tree, is_ignored });
         }
         if self.side.job.limit.includes(&path) {
-            self.pending.push(FolderEvent::Change(Change::deleted(path, old, is_ignored)));
+            let change = Box::new(Change::deleted(path, old, is_ignored));
+            self.pending.push(FolderEvent::Change(change));
         }
     }
 
@@ -387,7 +370,7 @@ impl<'a> FolderComparison<'a> {
     /// is one.
     fn there(&mut self, old: Option<Entry>, listed: &ScannedEntry) {
         let name = self.open.listing.name(listed).to_vec();
-        let path = self.join(&name);
+        let path = join(&self.path, &name);
         let job = self.side.job;
         if !job.limit.reaches_present(&path) {
             return;
@@ -402,10 +385,7 @@ impl<'a> FolderComparison<'a> {
                 Err(error) => return self.side.skip(&path, &error),
             };
         }
-        let tree = match &old {
-            Some(Entry { kind: EntryKind::Folder { id }, .. }) => Some(*id),
-            _ => None,
-        };
+        let tree = old.as_ref().and_then(|old| old.kind.tree());
         match (listed.stat.kind == FileKind::Folder, tree) {
             (true, tree) => self.enter(name, tree),
             (false, Some(tree)) => {
@@ -419,7 +399,7 @@ impl<'a> FolderComparison<'a> {
             (None, Some(new)) => Some(Change::added(path, new)),
             (Some(old), Some(new)) => job.compared(|| path.clone(), old.into(), new),
         };
-        self.pending.extend(change.map(FolderEvent::Change));
+        self.pending.extend(change.map(|change| FolderEvent::Change(Box::new(change))));
     }
 
     /// Describes an entry of the folder, in as much detail as the comparison with `old`
@@ -523,7 +503,7 @@ impl<'a> FolderComparison<'a> {
         if steady && bytes == size {
             side.cache.add_file(&after, place, &known, read_at);
         } else if !steady {
-            side.job.observer.note(Note::Changing { path: &side.shown(path) });
+            side.job.observer.note(Note::Changing { path: &side.disk_paths.shown(path) });
         }
         let kind = ComparedKind::File { size: bytes, id: known.id() };
         Ok(DescribedEntry { kind, stat: FileStat { size: bytes, ..after }, xattrs, sparse })

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use crate::{
     base::observe::Observer,
-    ops::diff::{Change, ChangeSide, Detail, DiffError, DiffOutcome, Differences, limit::Limit},
+    ops::diff::{Change, ChangeSide, Detail, DiffOutcome, Differences, limit::Limit},
     store::Store,
 };
 
@@ -17,21 +17,7 @@ pub(super) struct DiffJob<'a> {
     pub(super) outcome: Mutex<DiffOutcome>,
 }
 
-impl<'a> DiffJob<'a> {
-    pub(super) fn new(
-        store: &'a Store,
-        limit: &'a Limit,
-        detail: Detail,
-        observer: &'a dyn Observer,
-    ) -> Self {
-        Self { store, limit, detail, observer, outcome: Mutex::default() }
-    }
-
-    /// Returns an error if the user has asked to stop.
-    pub(super) fn check(&self) -> Result<(), DiffError> {
-        Ok(self.observer.check()?)
-    }
-
+impl DiffJob<'_> {
     /// Returns the change between two entries of the same name, or `None` if they do not
     /// differ in the requested detail.
     pub(super) fn compared(

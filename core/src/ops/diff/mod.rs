@@ -41,6 +41,8 @@ pub use self::{
     limit::Limit,
 };
 use self::{folder::FolderSide, job::DiffJob, renames::Pairing, trees::Trees};
+use parking_lot::Mutex;
+
 use crate::{
     base::{
         id::TreeId,
@@ -49,6 +51,7 @@ use crate::{
     local::{
         fingerprint::TreeOptions,
         ignore::{self, IgnoreFiles, IgnoreRules},
+        owners::Owners,
         read::ReadMode,
         stat_cache::StatCache,
     },
@@ -114,6 +117,13 @@ pub struct DiffOptions {
     pub reading: ReadMode,
     /// Number of threads that list folders; `None` means one that depends on the number of cores.
     pub jobs: Option<usize>,
+}
+
+impl DiffOptions {
+    /// Returns the default options, without the detection of renames.
+    pub fn without_renames() -> Self {
+        Self { renames: RenameDetection::Ignore, ..Self::default() }
+    }
 }
 
 /// Totals of a comparison. Folders are counted separately from other entries.
@@ -204,7 +214,8 @@ pub fn run(
     observer: &dyn Observer,
     each: OnChange<'_>,
 ) -> Result<DiffOutcome, DiffError> {
-    let job = DiffJob::new(store, &options.limit, options.detail, observer);
+    let (limit, detail, outcome) = (&options.limit, options.detail, Mutex::default());
+    let job = DiffJob { store, limit, detail, observer, outcome };
     let mut emit = |change: Change| {
         job.outcome.lock().count(&change);
         each(change)
@@ -248,13 +259,13 @@ fn with_folder(
         }
         None => IgnoreFiles::new(),
     };
-    let rules = rules.with_unfetched(unfetched);
+    let rules = &rules.with_unfetched(unfetched);
     let one_file_system = folder.ignore.one_file_system;
     let tree_options = TreeOptions { reproducible: folder.reproducible, one_file_system };
     let cache = &store.dir().join("cache");
     let cache = StatCache::for_reading(options.reading, cache, store.disk().clone());
-    let disk_paths = DiskPaths::open(&folder.files)?;
-    let side = FolderSide::new(job, &disk_paths, &rules, &cache, tree_options);
+    let (disk_paths, owners) = (&DiskPaths::open(&folder.files)?, Owners::default());
+    let side = FolderSide { job, disk_paths, rules, cache: &cache, tree_options, owners };
     walk::run(&side, old, options.jobs, &mut |change| pairing.push(change))?;
     pairing.finish(&|path| side.identify(path))?;
     drop(side);

@@ -5,63 +5,34 @@ use parking_lot::{Condvar, Mutex};
 /// A unit of work with one result. One thread takes the work; one thread takes the
 /// result.
 pub(super) struct TaskSlot<W, R> {
-    state: Mutex<TaskState<W, R>>,
+    work: Mutex<Option<W>>,
+    result: Mutex<Option<R>>,
     done: Condvar,
-}
-
-enum TaskState<W, R> {
-    Waiting(W),
-    /// A thread is working on the task, or the result has been taken.
-    Taken,
-    Done(R),
 }
 
 impl<W, R> TaskSlot<W, R> {
     pub(super) fn new(work: W) -> Self {
-        Self { state: Mutex::new(TaskState::Waiting(work)), done: Condvar::new() }
+        Self { work: Mutex::new(Some(work)), result: Mutex::new(None), done: Condvar::new() }
     }
 
     /// Takes the work. Returns `None` if another thread has taken it.
     pub(super) fn begin(&self) -> Option<W> {
-        self.take_if(|state| match state {
-            TaskState::Waiting(work) => Ok(work),
-            other => Err(other),
-        })
+        self.work.lock().take()
     }
 
     pub(super) fn finish(&self, result: R) {
-        *self.state.lock() = TaskState::Done(result);
+        *self.result.lock() = Some(result);
         self.done.notify_all();
     }
 
     /// Takes the result. Returns `None` if there is none yet or it was taken before.
     pub(super) fn result(&self) -> Option<R> {
-        self.take_if(|state| match state {
-            TaskState::Done(result) => Ok(result),
-            other => Err(other),
-        })
+        self.result.lock().take()
     }
 
-    /// Waits while another thread is working on the task.
+    /// Waits until the result is there. A thread must have taken the work, and none the result.
     pub(super) fn wait(&self) {
-        let at_it = |state: &mut TaskState<W, R>| matches!(state, TaskState::Taken);
-        self.done.wait_while(&mut self.state.lock(), at_it);
-    }
-
-    /// Inspects and replaces the state under one lock. With two locks, another thread
-    /// could store its result in between, and restoring the old state would lose it.
-    fn take_if<T>(
-        &self,
-        what: impl FnOnce(TaskState<W, R>) -> Result<T, TaskState<W, R>>,
-    ) -> Option<T> {
-        let mut state = self.state.lock();
-        match what(std::mem::replace(&mut *state, TaskState::Taken)) {
-            Ok(taken) => Some(taken),
-            Err(other) => {
-                *state = other;
-                None
-            }
-        }
+        self.done.wait_while(&mut self.result.lock(), |result| result.is_none());
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::{
     base::id::TreeId,
-    format::tree::{Entry, EntryKind},
+    format::tree::Entry,
     ops::diff::{Change, ChangeSide, DiffError, job::DiffJob},
     repo::path::push_name,
     store::{PairedEntries, TreePair, check_depth},
@@ -66,7 +66,7 @@ impl<'a> Trees<'a> {
     /// Returns the next change, or `None` after the last one.
     pub(super) fn next(&mut self) -> Result<Option<Change>, DiffError> {
         while let Some(FolderPair { entries, path_bytes }) = self.stack.last_mut() {
-            self.job.check()?;
+            self.job.observer.check()?;
             self.path.truncate(*path_bytes);
             let next = entries.next(self.job.store, &mut |_| true);
             match next.map_err(|error| DiffError::tree(&self.path, error))? {
@@ -87,11 +87,8 @@ impl<'a> Trees<'a> {
         if !self.job.limit.reaches(&self.path) {
             return Ok(None);
         }
-        let folder = |entry: &Option<Entry>| match entry {
-            Some(Entry { kind: EntryKind::Folder { id }, .. }) => Some(*id),
-            _ => None,
-        };
-        self.enter(folder(&old), folder(&new))?;
+        let tree = |entry: &Option<Entry>| entry.as_ref()?.kind.tree();
+        self.enter(tree(&old), tree(&new))?;
         let path = || self.path.clone();
         Ok(match (old, new) {
             _ if !self.job.limit.includes(&self.path) => None,

@@ -19,8 +19,7 @@ use crate::{
     base::{blocked::Blocked, id::TreeId, limits},
     ops::diff::{
         Change, DiffError,
-        folder::{FolderComparison, FolderEvent, FolderSide, QueuedFolder},
-        slot::TaskSlot,
+        folder::{Events, FolderEvent, FolderSide, FolderTask, QueuedFolder},
         trees::Trees,
     },
 };
@@ -28,22 +27,6 @@ use crate::{
 /// A folder with at most this many entries is compared in one step by a worker. A larger
 /// folder is compared while its results are output.
 const WORKER_MAX_ENTRIES: usize = 4096;
-
-/// A folder that waits to be compared, and its result.
-type FolderTask<'a> = TaskSlot<QueuedFolder<'a>, Result<Events<'a>, DiffError>>;
-
-/// The results of comparing a folder.
-struct Events<'a> {
-    ready: VecDeque<DiffStep<'a>>,
-    /// The part of a large folder that is still to be compared.
-    rest: Option<Box<FolderComparison<'a>>>,
-}
-
-enum DiffStep<'a> {
-    Change(Box<Change>),
-    Enter(Arc<FolderTask<'a>>),
-    Gone { path: Vec<u8>, tree: TreeId, is_ignored: bool },
-}
 
 #[derive(Default)]
 struct Queue<'a> {
@@ -137,7 +120,10 @@ impl<'a> FolderWalk<'a> {
         }
         let mut folders = Vec::new();
         while let Some(event) = compare.next()? {
-            ready.push_back(step(event, &mut folders));
+            if let FolderEvent::Enter(task) = &event {
+                folders.push(Arc::clone(task));
+            }
+            ready.push_back(event);
         }
         let mut queue = self.queue.lock();
         queue.ahead += ready.len();
@@ -186,15 +172,15 @@ impl<'a> FolderWalk<'a> {
             let next = match level {
                 ChangeIter::Folder(events) => self.next(events)?,
                 ChangeIter::Trees(trees) => {
-                    trees.next()?.map(|change| DiffStep::Change(Box::new(change)))
+                    trees.next()?.map(|change| FolderEvent::Change(Box::new(change)))
                 }
             };
             match next {
-                Some(DiffStep::Change(change)) => each(*change)?,
-                Some(DiffStep::Enter(task)) => {
+                Some(FolderEvent::Change(change)) => each(*change)?,
+                Some(FolderEvent::Enter(task)) => {
                     stack.push(ChangeIter::Folder(self.wait_for(&task)?))
                 }
-                Some(DiffStep::Gone { path, tree, is_ignored }) => {
+                Some(FolderEvent::Gone { path, tree, is_ignored }) => {
                     let trees = Trees::of_removed(job, path, tree, is_ignored)?;
                     stack.push(ChangeIter::Trees(trees));
                 }
@@ -204,7 +190,7 @@ impl<'a> FolderWalk<'a> {
         Ok(())
     }
 
-    fn next(&self, events: &mut Events<'a>) -> Result<Option<DiffStep<'a>>, DiffError> {
+    fn next(&self, events: &mut Events<'a>) -> Result<Option<FolderEvent<'a>>, DiffError> {
         if let Some(step) = events.ready.pop_front() {
             let mut queue = self.queue.lock();
             queue.ahead -= 1;
@@ -214,20 +200,6 @@ impl<'a> FolderWalk<'a> {
             }
             return Ok(Some(step));
         }
-        let Some(rest) = &mut events.rest else { return Ok(None) };
-        Ok(rest.next()?.map(|event| step(event, &mut Vec::new())))
-    }
-}
-
-/// Converts an event; makes a task for a subfolder and adds it to `folders`.
-fn step<'a>(event: FolderEvent<'a>, folders: &mut Vec<Arc<FolderTask<'a>>>) -> DiffStep<'a> {
-    match event {
-        FolderEvent::Change(change) => DiffStep::Change(Box::new(change)),
-        FolderEvent::Gone { path, tree, is_ignored } => DiffStep::Gone { path, tree, is_ignored },
-        FolderEvent::Enter(queued) => {
-            let task = Arc::new(FolderTask::new(queued));
-            folders.push(Arc::clone(&task));
-            DiffStep::Enter(task)
-        }
+        events.rest.as_mut().map_or(Ok(None), |rest| rest.next())
     }
 }

@@ -54,18 +54,14 @@ pub(super) struct StoredContent {
 impl StoredContent {
     /// Compresses `raw`, or stores it uncompressed if compression does not make it shorter.
     pub(super) fn new(raw: &[u8], level: i32) -> Self {
-        let crc = crc_of(raw);
+        let mut crc = Crc::new();
+        crc.update(raw);
+        let crc = crc.sum();
         match shrinks(raw, level).then(|| deflate(raw, level)).flatten() {
             Some(bytes) => Self { method: Method::Deflated, bytes, crc },
             None => Self { method: Method::Stored, bytes: raw.to_vec(), crc },
         }
     }
-}
-
-fn crc_of(bytes: &[u8]) -> u32 {
-    let mut crc = Crc::new();
-    crc.update(bytes);
-    crc.sum()
 }
 
 /// Returns true if the content is likely to shrink.

@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Seek, Write},
+    io::{self, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -66,13 +66,7 @@ impl Directory {
     pub(super) fn copy_to(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             file.rewind()?;
-            let mut piece = vec![0; 256 << 10];
-            loop {
-                match file.read(&mut piece)? {
-                    0 => break,
-                    len => out.write_all(&piece[..len])?,
-                }
-            }
+            io::copy(file, out)?;
         }
         out.write_all(&self.memory)
     }

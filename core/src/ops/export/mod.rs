@@ -238,7 +238,8 @@ pub fn run(
     let mut counted = CountingWriter { sink, bytes: 0 };
     let mut outcome = match options.format {
         ArchiveFormat::Tar => {
-            write(&job, what, |out| Ok(Box::new(tar::Tar::new(&job, out))), &mut counted)?
+            let tar = |out| tar::Tar::new(&job, out, |out: ArchiveSink<'_>| out.flush());
+            write(&job, what, |out| Ok(Box::new(tar(out))), &mut counted)?
         }
         ArchiveFormat::TarZst => write(&job, what, |out| zstd(&job, out), &mut counted)?,
         ArchiveFormat::Zip => {
@@ -278,11 +279,7 @@ fn write<'o>(
     })
 }
 
-/// A tar archive that is compressed with zstd.
-struct TarZst<'o> {
-    tar: tar::Tar<'o, zstd::Encoder<'static, ArchiveSink<'o>>>,
-}
-
+/// Opens a tar archive that is compressed with zstd.
 fn zstd<'o>(
     job: &'o ExportJob<'o>,
     out: ArchiveSink<'o>,
@@ -294,18 +291,7 @@ fn zstd<'o>(
     // different bytes.
     encoder.multithread(workers.clamp(1, ZSTD_WORKERS) as u32)?;
     encoder.set_parameter(CParameter::JobSize(ZSTD_JOB_BYTES))?;
-    Ok(Box::new(TarZst { tar: tar::Tar::new(job, encoder) }))
-}
-
-impl Archive for TarZst<'_> {
-    fn add(&mut self, item: ArchiveEntry) -> Result<(), ExportError> {
-        self.tar.add(item)
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), ExportError> {
-        self.tar.end()?.finish()?.flush()?;
-        Ok(())
-    }
+    Ok(Box::new(tar::Tar::new(job, encoder, |encoder| encoder.finish()?.flush())))
 }
 
 /// Returns the total size of the contents, for progress. Returns `None` if the tree is

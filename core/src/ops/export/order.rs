@@ -24,8 +24,7 @@ use crate::{
 /// Mode of a prefix folder that corresponds to no folder of the snapshot.
 const PREFIX_MODE: u16 = 0o755;
 
-/// Sends all entries of `what` to `sender` with their contents loaded. Ends without an
-/// error if the receiver is gone.
+/// Sends all entries of `what` to `sender` with their contents loaded. Fails if the receiver is gone.
 pub(super) fn produce(
     job: &ExportJob<'_>,
     what: &RestoreSource,
@@ -39,21 +38,8 @@ pub(super) fn produce(
         firsts: HashMap::new(),
         left_out: None,
     };
-    match producer.all(what) {
-        Ok(()) | Err(WriterStop::ReceiverGone) => Ok(producer.outcome),
-        Err(WriterStop::Failed(error)) => Err(error),
-    }
-}
-
-enum WriterStop {
-    Failed(ExportError),
-    ReceiverGone,
-}
-
-impl From<ExportError> for WriterStop {
-    fn from(error: ExportError) -> Self {
-        Self::Failed(error)
-    }
+    producer.all(what)?;
+    Ok(producer.outcome)
 }
 
 /// The first name of a file with several names.
@@ -74,7 +60,7 @@ struct Producer<'p> {
 }
 
 impl Producer<'_> {
-    fn all(&mut self, what: &RestoreSource) -> Result<(), WriterStop> {
+    fn all(&mut self, what: &RestoreSource) -> Result<(), ExportError> {
         match what {
             RestoreSource::Entry(entry) => {
                 self.prefix(None)?;
@@ -94,9 +80,9 @@ impl Producer<'_> {
                 match (stopped, listed) {
                     (Some(stop), _) => return Err(stop),
                     (None, Err(ListError::Blocked(_))) => {
-                        return Err(ExportError::Interrupted.into());
+                        return Err(ExportError::Interrupted);
                     }
-                    (None, Err(error)) => return Err(ExportError::List(error).into()),
+                    (None, Err(error)) => return Err(ExportError::List(error)),
                     (None, Ok(_)) => {}
                 }
             }
@@ -107,7 +93,7 @@ impl Producer<'_> {
     /// Adds the prefix folder with the attributes of the exported folder. Without a prefix, the
     /// exported folder itself is not in the archive: unpacking it would change the attributes of
     /// the folder around it.
-    fn prefix(&mut self, root: Option<&Metadata>) -> Result<(), WriterStop> {
+    fn prefix(&mut self, root: Option<&Metadata>) -> Result<(), ExportError> {
         let Some(path) = self.job.options.prefix.as_bytes().strip_suffix(b"/") else {
             return Ok(());
         };
@@ -117,7 +103,7 @@ impl Producer<'_> {
         self.add(path.to_vec(), EntryKind::Folder { id }, metadata)
     }
 
-    fn entry(&mut self, path: &[u8], entry: &Entry) -> Result<(), WriterStop> {
+    fn entry(&mut self, path: &[u8], entry: &Entry) -> Result<(), ExportError> {
         if self.left_out.as_ref().is_some_and(|folder| path.starts_with(folder)) {
             return Ok(());
         }
@@ -142,7 +128,7 @@ impl Producer<'_> {
         path: Vec<u8>,
         kind: EntryKind,
         mut metadata: Metadata,
-    ) -> Result<(), WriterStop> {
+    ) -> Result<(), ExportError> {
         let is_zip = self.job.options.format == ArchiveFormat::Zip;
         let left_out = match kind {
             EntryKind::Socket => Some(MetadataLoss::Socket),
@@ -219,13 +205,14 @@ impl Producer<'_> {
         }
     }
 
-    fn send(&mut self) -> Result<(), WriterStop> {
+    fn send(&mut self) -> Result<(), ExportError> {
         let mut items = self.batch.take();
         let wanted = items.iter().filter(|item| matches!(item.body, EntryData::Wanted));
         let mut ids = wanted.filter_map(|item| item.content().map(|(id, _)| id));
         self.job.store.prefetch_contents(&mut ids);
         load(self.job, &mut items)?;
-        self.sender.send(items).map_err(|_| WriterStop::ReceiverGone)
+        // The receiver is gone if writing failed, and that error counts.
+        self.sender.send(items).map_err(|_| ExportError::Interrupted)
     }
 }
 

@@ -6,11 +6,7 @@
 
 use std::fmt::Write as _;
 
-/// The smallest run of zeros that becomes a hole: the block size of most file systems.
-const HOLE_BYTES: usize = 4096;
-
-/// A block of zeros to compare with.
-static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
+use crate::local::holes::{HOLE_BYTES, data_in};
 
 /// Maximum number of extents. Beyond it, extents that are close to each other are merged, so that a
 /// file with very many holes takes bounded memory.
@@ -34,15 +30,8 @@ impl Extents {
 
     /// Adds the next bytes of the file.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
-        let mut at = 0;
-        while at < bytes.len() {
-            let offset = self.bytes + at as u64;
-            let to_boundary = HOLE_BYTES - (offset % HOLE_BYTES as u64) as usize;
-            let len = to_boundary.min(bytes.len() - at);
-            if bytes[at..at + len] != ZEROS[..len] {
-                self.add(offset, offset + len as u64);
-            }
-            at += len;
+        for data in data_in(bytes, self.bytes) {
+            self.add(self.bytes + data.start as u64, self.bytes + data.end as u64);
         }
         self.bytes += bytes.len() as u64;
     }

@@ -53,6 +53,8 @@ pub(super) struct Tar<'o, W: Write> {
     job: &'o ExportJob<'o>,
     out: BufWriter<W>,
     bytes: u64,
+    /// Ends the sink.
+    close: fn(W) -> io::Result<()>,
 }
 
 /// The values of a header that do not come from the metadata.
@@ -65,33 +67,8 @@ struct HeaderValues<'h> {
 }
 
 impl<'o, W: Write> Tar<'o, W> {
-    pub(super) fn new(job: &'o ExportJob<'o>, sink: W) -> Self {
-        Self { job, out: buffered(sink), bytes: 0 }
-    }
-
-    /// Appends an entry.
-    pub(super) fn add(&mut self, item: ArchiveEntry) -> Result<(), ExportError> {
-        let metadata = &item.metadata;
-        let plain =
-            |kind| HeaderValues { path: &item.path, target: b"", kind, bytes: 0, device: None };
-        let head = match (&item.body, &item.kind) {
-            (EntryData::Link(first), _) => HeaderValues { target: first, ..plain(b'1') },
-            (_, EntryKind::File { .. }) => return self.file(&item),
-            (_, EntryKind::Folder { .. }) => {
-                let path = [&item.path[..], b"/"].concat();
-                return Ok(self.head(&HeaderValues { path: &path, ..plain(b'5') }, metadata)?);
-            }
-            (_, EntryKind::Symlink { target }) => HeaderValues { target, ..plain(b'2') },
-            (_, EntryKind::CharDevice { device }) => {
-                HeaderValues { device: Some(*device), ..plain(b'3') }
-            }
-            (_, EntryKind::BlockDevice { device }) => {
-                HeaderValues { device: Some(*device), ..plain(b'4') }
-            }
-            // The producer leaves sockets out.
-            (_, EntryKind::Fifo | EntryKind::Socket) => plain(b'6'),
-        };
-        Ok(self.head(&head, metadata)?)
+    pub(super) fn new(job: &'o ExportJob<'o>, sink: W, close: fn(W) -> io::Result<()>) -> Self {
+        Self { job, out: buffered(sink), bytes: 0, close }
     }
 
     fn file(&mut self, item: &ArchiveEntry) -> Result<(), ExportError> {
@@ -267,7 +244,7 @@ impl<'o, W: Write> Tar<'o, W> {
     }
 
     /// Writes the end of the archive and returns the sink.
-    pub(super) fn end(mut self) -> io::Result<W> {
+    fn end(mut self) -> io::Result<W> {
         let end = (self.bytes + 2 * BLOCK_BYTES as u64).next_multiple_of(RECORD_BYTES);
         let zeros = vec![0; (end - self.bytes) as usize];
         self.write(&zeros)?;
@@ -277,12 +254,32 @@ impl<'o, W: Write> Tar<'o, W> {
 
 impl<W: Write> Archive for Tar<'_, W> {
     fn add(&mut self, item: ArchiveEntry) -> Result<(), ExportError> {
-        Tar::add(self, item)
+        let metadata = &item.metadata;
+        let plain =
+            |kind| HeaderValues { path: &item.path, target: b"", kind, bytes: 0, device: None };
+        let head = match (&item.body, &item.kind) {
+            (EntryData::Link(first), _) => HeaderValues { target: first, ..plain(b'1') },
+            (_, EntryKind::File { .. }) => return self.file(&item),
+            (_, EntryKind::Folder { .. }) => {
+                let path = [&item.path[..], b"/"].concat();
+                return Ok(self.head(&HeaderValues { path: &path, ..plain(b'5') }, metadata)?);
+            }
+            (_, EntryKind::Symlink { target }) => HeaderValues { target, ..plain(b'2') },
+            (_, EntryKind::CharDevice { device }) => {
+                HeaderValues { device: Some(*device), ..plain(b'3') }
+            }
+            (_, EntryKind::BlockDevice { device }) => {
+                HeaderValues { device: Some(*device), ..plain(b'4') }
+            }
+            // The producer leaves sockets out.
+            (_, EntryKind::Fifo | EntryKind::Socket) => plain(b'6'),
+        };
+        Ok(self.head(&head, metadata)?)
     }
 
     fn finish(self: Box<Self>) -> Result<(), ExportError> {
-        self.end()?.flush()?;
-        Ok(())
+        let close = self.close;
+        Ok(close(self.end()?)?)
     }
 }
 

@@ -18,10 +18,7 @@ use crate::{
         id::{CommitId, TreeId},
         observe::Observer,
     },
-    format::{
-        commit::Commit,
-        tree::{Entry, EntryKind},
-    },
+    format::{commit::Commit, tree::Entry},
     ops::find::{
         CommitStamp, FoundPath, KindFilter, LinePosition,
         pattern::{NamePattern, PartSet},
@@ -183,10 +180,7 @@ impl<'a> LiveMatches<'a> {
             }
         }
         self.key.push(0);
-        let tree = |entry: Option<Entry>| match entry?.kind {
-            EntryKind::Folder { id } => Some(id),
-            _ => None,
-        };
+        let tree = |entry: Option<Entry>| entry?.kind.tree();
         match (tree(old), tree(new)) {
             _ if step.below == 0 || !has_inside => Ok(None),
             (old, Some(new)) => self.enter(old, new, step.below, depth),

@@ -63,16 +63,15 @@ fn forget(
     observer: &dyn Observer,
 ) -> Result<u64, RemovalError> {
     observer.phase(Phase::History, None);
-    let done = until_settled_in(repo, || attempt(repo, commits, change, message, observer))?;
-    done.ok_or(Blocked::Contended { action: "began a collection" }.into())
+    until_settled_in(repo, || attempt(repo, commits, change, message, observer))
 }
 
 /// Repeats an attempt that another process has overtaken.
 fn until_settled_in<T>(
     repo: &Repo,
     mut attempt: impl FnMut() -> Result<Option<T>, RemovalError>,
-) -> Result<Option<T>, RemovalError> {
-    until_settled(
+) -> Result<T, RemovalError> {
+    let done = until_settled(
         &mut Seen::of(repo)?,
         limits::REF_RETRIES,
         |_| attempt(),
@@ -80,7 +79,8 @@ fn until_settled_in<T>(
             RemovalError::Store(error) => Ok(seen.look_again(repo, error)?),
             _ => Ok(false),
         },
-    )
+    );
+    done?.ok_or(Blocked::Contended { action: "began a collection" }.into())
 }
 
 /// The commits that the last `forget` has chosen and that are still forgotten.

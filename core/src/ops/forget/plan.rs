@@ -244,10 +244,9 @@ pub fn plan(
     if let Some(lacks) = repo.partial_clone()? {
         return Err(Blocked::Partial { action: "forget commits", lacks }.into());
     }
-    let plan = until_settled_in(repo, || {
+    until_settled_in(repo, || {
         plan_once(repo, choice, present, offset_secs, sizes, observer).map(Some)
-    })?;
-    plan.ok_or(Blocked::Contended { action: "began a collection" }.into())
+    })
 }
 
 /// Plans with one view of the refs.

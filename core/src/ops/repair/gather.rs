@@ -55,8 +55,19 @@ pub(super) fn store_object(
     }
 }
 
-/// Objects with their kinds.
-type ObjectKinds = BTreeMap<ObjectId, ObjectKind>;
+/// The objects that a recovery has found, and those that it still looks for.
+pub(super) struct Gathered {
+    /// Objects that were not found, with their kinds.
+    pub(super) wanted: BTreeMap<ObjectId, ObjectKind>,
+    pub(super) repaired: Vec<Repaired>,
+}
+
+impl Gathered {
+    fn add(&mut self, id: ObjectId, kind: ObjectKind, from: RepairedFrom) {
+        self.wanted.remove(&id);
+        self.repaired.push(Repaired::Object { id, kind, from });
+    }
+}
 
 /// Collects wanted objects in the scratch store.
 pub(super) struct Recovery<'a> {
@@ -98,55 +109,50 @@ impl Recovery<'_> {
         Ok(target.is_in_sound_pack(id)? || scratch.is_in_whole_pack(id)?)
     }
 
-    /// Stores the wanted objects that can be found and removes them from `wanted`.
-    pub(super) fn gather(&self, wanted: &mut ObjectKinds) -> Result<Vec<Repaired>, StoreError> {
-        let mut repaired = Vec::new();
+    /// Stores the wanted objects that can be found.
+    pub(super) fn gather(
+        &self,
+        wanted: BTreeMap<ObjectId, ObjectKind>,
+    ) -> Result<Gathered, StoreError> {
+        let mut gathered = Gathered { wanted, repaired: Vec::new() };
         let stored = self.stores.scratch.store();
-        wanted.retain(|id, _| !stored.is_in_whole_pack(id).unwrap_or(false));
-        self.take_from_damaged_packs(wanted, &mut repaired)?;
-        self.take_from_sources(SourceKind::Store, wanted, &mut repaired)?;
-        self.take_from_files(wanted, &mut repaired)?;
-        self.take_from_sources(SourceKind::Bundle, wanted, &mut repaired)?;
-        Ok(repaired)
+        gathered.wanted.retain(|id, _| !stored.is_in_whole_pack(id).unwrap_or(false));
+        self.take_from_damaged_packs(&mut gathered)?;
+        self.take_from_sources(SourceKind::Store, &mut gathered)?;
+        self.take_from_files(&mut gathered)?;
+        self.take_from_sources(SourceKind::Bundle, &mut gathered)?;
+        Ok(gathered)
     }
 
     /// Stores wanted objects from the sound parts of damaged packs.
-    fn take_from_damaged_packs(
-        &self,
-        wanted: &mut ObjectKinds,
-        repaired: &mut Vec<Repaired>,
-    ) -> Result<(), StoreError> {
+    fn take_from_damaged_packs(&self, gathered: &mut Gathered) -> Result<(), StoreError> {
         let scratch = self.stores.scratch.store();
         if scratch.partial_packs().is_empty() && self.stores.unlisted.is_empty() {
             return Ok(());
         }
         let writer = ObjectWriter::new(scratch, self.level, 1)?;
         let mut found = Vec::new();
-        for (&id, &kind) in &*wanted {
+        for (&id, &kind) in &gathered.wanted {
             if let Some(bytes) = self.stores.read_from_damaged(&id, kind) {
                 store_object(&writer, &id, kind, &bytes)?;
                 found.push((id, kind));
             }
         }
         writer.finish()?;
-        for (id, kind) in found {
-            wanted.remove(&id);
-            repaired.push(Repaired::Object { id, kind, from: RepairedFrom::Here });
-        }
+        found.into_iter().for_each(|(id, kind)| gathered.add(id, kind, RepairedFrom::Here));
         Ok(())
     }
 
     fn take_from_sources(
         &self,
         kind: SourceKind,
-        wanted: &mut ObjectKinds,
-        repaired: &mut Vec<Repaired>,
+        gathered: &mut Gathered,
     ) -> Result<(), StoreError> {
         for source in self.stores.sources.iter().filter(|source| source.kind() == kind) {
-            if wanted.is_empty() {
+            if gathered.wanted.is_empty() {
                 return Ok(());
             }
-            let located = wanted.keys().filter_map(|id| Some((source.locate(id)?, *id)));
+            let located = gathered.wanted.keys().filter_map(|id| Some((source.locate(id)?, *id)));
             let mut places: Vec<(ObjectLocation, ObjectId)> = located.collect();
             places.sort_unstable();
             if self.run == RepairRun::Real {
@@ -163,22 +169,17 @@ impl Recovery<'_> {
                     store_object(&writer, &id, place.kind, &bytes)?;
                     self.observer.advance(bytes.len() as u64, 1);
                 }
-                wanted.remove(&id);
                 let from = RepairedFrom::Source(source.name().to_owned());
-                repaired.push(Repaired::Object { id, kind: place.kind, from });
+                gathered.add(id, place.kind, from);
             }
             writer.finish()?;
         }
         Ok(())
     }
 
-    fn take_from_files(
-        &self,
-        wanted: &mut ObjectKinds,
-        repaired: &mut Vec<Repaired>,
-    ) -> Result<(), StoreError> {
+    fn take_from_files(&self, gathered: &mut Gathered) -> Result<(), StoreError> {
         let Some(LiveFiles { project, affected }) = self.files else { return Ok(()) };
-        if wanted.is_empty() {
+        if gathered.wanted.is_empty() {
             return Ok(());
         }
         let writer = ObjectWriter::new(self.stores.scratch.store(), self.level, 1)?;
@@ -192,10 +193,13 @@ impl Recovery<'_> {
                 matches!(files, ComparedFiles::Folder(folder) if project == Some(folder));
             let mut read = BTreeSet::new();
             for (path, object) in paths {
-                if !wanted.contains_key(object) || !read.insert(path) || self.observer.cancelled() {
+                if !gathered.wanted.contains_key(object)
+                    || !read.insert(path)
+                    || self.observer.cancelled()
+                {
                     continue;
                 }
-                let ids = wanted.keys().copied().collect();
+                let ids = gathered.wanted.keys().copied().collect();
                 let needs = files::LostObjects { ids: &ids, is_sound: &is_sound };
                 let taken = files::take(&writer, &disk_paths, path, &needs, self.observer)?;
                 let shown = match is_project {
@@ -203,9 +207,7 @@ impl Recovery<'_> {
                     false => disk_paths.shown(path).as_os_str().as_bytes().to_vec(),
                 };
                 for (id, kind) in taken {
-                    wanted.remove(&id);
-                    let from = RepairedFrom::File(shown.clone());
-                    repaired.push(Repaired::Object { id, kind, from });
+                    gathered.add(id, kind, RepairedFrom::File(shown.clone()));
                 }
             }
         }

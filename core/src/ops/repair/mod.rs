@@ -180,7 +180,6 @@ pub fn run(
             sources: sources(),
             files: Some(live),
             level,
-            salvage: Salvage::All,
             scratch: &scratch,
             run: options.run,
             observer,
@@ -322,23 +321,15 @@ fn damaged_packs(store: &Store) -> Vec<PackId> {
     store.packs().into_iter().filter(|id| store.is_damaged(id)).collect()
 }
 
-/// Selects the objects of damaged packs that are stored again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Salvage {
-    /// All sound objects.
-    All,
-    /// Sound objects that are reachable from the refs.
-    Reachable,
-}
-
 /// Collects lost and damaged objects in the scratch store. The target store is only read.
 struct Collector<'a> {
     target: &'a Store,
     tips: &'a [CommitId],
     sources: &'a [RepairSource<'a>],
+    /// The files from which the commits of a local store were made. For a remote store, `None`: it gets
+    /// only objects that are reachable from its refs.
     files: Option<LiveFiles<'a>>,
     level: i32,
-    salvage: Salvage,
     scratch: &'a ScratchStore,
     run: RepairRun,
     observer: &'a dyn Observer,
@@ -381,8 +372,7 @@ pub fn collect(
     observer: &dyn Observer,
 ) -> Result<Collected, VerifyError> {
     let RepairTarget { stubs: target, tips, level } = *remote;
-    let (files, salvage) = (None, Salvage::Reachable);
-    Collector { target, tips, sources, files, level, salvage, scratch, run, observer }.run()
+    Collector { target, tips, sources, files: None, level, scratch, run, observer }.run()
 }
 
 impl Collector<'_> {
@@ -409,17 +399,18 @@ impl Collector<'_> {
             observer.check()?;
         }
         wanted.retain(|id, _| !planned.contains(id));
-        if self.salvage == Salvage::All {
+        if self.files.is_some() {
             let salvaged = recovery.salvage()?.into_iter();
             repaired.extend(salvaged.map(|(pack, objects)| Repaired::Salvaged { pack, objects }));
         }
         // Files of the project may contain objects that no source has.
         wanted.append(&mut lost);
-        repaired.append(&mut recovery.gather(&mut wanted)?);
+        let gathered = recovery.gather(wanted)?;
+        repaired.extend(gathered.repaired);
         observer.check()?;
         let whole = |id: &PackId| !scratch.store().is_partial(id);
         let packs = scratch.store().packs().into_iter().filter(whole).collect();
-        let lost = wanted.into_iter().map(|(id, kind)| LostObject { id, kind }).collect();
+        let lost = gathered.wanted.into_iter().map(|(id, kind)| LostObject { id, kind }).collect();
         let sound = damaged.into_iter().filter(|id| !self.target.is_damaged(id)).collect();
         Ok(Collected { packs, repaired, lost, sound })
     }

@@ -34,12 +34,10 @@ pub struct ScratchStore {
 pub(super) enum Assembled {
     /// The pack is whole. Contains the indices of the sources that supplied frames.
     Whole(Vec<usize>),
-    /// Some frames were not found.
+    /// Some frames were not found, or neither the pack nor a source has a readable footer.
     Incomplete,
     /// The pack in the store is sound after all: its own bytes hash to its name.
     Sound,
-    /// The contents are unknown: neither the pack nor a source has a readable footer.
-    Unknown,
 }
 
 impl ScratchStore {
@@ -97,7 +95,7 @@ impl ScratchStore {
         // A stub of a remote store takes its outline from the index, which says nothing about
         // the pack's own bytes.
         let is_readable = own.is_some() && !target.is_partial(id);
-        let Some(outline) = own.or(from_sources) else { return Ok(Assembled::Unknown) };
+        let Some(outline) = own.or(from_sources) else { return Ok(Assembled::Incomplete) };
         match self.fill(target, &outline, sources, observer)? {
             Assembled::Whole(used) if used.is_empty() && is_readable => {
                 self.discard(id)?;

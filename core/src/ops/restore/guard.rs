@@ -72,10 +72,15 @@ struct Texts {
 }
 
 impl Texts {
+    /// Reads each file by its name. The second argument is true for a marker.
+    fn read(markers: &[EntryName], read: &mut dyn FnMut(&[u8], bool) -> IgnoreFileText) -> Self {
+        let patterns = FILES.map(|name| read(name.as_bytes(), false));
+        Self { patterns, markers: markers.iter().map(|name| read(name.as_bytes(), true)).collect() }
+    }
+
     /// Returns the texts of an unreadable folder.
     fn unreadable(markers: &[EntryName]) -> Self {
-        let patterns = [const { IgnoreFileText::Unreadable }; FILES.len()];
-        Self { patterns, markers: vec![IgnoreFileText::Unreadable; markers.len()] }
+        Self::read(markers, &mut |_, _| IgnoreFileText::Unreadable)
     }
 }
 
@@ -130,8 +135,8 @@ pub(super) struct Guard<'j> {
     /// The names of the markers of all rules, sorted.
     markers: Vec<EntryName>,
     levels: Vec<GuardLevel>,
-    /// Damaged ignore files that were found since the last [`Guard::take_damaged`].
-    damaged: Vec<DamagedRules>,
+    /// Damaged ignore files that were found and that the caller has not taken yet.
+    pub(super) damaged: Vec<DamagedRules>,
 }
 
 impl<'j> Guard<'j> {
@@ -175,19 +180,11 @@ impl<'j> Guard<'j> {
                 None => Texts::default(),
             };
             let (path_here, tree) = (path.clone(), above);
-            self.levels.push(GuardLevel {
-                path: path_here,
-                tree,
-                is_tree_lost,
-                before,
-                views: None,
-            });
+            let views = None;
+            self.levels.push(GuardLevel { path: path_here, tree, is_tree_lost, before, views });
             let entry = above.map(|tree| entry_named(self.store, tree, part)).transpose();
             is_tree_lost |= entry.is_err();
-            above = match entry.ok().flatten().flatten().map(|entry| entry.kind) {
-                Some(EntryKind::Folder { id }) => Some(id),
-                _ => None,
-            };
+            above = entry.ok().flatten().flatten().and_then(|entry| entry.kind.tree());
             path = join(&path, part);
             if let Ok(name) = EntryName::new(part) {
                 at = at.child(name);
@@ -231,11 +228,6 @@ impl<'j> Guard<'j> {
             let path = self.path_of(name);
             !made_of.iter().any(|folder| is_within(&path, folder))
         })
-    }
-
-    /// Returns the damaged ignore files that were found since the last call.
-    pub(super) fn take_damaged(&mut self) -> Vec<DamagedRules> {
-        std::mem::take(&mut self.damaged)
     }
 
     /// Returns the reason why the commit could not have contained an entry of the current
@@ -346,7 +338,7 @@ fn view(
 }
 
 fn texts_on_disk(folder: &OpenFolder, listing: &FolderNames, markers: &[EntryName]) -> Texts {
-    let read = |name: &[u8], is_marker: bool| {
+    let mut read = |name: &[u8], is_marker: bool| {
         if !listing.has(name) {
             return IgnoreFileText::None;
         }
@@ -367,9 +359,7 @@ fn texts_on_disk(folder: &OpenFolder, listing: &FolderNames, markers: &[EntryNam
             Err(_) => IgnoreFileText::Unreadable,
         }
     };
-    let patterns = FILES.map(|name| read(name.as_bytes(), false));
-    let markers = markers.iter().map(|name| read(name.as_bytes(), true)).collect();
-    Texts { patterns, markers }
+    Texts::read(markers, &mut read)
 }
 
 fn kind_on_disk(folder: &OpenFolder, name: &[u8]) -> Result<FileType, Errno> {
@@ -410,9 +400,7 @@ fn texts_in_tree(
             Some(_) => IgnoreFileText::Unreadable,
         }
     };
-    let patterns = FILES.map(|name| read(name.as_bytes(), false));
-    let markers = markers.iter().map(|name| read(name.as_bytes(), true)).collect();
-    Texts { patterns, markers }
+    Texts::read(markers, &mut read)
 }
 
 /// Returns the beginning of a stored content, up to the size limit of ignore files.

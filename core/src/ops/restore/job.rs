@@ -83,14 +83,14 @@ pub(super) struct RestoreJob<'a> {
     pub(super) clones: Clones,
     pub(super) pool: rayon::ThreadPool,
     owners: Owners,
-    started: Time,
+    pub(super) started: Time,
     /// The store's folder and its subfolders. A bind mount can make them appear at any
     /// path.
     store_folders: HashSet<Identity>,
     target: Option<RestoreTarget>,
     halted: AtomicBool,
     failed: Mutex<Option<RestoreError>>,
-    failed_first_names: Mutex<HashMap<u64, FirstNameFailure>>,
+    pub(super) failed_first_names: Mutex<HashMap<u64, FirstNameFailure>>,
     /// Folders of the target that were stores before this run and have the path of a
     /// folder of the snapshot.
     stores: Mutex<HashSet<PathBuf>>,
@@ -315,11 +315,6 @@ impl<'a> RestoreJob<'a> {
         self.observer.note(Note::Skipped { path, error });
     }
 
-    /// Removes temporary files that a killed restore left in `folder`.
-    pub(super) fn sweep(&self, folder: &OpenFolder, listing: &crate::local::contain::FolderNames) {
-        let _ = sweep(folder, listing, self.started);
-    }
-
     /// Returns the owner to set for an entry, if any, and its rights. The setuid and setgid bits
     /// and the file capabilities are removed if no owner is recorded, or if the file will have
     /// another owner. The id 2^32-1 names no owner: `chown` takes it for "no change". `present` has
@@ -524,11 +519,6 @@ impl<'a> RestoreJob<'a> {
     /// nothing for a file with one name.
     pub(super) fn first_name_failed(&self, link: Option<u64>, why: FirstNameFailure) {
         self.failed_first_names.lock().extend(link.map(|link| (link, why)));
-    }
-
-    /// Returns why the first name of a file could not be created; `None` without a failure.
-    pub(super) fn first_name_failure(&self, link: u64) -> Option<FirstNameFailure> {
-        self.failed_first_names.lock().get(&link).cloned()
     }
 }
 

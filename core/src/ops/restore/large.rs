@@ -66,11 +66,7 @@ impl RestoreJob<'_> {
             self.write_chunks(task, draft, &written)
         });
         match draft {
-            Ok(()) if self.is_halted() => {}
-            Ok(()) => {
-                self.clones.remember(task);
-                self.count_written(task, written.into_inner());
-            }
+            Ok(()) => self.count_written(task, written.into_inner()),
             Err(LargeFileStop::Damage(error)) => task.damaged(self, Arc::new(error)),
             Err(LargeFileStop::Path(error)) => task.refuse(self, error),
             Err(LargeFileStop::Halted) => {}

@@ -129,7 +129,8 @@ impl RestoreJob<'_> {
         into: &mut FolderCache<'_>,
     ) -> Result<(), PathError> {
         let size = if let EntryKind::File { size, .. } = &task.leader.kind { *size } else { 0 };
-        match self.first_name_failure(task.link) {
+        let failure = self.failed_first_names.lock().get(&task.link).cloned();
+        match failure {
             // The place of the first name refuses the entry. The place of this name may accept it.
             Some(FirstNameFailure::Refused(errno))
                 if matches!(task.leader.kind, EntryKind::File { .. }) =>

@@ -6,7 +6,7 @@
 //! 1. *compare* (`visit`, without writing): for a dry run, to plan removals (`plan`), and if
 //!    nothing may be overwritten in a target that is not empty. An entry that differs stops the
 //!    restore before anything is written.
-//! 2. *write* (`visit` → `window` → `small`, `large`): contents of replaced folders are removed
+//! 2. *write* (`visit` → `window` → `large`): contents of replaced folders are removed
 //!    (`remove`). Folders and links are created during the walk, and files are collected in
 //!    windows. A window is sorted by the position of the contents, so that each frame is
 //!    decompressed once. Several threads write it while the next window is collected.
@@ -35,7 +35,6 @@ mod links;
 mod plan;
 mod recover;
 mod remove;
-mod small;
 mod tally;
 mod visit;
 mod walk;
@@ -283,10 +282,17 @@ pub fn run(
     let mut job = RestoreJob::new(store, options, observer)?;
     job.open(target)?;
     let dry = options.mode == Mode::DryRun;
-    let (mut proof, mut plan) = (FileProof::Hash, RemovalPlan::default());
-    if dry || (options.existing == Existing::Stop && !job.is_empty()) {
+    let compares = dry || (options.existing == Existing::Stop && !job.is_empty());
+    let mut plan = RemovalPlan::default();
+    if compares || !job.is_empty() {
         observer.phase(Phase::Compare, None);
-        plan = job.plan_removals(what, VisitMode::Compare, proof)?;
+        plan = match (compares, job.asks_about_edits()) {
+            (true, _) => job.plan_removals(what, VisitMode::Compare, FileProof::Hash)?,
+            // This pass also runs without `--delete`, so that a folder that cannot be
+            // replaced is reported before anything is written.
+            (false, true) => job.plan_removals(what, VisitMode::Plan, FileProof::Content)?,
+            (false, false) => job.plan_removals(what, VisitMode::Plan, FileProof::Kind)?,
+        };
         if dry {
             job.assess_losses(&mut plan)?;
             plan.report(&job);
@@ -296,17 +302,9 @@ pub fn run(
             return job.tally.outcome(store);
         }
         job.tally.reset();
-        proof = FileProof::Compared;
-    } else if !job.is_empty() {
-        // This pass also runs without `--delete`, so that a folder that cannot be
-        // replaced is reported before anything is written.
-        observer.phase(Phase::Compare, None);
-        let proof = if job.asks_about_edits() { FileProof::Content } else { FileProof::Kind };
-        plan = job.plan_removals(what, VisitMode::Plan, proof)?;
-        job.tally.check_conflicts()?;
-        job.tally.reset();
     }
-    if let Some(confirm) = options.confirm.filter(|_| !plan.is_empty()) {
+    let proof = if compares { FileProof::Compared } else { FileProof::Hash };
+    if let Some(confirm) = options.confirm.filter(|_| plan.removals().next().is_some()) {
         job.assess_losses(&mut plan)?;
         let losses = plan.losses();
         if losses.count > 0 && !confirm(&losses) {

@@ -126,11 +126,6 @@ impl FileFingerprint {
 }
 
 impl RemovalPlan {
-    /// Returns true if the plan removes nothing, and lists no replaced file.
-    pub(super) fn is_empty(&self) -> bool {
-        self.removals().next().is_none()
-    }
-
     /// Iterates over all paths to remove or replace.
     pub(super) fn removals(&self) -> impl Iterator<Item = &Removal> {
         self.replaced.iter().chain(&self.in_the_way).chain(&self.extras)
@@ -172,29 +167,13 @@ impl RemovalPlan {
     }
 }
 
-/// The reason why an entry is not removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeepReason {
-    Store,
-    Mount,
-    Unreadable,
-    Excluded,
-    Outside,
-    Changed,
-}
-
-impl KeepReason {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Store => "it is a store",
-            Self::Mount => "another file system is mounted there",
-            Self::Unreadable => "it is unreadable, so no commit contains it",
-            Self::Excluded => "it contains entries that commits exclude",
-            Self::Outside => "it is outside the paths of the snapshot",
-            Self::Changed => "it changed meanwhile",
-        }
-    }
-}
+/// The reasons why an entry is not removed.
+const STORE: &str = "it is a store";
+pub(super) const MOUNT: &str = "another file system is mounted there";
+pub(super) const UNREADABLE: &str = "it is unreadable, so no commit contains it";
+const EXCLUDED: &str = "it contains entries that commits exclude";
+const OUTSIDE: &str = "it is outside the paths of the snapshot";
+const CHANGED: &str = "it changed meanwhile";
 
 /// A folder whose extras are being planned.
 #[derive(Clone, Debug)]
@@ -333,7 +312,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         }
         if excluded {
             let path = around.folder.join(name);
-            self.job.observer.note(Note::Kept { path: &path, why: KeepReason::Excluded.text() });
+            self.job.observer.note(Note::Kept { path: &path, why: EXCLUDED });
         }
         Ok(is_removable)
     }
@@ -362,7 +341,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             return Ok(RemovalDecision::Keep);
         }
         if !job.filter.is_as_seen(&at.join(name), Some(&stat)) {
-            return Ok(self.keep(at.join(name), KeepReason::Changed));
+            return Ok(self.keep(at.join(name), CHANGED));
         }
         if at.depth() == 0 && job.keeps_git(name) {
             return Ok(RemovalDecision::Keep);
@@ -373,14 +352,14 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             Err(error) => return self.refuse(&at.join(name), failed("look at", error)),
         };
         if mount.is_left_by(&own_mount) {
-            return Ok(self.keep(at.join(name), KeepReason::Mount));
+            return Ok(self.keep(at.join(name), MOUNT));
         }
         if self.guard.as_ref().is_some_and(|guard| guard.is_outside(name)) {
-            return Ok(self.keep(at.join(name), KeepReason::Outside));
+            return Ok(self.keep(at.join(name), OUTSIDE));
         }
         if let Some(guard) = &mut self.guard {
             let protected = guard.protects(name, &stat);
-            for DamagedRules { path, object, source } in guard.take_damaged() {
+            for DamagedRules { path, object, source } in guard.damaged.drain(..) {
                 let path = OsString::from_vec(path);
                 job.tally.rules_damaged(path.into(), object, source);
             }
@@ -409,11 +388,11 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             if is_link && holds_store(folder, name.as_bytes()).unwrap_or(false) {
                 return Ok(match is_own {
                     true => RemovalDecision::Keep,
-                    false => self.keep(at.join(name), KeepReason::Store),
+                    false => self.keep(at.join(name), STORE),
                 });
             }
             if kind == FileType::RegularFile && !is_readable(folder, name) {
-                return Ok(self.keep(at.join(name), KeepReason::Unreadable));
+                return Ok(self.keep(at.join(name), UNREADABLE));
             }
             self.add(at, name, Removed::Leaf(FileFingerprint::new(&stat)));
             return Ok(RemovalDecision::Remove);
@@ -426,7 +405,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         let listing = match folder.list() {
             Ok(listing) => listing,
             Err(error) if is_denied(&error) => {
-                return Ok(self.keep(below.to_path(), KeepReason::Unreadable));
+                return Ok(self.keep(below.to_path(), UNREADABLE));
             }
             Err(error) => return self.refuse(&below.to_path(), failed("read folder", error)),
         };
@@ -435,7 +414,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             return Ok(RemovalDecision::Keep);
         }
         if is_foreign || (listing.has(b"objects") && holds_packs(folder)) {
-            return Ok(self.keep(below.to_path(), KeepReason::Store));
+            return Ok(self.keep(below.to_path(), STORE));
         }
         if let Some(guard) = &mut self.guard {
             guard.enter(name, None, Some(ExistingFolder { folder, names: &listing }));
@@ -473,9 +452,9 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
     }
 
     /// Reports and counts an entry that is not removed, or a folder of which nothing is removed.
-    pub(super) fn keep(&self, path: PathBuf, why: KeepReason) -> RemovalDecision {
+    pub(super) fn keep(&self, path: PathBuf, why: &str) -> RemovalDecision {
         self.job.tally.count(|outcome| outcome.kept += 1);
-        self.job.observer.note(Note::Kept { path: &path, why: why.text() });
+        self.job.observer.note(Note::Kept { path: &path, why });
         RemovalDecision::Keep
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     local::{
         contain::{FolderCache, FolderNames, FolderPath, OpenFolder},
         store_folder::is_store,
-        write::Inherited,
+        write::{Inherited, sweep},
     },
     ops::restore::{
         ContentLoss, Existing, Extras, Mode, RestoreAction, RestoreError, RestoreSource,
@@ -38,7 +38,7 @@ use crate::{
         guard::Guard,
         job::RestoreJob,
         links::{FirstNameFailure, FirstNames},
-        plan::{KeepReason, PlannedFolder, RemovalPlan, RemovalPlanner},
+        plan::{self, PlannedFolder, RemovalPlan, RemovalPlanner},
         visit::folders::make_accessible,
         walk::{RestoreStep, RestoreWalk},
         window::WriteWindow,
@@ -354,7 +354,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             // `VisitMode::Write` makes the folder accessible later, if possible.
             Err(_) if self.mode == VisitMode::Plan => {
                 if job.options.extras == Extras::Delete {
-                    self.planner.keep(at.to_path(), KeepReason::Unreadable);
+                    self.planner.keep(at.to_path(), plan::UNREADABLE);
                 }
                 FolderNames::default()
             }
@@ -365,7 +365,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             return Ok(skip());
         }
         if self.mode == VisitMode::Write {
-            job.sweep(cursor.folder(at)?, &listing);
+            let _ = sweep(cursor.folder(at)?, &listing, job.started);
         }
         Ok(FolderState::There { listing, next: 0 })
     }

@@ -1,7 +1,7 @@
 //! A window: a batch of files that are collected during the walk and written in the order
 //! of their contents in the store.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use crate::{
     },
     ops::restore::{
         Existing, RestoreError,
-        job::{OwnerRights, RestoreJob},
+        job::RestoreJob,
         links::{FirstNameFailure, LinkTask},
     },
     store::{ContentReader, FileContent, StoreError},
@@ -87,7 +87,13 @@ impl RestoreJob<'_> {
     ) -> Result<(), E> {
         let folder = cursor.folder(&task.folder)?;
         let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
-        let mut spec = task.spec(self);
+        let mut spec = FileSpec {
+            name: &task.name,
+            attributes: self.attributes(&task.metadata, false, None),
+            sparse: task.metadata.sparse,
+            inherited: task.inherited,
+            placement: task.placement,
+        };
         loop {
             let mut draft = spec.start(folder).map_err(failed)?;
             if !self.clone_blocks(task, &mut draft).map_err(failed)? {
@@ -96,11 +102,50 @@ impl RestoreJob<'_> {
             self.check_still_as_seen(folder, &task.folder, &task.name)?;
             let mut refused = self.refusals(&task.folder, Some(&task.name));
             let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
-            if !task.taken(self, renamed).map_err(failed)? {
-                return Ok(());
+            match (renamed, self.options.existing) {
+                (Renamed::Done, _) => return Ok(()),
+                // The name was taken after it was found free.
+                (Renamed::Taken, Existing::Overwrite) => {
+                    spec = FileSpec { placement: Placement::Replace, ..spec };
+                }
+                (Renamed::Taken, Existing::Stop) => {
+                    return Err(failed(Errno::EXIST.into()).into());
+                }
             }
-            spec = FileSpec { placement: Placement::Replace, ..spec };
         }
+    }
+
+    /// Writes a small file: one whose content is one object.
+    fn write_small(
+        &self,
+        cursor: &mut FolderCache<'_>,
+        task: &FileTask,
+        content: Result<&[u8], Arc<StoreError>>,
+    ) {
+        let bytes = match content {
+            _ if self.is_halted() => return,
+            Ok(bytes) => bytes,
+            Err(error) => return task.damaged(self, error),
+        };
+        let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
+        match self.write_draft(cursor, task, &mut |draft| draft.write(bytes).map_err(failed)) {
+            Ok(()) => self.count_written(task, 0),
+            Err(error) => task.refuse(self, error),
+        }
+    }
+
+    /// Counts a file that was written, unless the run must stop. `reported_bytes` of it were reported
+    /// as progress before.
+    pub(super) fn count_written(&self, task: &FileTask, reported_bytes: u64) {
+        if self.is_halted() {
+            return;
+        }
+        self.clones.remember(task);
+        self.tally.count(|outcome| {
+            outcome.files_written += 1;
+            outcome.bytes_written += task.size;
+        });
+        self.observer.advance(task.size.saturating_sub(reported_bytes), 1);
     }
 
     /// Writes files: first small ones in the order of their contents in the store, then large
@@ -139,35 +184,6 @@ impl FileTask {
         job.first_name_failed(self.metadata.link, FirstNameFailure::Damaged(Arc::clone(&error)));
         job.observer.advance(self.size, 1);
         job.tally.damaged(self.folder.join(&self.name), self.id.object(), error);
-    }
-
-    /// Returns the parameters for writing the file, without its content.
-    pub(super) fn spec(&self, job: &RestoreJob<'_>) -> FileSpec<'_> {
-        let OwnerRights { owner, mode, capability } = job.owner_rights(&self.metadata, false, None);
-        FileSpec {
-            name: &self.name,
-            owner,
-            mode,
-            mtime: self.metadata.mtime,
-            xattrs: &self.metadata.xattrs,
-            capability,
-            sparse: self.metadata.sparse,
-            inherited: self.inherited,
-            placement: self.placement,
-        }
-    }
-
-    /// Handles a name that was taken after it was found free. Returns true if the caller
-    /// must try again and replace it.
-    ///
-    /// # Errors
-    /// `EEXIST` if the entry that has the name may not be overwritten.
-    pub(super) fn taken(&self, job: &RestoreJob<'_>, renamed: Renamed) -> io::Result<bool> {
-        match (renamed, job.options.existing) {
-            (Renamed::Done, _) => Ok(false),
-            (Renamed::Taken, Existing::Overwrite) => Ok(true),
-            (Renamed::Taken, Existing::Stop) => Err(Errno::EXIST.into()),
-        }
     }
 
     /// Leaves out a file that the target refuses, or ends the run if the whole target fails.

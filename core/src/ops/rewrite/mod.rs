@@ -39,7 +39,7 @@ use crate::{
     ops::{
         gc::Live,
         reach,
-        remaining::{self, Remaining},
+        remaining::{self, Remaining, reaches_any},
         removal_error::RemovalError,
         rewrite::tree::{Removed, TreeFilter},
     },
@@ -158,7 +158,8 @@ fn attempt(
         true => ObjectWriter::counting(store, level)?,
         false => ObjectWriter::new(store, level, 1)?,
     };
-    let roots = roots_of(&refs, &base);
+    let roots = refs.iter().map(|(_, id)| *id).chain(base.iter().copied());
+    let roots: Vec<CommitId> = roots.collect();
     let (commits, mut removed) = new_commits(&writer, roots.clone(), options, observer)?;
     let moved = |refs: &[(Pointer, CommitId)]| -> Vec<MovedRef> {
         let new = refs.iter().filter_map(|(pointer, old)| {
@@ -315,7 +316,7 @@ fn new_commits<'s>(
         }
         observer.advance(1, 0);
     }
-    Ok((replaced, filter.into_removed()))
+    Ok((replaced, filter.removed))
 }
 
 /// Lists the history of `roots`, each commit after its parents.
@@ -351,35 +352,15 @@ fn part_of_history(
 
 /// Returns the remote-tracking refs whose history has a replaced commit.
 fn tracking_refs(repo: &Repo, commits: &ReplacedCommits) -> Result<Vec<RefName>, RemovalError> {
-    let mut found = Vec::new();
-    for (name, id) in repo.refs().list(RefKind::Remote)? {
-        // The history of a remote may be incomplete here.
-        let parents = |id: CommitId| match commits.contains_key(&id) {
-            true => Err(()),
-            false => Ok(repo.store().ancestor(&id).ok().map(|found| found.commit.parents)),
-        };
-        if ancestors([id], parents).is_err() {
-            found.push(name);
-        }
-    }
-    Ok(found)
+    let mut refs = repo.refs().list(RefKind::Remote)?;
+    refs.retain(|(_, tip)| reaches_any(repo.store(), *tip, |id| commits.contains_key(id)));
+    Ok(refs.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Returns the commits that are stored: an earlier collection may have deleted others.
-fn kept(store: &Store, mut commits: Vec<CommitId>) -> Result<Vec<CommitId>, StoreError> {
-    let mut error = None;
-    commits.retain(|id| match store.is_alive(&id.object()) {
-        Ok(is_alive) => is_alive,
-        Err(failed) => {
-            error = Some(failed);
-            false
-        }
-    });
-    error.map_or(Ok(commits), Err)
-}
-
-fn roots_of(refs: &[(Pointer, CommitId)], base: &[CommitId]) -> Vec<CommitId> {
-    refs.iter().map(|(_, id)| *id).chain(base.iter().copied()).collect()
+fn kept(store: &Store, commits: Vec<CommitId>) -> Result<Vec<CommitId>, StoreError> {
+    let stored = |id: CommitId| Ok::<_, StoreError>(store.is_alive(&id.object())?.then_some(id));
+    commits.into_iter().filter_map(|id| stored(id).transpose()).collect()
 }
 
 /// Returns the commits that `tips` reach.
@@ -402,13 +383,7 @@ fn discarded_commits(
     let table = store.rewrites()?;
     let is_unreached = |id: &CommitId| !reached.contains(id) && !table.has_replaced(id);
     let unreached = former.into_iter().filter(is_unreached).collect();
-    let has_replaced = |id: &CommitId| {
-        let parents = |at: CommitId| match commits.contains_key(&at) {
-            true => Err(()),
-            false => Ok(store.ancestor(&at).ok().map(|found| found.commit.parents)),
-        };
-        ancestors([*id], parents).is_err()
-    };
+    let has_replaced = |tip: &CommitId| reaches_any(store, *tip, |id| commits.contains_key(id));
     Ok(kept(store, unreached)?.into_iter().filter(has_replaced).collect())
 }
 

@@ -14,7 +14,7 @@ use crate::{
     },
     local::ignore::{IgnoreRules, IgnoreScope},
     ops::{gc::Live, removal_error::RemovalError},
-    repo::past::PastError,
+    repo::{past::PastError, path::push_name},
     store::{ObjectWriter, Prefetch, StoreError, TreeCursor, check_depth},
 };
 
@@ -32,7 +32,8 @@ pub(super) struct TreeFilter<'w, 's> {
     observer: &'s dyn Observer,
     /// The results of the last folders. Most folders of a commit are those of its parent.
     known: ByteCache<FolderKey, EncodedFolder>,
-    removed: Removed<'s>,
+    /// What was removed from any tree.
+    pub(super) removed: Removed<'s>,
 }
 
 /// What a filter has removed.
@@ -91,11 +92,6 @@ impl<'w, 's> TreeFilter<'w, 's> {
         Self { writer, rules, observer, known: ByteCache::new(KNOWN), removed }
     }
 
-    /// Returns what was removed from any tree.
-    pub(super) fn into_removed(self) -> Removed<'s> {
-        self.removed
-    }
-
     fn key(path: &[u8], tree: TreeId) -> FolderKey {
         let mut hasher = blake3::Hasher::new();
         hasher.update(tree.as_bytes());
@@ -144,10 +140,7 @@ impl<'w, 's> TreeFilter<'w, 's> {
                 continue;
             };
             let parent_bytes = path.len();
-            if parent_bytes > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(entry.name.as_bytes());
+            push_name(&mut path, entry.name.as_bytes());
             let EntryKind::Folder { id } = entry.kind else {
                 match self.rules.excludes_path(&IgnoreScope::default(), &path, false) {
                     true => {
@@ -237,7 +230,7 @@ mod tests {
                 let commit = CommitId::from_bytes([1; 32]);
                 assert_eq!(filter.filter(old.id, commit).unwrap(), *new);
             }
-            let removed = filter.into_removed();
+            let removed = filter.removed;
             let paths = ["a/secret", "b/secret", "c/secret"].map(|path| path.as_bytes().to_vec());
             assert_eq!((removed.paths, removed.has_folders), (paths.into(), false));
             assert!(removed.objects.contains(&BlobId::of(b"secret").object()).unwrap());

@@ -233,7 +233,10 @@ impl RemotePackVerifier<'_> {
     }
 
     fn check_whole(&self, task: &PackTask, pack: &PackFile) -> Result<u64, StoreError> {
-        let each = self.each_frame(task.id);
+        let each = |contents: FrameObjects<'_>, raw: Result<&[u8], StoreError>| {
+            self.run.check_raw(task.id, contents, raw);
+            Ok(())
+        };
         let mut sink = |bytes: &[u8]| {
             self.run.observer.advance(bytes.len() as u64, 0);
             Ok::<_, StoreError>(())
@@ -256,27 +259,17 @@ impl RemotePackVerifier<'_> {
     }
 
     fn check_sample(&self, task: &PackTask, pack: &PackFile) -> Result<u64, StoreError> {
-        let (objects, check) = (pack.objects()?, self.each_frame(task.id));
-        let read = AtomicU64::new(0);
+        let (objects, read) = (pack.objects()?, AtomicU64::new(0));
         let each = |contents: FrameObjects<'_>, raw: Result<&[u8], StoreError>| {
             let stored_bytes = u64::from(contents.frame.stored_bytes);
             read.fetch_add(stored_bytes, Ordering::Relaxed);
             self.run.observer.advance(stored_bytes, contents.objects.len() as u64);
-            check(contents, raw)
+            self.run.check_raw(task.id, contents, raw);
+            Ok(())
         };
         let stream = PackStream::of_remote(pack, self.source, self.run.observer);
         stream.check_frames(self.frames(task, pack.by_frame(&objects)), &each)?;
         Ok(read.into_inner())
-    }
-
-    fn each_frame(
-        &self,
-        pack: PackId,
-    ) -> impl Fn(FrameObjects<'_>, Result<&[u8], StoreError>) -> Result<(), StoreError> {
-        move |contents, raw| {
-            self.run.check_raw(pack, contents, raw);
-            Ok(())
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     base::{id::PackId, time::Time},
@@ -132,12 +132,8 @@ impl<'s> Schedule<'s> {
     /// Records that a pack with this identity was read completely and is sound.
     pub(super) fn add_sound(&self, id: PackId, identity: Option<String>) {
         if let Some(identity) = identity {
-            self.sound().insert(id, PackCheck { secs: self.now_secs, identity });
+            self.right.lock().insert(id, PackCheck { secs: self.now_secs, identity });
         }
-    }
-
-    fn sound(&self) -> MutexGuard<'_, PackChecks> {
-        self.right.lock()
     }
 
     /// Saves the checks of all packs that `store` still has, and adds the counts to
@@ -145,7 +141,7 @@ impl<'s> Schedule<'s> {
     pub(super) fn finish(&self, store: &Store, outcome: &mut VerifyOutcome) {
         outcome.due_packs = self.due.load(Ordering::Relaxed);
         outcome.left_packs = self.left.load(Ordering::Relaxed);
-        let right = self.sound();
+        let right = self.right.lock();
         if right.is_empty() {
             return;
         }

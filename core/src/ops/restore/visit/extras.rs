@@ -13,7 +13,7 @@ use crate::{
     ops::restore::{
         Extras, Mode, RestoreError,
         guard::ExistingFolder,
-        plan::{KeepReason, PlannedFolder},
+        plan::{self, PlannedFolder},
         visit::{FolderState, FolderVisit, VisitLevel, VisitMode},
     },
 };
@@ -74,7 +74,7 @@ impl FolderVisit<'_, '_> {
             if !level.is_mounted {
                 self.planner.extra(cursor, around, &name)?;
             } else if !std::mem::replace(&mut level.is_kept, true) {
-                self.planner.keep(level.folder.to_path(), KeepReason::Mount);
+                self.planner.keep(level.folder.to_path(), plan::MOUNT);
             }
         }
         Ok(())
