@@ -216,12 +216,6 @@ impl Table {
         Ok(&records[..count * self.header.shape.record_bytes])
     }
 
-    /// Unmaps the [`RELEASE_BLOCKS`] blocks from `first_block` on, which a sequential walk has
-    /// passed.
-    fn release_blocks(&self, first_block: usize) {
-        self.unmap(BLOCK_BYTES * (1 + first_block), BLOCK_BYTES * RELEASE_BLOCKS);
-    }
-
     /// Unmaps all blocks, after lookups.
     pub fn release(&self) {
         self.unmap(BLOCK_BYTES, self.header.fences_offset() as usize - BLOCK_BYTES);
@@ -276,7 +270,8 @@ impl Table {
         let (width, full) = (self.header.shape.record_bytes, self.header.shape.block_records());
         let (block, slot) = (index as usize / full, index as usize % full);
         if slot == 0 && block > 0 && block.is_multiple_of(RELEASE_BLOCKS) {
-            self.release_blocks(block - RELEASE_BLOCKS);
+            // A sequential walk has passed these blocks.
+            self.unmap(BLOCK_BYTES * (1 + block - RELEASE_BLOCKS), BLOCK_BYTES * RELEASE_BLOCKS);
         }
         Ok(&self.block(block)?[slot * width..(slot + 1) * width])
     }

@@ -39,10 +39,10 @@ const TABLE: SmallTable =
 /// The state of a commit in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForgottenState {
-    /// 0: the commit is forgotten.
-    Forgotten,
-    /// 1: an undo has brought the commit back. It is not forgotten; a redo forgets it again.
-    Undone,
+    /// The commit is forgotten.
+    Forgotten = 0,
+    /// An undo has brought the commit back. It is not forgotten; a redo forgets it again.
+    Undone = 1,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,11 +158,9 @@ impl ForgottenTable {
         w.u32(self.entries.len() as u32);
         for (id, entry) in &self.entries {
             w.raw(id.as_bytes());
-            for time in [entry.time, entry.since] {
-                w.u64(time.secs as u64);
-                w.u32(time.nanos);
-            }
-            w.u8(u8::from(entry.state == ForgottenState::Undone));
+            w.time(entry.time);
+            w.time(entry.since);
+            w.u8(entry.state as u8);
         }
         SmallTable::end(w)
     }
@@ -178,22 +176,13 @@ impl ForgottenTable {
         for _ in 0..r.u32(what)? {
             let at = r.at();
             let id = CommitId::from_bytes(r.digest(what)?);
-            let time = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
-            let since = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
-            let state = r.u8(what)?;
+            let of_commit = "time of a forgotten commit";
+            let (time, since) = (r.time(of_commit)?, r.time(of_commit)?);
+            let states = [(0, ForgottenState::Forgotten), (1, ForgottenState::Undone)];
+            let state = r.one_of("state of a forgotten commit", &states)?;
             if entries.last_key_value().is_some_and(|(last, _)| *last >= id) {
                 return Err(FormatError::Order { what: "forgotten commits", at });
             }
-            if [time, since].iter().any(|time| time.nanos >= 1_000_000_000) {
-                return Err(FormatError::Invalid { what: "time of a forgotten commit", at });
-            }
-            let state = match state {
-                0 => ForgottenState::Forgotten,
-                1 => ForgottenState::Undone,
-                _ => {
-                    return Err(FormatError::Invalid { what: "state of a forgotten commit", at });
-                }
-            };
             entries.insert(id, Entry { time, since, state });
         }
         r.finish()?;

@@ -170,12 +170,12 @@ impl GcTable {
                     return Err(FormatError::Invalid { what: "shadows of a gc table", at: 0 });
                 }
             }
-            GOING => self.going = read_set(content, |r| digest(r).map(PackId::from_bytes))?,
-            NAMED => self.named = read_set(content, index_name)?,
+            GOING => self.going = read_set(content, 32, |r| digest(r).map(PackId::from_bytes))?,
+            NAMED => self.named = read_set(content, 33, index_name)?,
             FORGOTTEN => {
-                self.forgotten = read_set(content, |r| digest(r).map(CommitId::from_bytes))?;
+                self.forgotten = read_set(content, 32, |r| digest(r).map(CommitId::from_bytes))?;
             }
-            PURGED => self.purged = read_set(content, |r| digest(r).map(ObjectId::from_bytes))?,
+            PURGED => self.purged = read_set(content, 32, |r| digest(r).map(ObjectId::from_bytes))?,
             found => {
                 return Err(FormatError::Newer {
                     what: "section of a gc table",
@@ -197,29 +197,20 @@ fn digest(r: &mut WireReader<'_>) -> Result<[u8; 32], FormatError> {
 }
 
 fn index_name(r: &mut WireReader<'_>) -> Result<IndexName, FormatError> {
-    let at = r.at();
-    match r.u8("gc table")? {
-        0 => Ok(IndexName::File(Name::from_bytes(digest(r)?))),
-        1 => Ok(IndexName::Group(Name::from_bytes(digest(r)?))),
-        _ => Err(FormatError::Invalid { what: "index file in a gc table", at }),
-    }
+    let kinds: [(u8, fn(Name) -> IndexName); 2] = [(0, IndexName::File), (1, IndexName::Group)];
+    let kind = r.one_of("index file in a gc table", &kinds)?;
+    Ok(kind(Name::from_bytes(digest(r)?)))
 }
 
-/// Reads items up to the end, which must strictly increase.
+/// Reads a section with items of this length.
 fn read_set<T: Ord>(
     content: &[u8],
+    item_bytes: usize,
     read: impl Fn(&mut WireReader<'_>) -> Result<T, FormatError>,
 ) -> Result<BTreeSet<T>, FormatError> {
     let mut r = WireReader::new(content);
-    let mut set = BTreeSet::new();
-    while r.remaining() > 0 {
-        let at = r.at();
-        let item = read(&mut r)?;
-        if set.last().is_some_and(|last| *last >= item) {
-            return Err(FormatError::Order { what: "items of a gc table", at });
-        }
-        set.insert(item);
-    }
+    let set = r.sorted(content.len() / item_bytes, "items of a gc table", read)?;
+    r.finish()?;
     Ok(set)
 }
 

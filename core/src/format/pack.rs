@@ -91,18 +91,18 @@ pub const OBJECT_ENTRY_BYTES: usize = 37;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     /// A small content, or a chunk of a large one.
-    Blob,
+    Blob = 0,
     /// A directory, or a part of a large directory.
-    Tree,
+    Tree = 2,
     /// A snapshot.
-    Commit,
+    Commit = 3,
     /// The bytes of a forgotten commit. A link satisfies a reference to a parent, and nothing else:
     /// the store need not have the tree of the commit.
-    Link,
+    Link = 4,
     /// The list of the chunks of a large content.
-    ChunkList,
+    ChunkList = 5,
     /// A part of a long chunk list.
-    ListPart,
+    ListPart = 6,
 }
 
 impl ObjectKind {
@@ -113,27 +113,14 @@ impl ObjectKind {
 
     /// Returns the code of the kind in storage. The code 1 was used before the first release.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::Blob => 0,
-            Self::Tree => 2,
-            Self::Commit => 3,
-            Self::Link => 4,
-            Self::ChunkList => 5,
-            Self::ListPart => 6,
-        }
+        self as u8
     }
 
     /// Returns the kind with this code.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::Blob),
-            2 => Some(Self::Tree),
-            3 => Some(Self::Commit),
-            4 => Some(Self::Link),
-            5 => Some(Self::ChunkList),
-            6 => Some(Self::ListPart),
-            _ => None,
-        }
+    pub fn from_code(code: u8) -> Option<Self> {
+        use ObjectKind::{Blob, ChunkList, Commit, Link, ListPart, Tree};
+        let kinds = [Blob, Tree, Commit, Link, ChunkList, ListPart];
+        kinds.into_iter().find(|kind| kind.code() == code)
     }
 
     /// Returns the noun for messages and JSON.
@@ -153,18 +140,18 @@ impl ObjectKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
     /// The raw bytes, because they do not compress.
-    Raw,
+    Raw = 0,
     /// One zstd frame.
-    Zstd,
+    Zstd = 1,
 }
 
 /// The class of objects in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectClass {
     /// Contents.
-    Data,
+    Data = 0,
     /// Trees, commits, links, chunk lists and their parts.
-    Metadata,
+    Metadata = 1,
 }
 
 /// One frame, according to the frame table.
@@ -427,16 +414,9 @@ fn decode_frame(r: &mut WireReader<'_>, offset: u64) -> Result<Frame, FormatErro
     let stored_bytes = r.u32("frame")?;
     let raw_bytes = r.u32("frame")?;
     let objects = r.u32("frame")?;
-    let codec = match r.u8("frame codec")? {
-        0 => Codec::Raw,
-        1 => Codec::Zstd,
-        _ => return Err(FormatError::Invalid { what: "frame codec", at: at + 12 }),
-    };
-    let class = match r.u8("frame class")? {
-        0 => ObjectClass::Data,
-        1 => ObjectClass::Metadata,
-        _ => return Err(FormatError::Invalid { what: "frame class", at: at + 13 }),
-    };
+    let codec = r.one_of("frame codec", &[(0, Codec::Raw), (1, Codec::Zstd)])?;
+    let classes = [(0, ObjectClass::Data), (1, ObjectClass::Metadata)];
+    let class = r.one_of("frame class", &classes)?;
     let reserved = r.u16("frame")?;
     let checksum = r.u64("frame checksum")?;
     let (most_stored, most_raw) = (limits::FRAME_STORED_BYTES, limits::FRAME_RAW_BYTES);
@@ -461,8 +441,8 @@ pub fn encode_footer(frames: &[Frame], objects: &[PackedObject], start: u64) -> 
         w.u32(frame.stored_bytes);
         w.u32(frame.raw_bytes);
         w.u32(frame.objects);
-        w.u8(matches!(frame.codec, Codec::Zstd).into());
-        w.u8(matches!(frame.class, ObjectClass::Metadata).into());
+        w.u8(frame.codec as u8);
+        w.u8(frame.class as u8);
         w.u16(0);
         w.u64(frame.checksum);
         end += u64::from(frame.stored_bytes);

@@ -48,12 +48,12 @@ const TABLE: SmallTable = SmallTable { what: "table of rewrites", magic: MAGIC, 
 /// What can become of a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RewriteState {
-    /// 0: an undo is possible.
-    Open,
-    /// 1: garbage collection has deleted objects, so an undo is not possible.
-    Final,
-    /// 2: an undo has begun. Refs move back, and nothing counts as purged or replaced.
-    Undoing,
+    /// An undo is possible.
+    Open = 0,
+    /// Garbage collection has deleted objects, so an undo is not possible.
+    Final = 1,
+    /// An undo has begun. Refs move back, and nothing counts as purged or replaced.
+    Undoing = 2,
 }
 
 /// One `rewrite`.
@@ -133,9 +133,8 @@ impl RewriteTable {
         let mut w = TABLE.begin();
         w.u32(self.rewrites.len() as u32);
         for rewrite in &self.rewrites {
-            w.u64(rewrite.time.secs as u64);
-            w.u32(rewrite.time.nanos);
-            w.u8(rewrite.state.code());
+            w.time(rewrite.time);
+            w.u8(rewrite.state as u8);
             w.u32(rewrite.commits.len() as u32);
             w.u32(rewrite.purged.len() as u32);
             w.u32(rewrite.remaining.len() as u32);
@@ -170,28 +169,13 @@ impl RewriteTable {
     }
 }
 
-impl RewriteState {
-    fn code(self) -> u8 {
-        match self {
-            Self::Open => 0,
-            Self::Final => 1,
-            Self::Undoing => 2,
-        }
-    }
-
-    fn of_code(code: u8) -> Option<Self> {
-        [Self::Open, Self::Final, Self::Undoing].into_iter().find(|state| state.code() == code)
-    }
-}
-
 impl Rewrite {
     fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
-        let (what, at) = ("rewrite", r.at());
-        let time = Time { secs: r.u64(what)? as i64, nanos: r.u32(what)? };
-        let state = RewriteState::of_code(r.u8(what)?);
-        let (Some(state), 0..1_000_000_000) = (state, time.nanos) else {
-            return Err(FormatError::Invalid { what, at });
-        };
+        let what = "rewrite";
+        let time = r.time("time of a rewrite")?;
+        let states =
+            [(0, RewriteState::Open), (1, RewriteState::Final), (2, RewriteState::Undoing)];
+        let state = r.one_of("state of a rewrite", &states)?;
         let (count, purged, remaining) = (r.u32(what)?, r.u32(what)?, r.u32(what)?);
         let mut commits = BTreeMap::new();
         for _ in 0..count {
@@ -202,8 +186,9 @@ impl Rewrite {
             }
             commits.insert(old, CommitId::from_bytes(r.digest(what)?));
         }
-        let purged = r.sorted_objects(purged, "purged objects")?;
-        let remaining = r.sorted_objects(remaining, "remaining contents")?;
+        let object = |r: &mut WireReader<'_>| Ok(ObjectId::from_bytes(r.digest(what)?));
+        let purged = r.sorted(purged as usize, "purged objects", object)?;
+        let remaining = r.sorted(remaining as usize, "remaining contents", object)?;
         Ok(Self { time, state, commits, purged, remaining })
     }
 }

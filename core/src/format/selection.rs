@@ -199,15 +199,9 @@ impl Selection {
         let sources = decode_paths(r, "sources", limits::SOURCES, limits::COMMIT_BYTES)?;
         let paths = decode_paths(r, "unread paths", limits::UNREAD_PATHS, limits::UNREAD_BYTES)?;
         let bytes = paths.iter().map(|path| path.len()).sum();
-        let at = r.at();
-        let has_more = match r.u8("more unread")? {
-            0 => false,
-            1 => true,
-            _ => return Err(FormatError::Invalid { what: "more unread", at }),
-        };
+        let has_more = r.one_of("more unread", &[(0, false), (1, true)])?;
         let unread = UnreadPaths { paths: paths.into_iter().collect(), bytes, has_more };
-        let selection = Self { rules, sources, unread };
-        Ok(selection)
+        Ok(Self { rules, sources, unread })
     }
 }
 

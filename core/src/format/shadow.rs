@@ -45,26 +45,9 @@ const TABLE: SmallTable = SmallTable { what: "shadow table", magic: MAGIC, versi
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// No kept commit refers to the object. Garbage collection may delete it.
-    Dead,
+    Dead = 1,
     /// The bytes of the object are wrong or unreadable.
-    Damaged,
-}
-
-impl Reason {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Dead => 1,
-            Self::Damaged => 2,
-        }
-    }
-
-    const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::Dead),
-            2 => Some(Self::Damaged),
-            _ => None,
-        }
-    }
+    Damaged = 2,
 }
 
 /// The part of a pack that is shadowed.
@@ -173,7 +156,7 @@ impl ShadowTable {
         w.u32(self.entries.len() as u32);
         for ((pack, reason), part) in &self.entries {
             w.raw(pack.as_bytes());
-            w.u8(reason.code());
+            w.u8(*reason as u8);
             match part {
                 ShadowedPart::Whole => w.u32(0),
                 ShadowedPart::Objects(ids) => {
@@ -201,8 +184,8 @@ impl ShadowTable {
         for _ in 0..count {
             let at = r.at();
             let pack = PackId::from_bytes(r.digest(what)?);
-            let reason = Reason::from_code(r.u8(what)?);
-            let reason = reason.ok_or(FormatError::Invalid { what: "reason of a shadow", at })?;
+            let reasons = [(1, Reason::Dead), (2, Reason::Damaged)];
+            let reason = r.one_of("reason of a shadow", &reasons)?;
             if entries.last_key_value().is_some_and(|(last, _)| *last >= (pack, reason)) {
                 return Err(FormatError::Order { what: "shadows", at });
             }
@@ -218,7 +201,7 @@ fn decode_part(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
     let what = "objects of a shadow";
     let count = r.u32(what)?;
     FormatError::check_limit(what, u64::from(count), limits::PACK_OBJECTS as u64)?;
-    let ids = r.sorted_objects(count, what)?;
+    let ids = r.sorted(count as usize, what, |r| Ok(ObjectId::from_bytes(r.digest(what)?)))?;
     Ok(if ids.is_empty() { ShadowedPart::Whole } else { ShadowedPart::Objects(ids) })
 }
 

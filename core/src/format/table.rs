@@ -46,24 +46,13 @@ pub const BLOCK_SUM_BYTES: usize = 8;
 /// The purpose of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TablePurpose {
-    /// From object ids to places. Code 1.
-    Index,
-    /// From inodes to content ids. Code 4; earlier versions used code 2 for records that trusted
-    /// birth times.
-    StatFiles,
-    /// From inodes to tree ids. Code 5; earlier versions used code 3 for trees that they made from
-    /// records of code 2.
-    StatFolders,
-}
-
-impl TablePurpose {
-    const fn code(self) -> u16 {
-        match self {
-            Self::Index => 1,
-            Self::StatFiles => 4,
-            Self::StatFolders => 5,
-        }
-    }
+    /// From object ids to places.
+    Index = 1,
+    /// From inodes to content ids. Earlier versions used code 2 for records that trusted birth times.
+    StatFiles = 4,
+    /// From inodes to tree ids. Earlier versions used code 3 for trees that they made from records of
+    /// code 2.
+    StatFolders = 5,
 }
 
 /// The purpose of a table and the lengths of its keys and records.
@@ -106,7 +95,7 @@ impl TableHeader {
         let mut w = WireWriter::on(Vec::with_capacity(BLOCK_BYTES));
         w.raw(MAGIC);
         w.u16(VERSION);
-        w.u16(self.shape.purpose.code());
+        w.u16(self.shape.purpose as u16);
         w.u16(self.shape.key_bytes as u16);
         w.u16(self.shape.record_bytes as u16);
         w.u64(self.records);
@@ -139,7 +128,7 @@ impl TableHeader {
         if r.u64("table checksum")? != sum {
             return Err(FormatError::Checksum { what: "the table header" });
         }
-        let expected = (shape.purpose.code(), shape.key_bytes, shape.record_bytes);
+        let expected = (shape.purpose as u16, shape.key_bytes, shape.record_bytes);
         if (purpose, usize::from(key_bytes), usize::from(record_bytes)) != expected {
             return Err(FormatError::Invalid { what: "table shape", at: 10 });
         }

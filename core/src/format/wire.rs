@@ -6,13 +6,14 @@
 //! | zigzag    | signed as varint: 0, -1, 1, -2 … become 0, 1, 2, 3 …          |
 //! | u16…u64   | little-endian                                                 |
 //! | bytes     | varint length, then that many bytes                           |
+//! | time      | seconds since 1970, i64; nanoseconds below 10^9, u32          |
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
 use crate::base::{
-    id::ObjectId,
     kind::{ErrorKind, Kind},
     name::NameError,
+    time::Time,
 };
 
 /// Why bytes cannot be decoded.
@@ -136,6 +137,12 @@ impl WireWriter {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
+    /// Writes a time.
+    pub(super) fn time(&mut self, time: Time) {
+        self.u64(time.secs as u64);
+        self.u32(time.nanos);
+    }
+
     /// Writes a varint.
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
@@ -226,22 +233,41 @@ impl<'a> WireReader<'a> {
         self.array(what)
     }
 
-    /// Reads ids of objects, which must be sorted and occur once.
-    pub(super) fn sorted_objects(
+    /// Reads a byte, which must be the code of one of `values`.
+    pub(super) fn one_of<T: Copy>(
         &mut self,
-        count: u32,
         what: &'static str,
-    ) -> Result<BTreeSet<ObjectId>, FormatError> {
-        let mut ids = BTreeSet::new();
+        values: &[(u8, T)],
+    ) -> Result<T, FormatError> {
+        let (at, code) = (self.at, self.u8(what)?);
+        let value = values.iter().find(|(of, _)| *of == code).map(|(_, value)| *value);
+        value.ok_or(FormatError::Invalid { what, at })
+    }
+
+    /// Reads a time.
+    pub(super) fn time(&mut self, what: &'static str) -> Result<Time, FormatError> {
+        let at = self.at;
+        let time = Time { secs: self.u64(what)? as i64, nanos: self.u32(what)? };
+        if time.nanos < 1_000_000_000 { Ok(time) } else { Err(FormatError::Invalid { what, at }) }
+    }
+
+    /// Reads items, which must be sorted and occur once.
+    pub(super) fn sorted<T: Ord>(
+        &mut self,
+        count: usize,
+        what: &'static str,
+        read: impl Fn(&mut Self) -> Result<T, FormatError>,
+    ) -> Result<BTreeSet<T>, FormatError> {
+        let mut items = BTreeSet::new();
         for _ in 0..count {
             let at = self.at;
-            let id = ObjectId::from_bytes(self.digest(what)?);
-            if ids.last().is_some_and(|last| *last >= id) {
+            let item = read(self)?;
+            if items.last().is_some_and(|last| *last >= item) {
                 return Err(FormatError::Order { what, at });
             }
-            ids.insert(id);
+            items.insert(item);
         }
-        Ok(ids)
+        Ok(items)
     }
 
     /// Reads a varint, which must have its shortest form.

@@ -168,7 +168,10 @@ impl PathLog<'_> {
         let is_there = seen.iter().any(|state| state.entry.is_some());
         self.exists |= is_there;
         let paths: Vec<Vec<u8>> = seen.iter().map(|state| state.path.clone()).collect();
-        let parents = self.kept_parents(&commit)?;
+        // The nearest ancestors that were not forgotten.
+        let parents = self.options.parents.of(&commit).iter();
+        let parents = parents.filter_map(|parent| nearest_kept(self.store, *parent).transpose());
+        let parents = parents.collect::<Result<Vec<_>, StoreError>>()?;
         let mut before = Vec::with_capacity(parents.len());
         for (parent, parent_commit) in &parents {
             let is_same_tree = parent_commit.tree == commit.tree;
@@ -197,12 +200,6 @@ impl PathLog<'_> {
         let parents: Vec<CommitId> = parents.into_iter().map(|(id, _)| id).collect();
         self.history.follow(&parents)?;
         Ok(is_changed.then_some(PathChange { id, commit, is_forgotten: false, paths, moved }))
-    }
-
-    /// Returns the parents to follow, each replaced by its nearest ancestor that was not forgotten.
-    fn kept_parents(&self, commit: &Commit) -> Result<Vec<(CommitId, Commit)>, StoreError> {
-        let parents = self.options.parents.of(commit).iter();
-        parents.filter_map(|parent| nearest_kept(self.store, *parent).transpose()).collect()
     }
 
     /// Stores the state of a queued commit. Adds to the state that another child has stored:

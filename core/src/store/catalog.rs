@@ -279,7 +279,7 @@ impl Catalog {
         listed.add(&layout.objects);
         listed.add(&layout.partial);
         let (packs, healed) = (before.packs.clone(), before.healed.clone());
-        let proven = match before.proven.is_of_folder() {
+        let proven = match before.proven.path.is_some() {
             true => Arc::clone(&before.proven),
             false => Arc::new(ProvenPacks::of(&layout.dir)),
         };

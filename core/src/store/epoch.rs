@@ -52,7 +52,7 @@ use crate::{
         ref_text::Nonce,
         shadow::Reason,
     },
-    store::{Marks, ObjectLocation, Store, StoreError, pack_reader::Completeness},
+    store::{Marks, ObjectLocation, Store, StoreError, pack_reader::Completeness, shadow::Shadows},
 };
 
 /// The file with the epoch, in a store.
@@ -329,7 +329,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when a pack cannot be removed.
     pub fn delete_dead(&self, _lock: &EpochLock, packs: &[PackId]) -> Result<(), StoreError> {
-        let table = self.read_shadow_table()?;
+        // Another process may have changed the table.
+        let table = Shadows::read(&self.layout().shadow)?.known_table(&self.catalog());
         for id in packs.iter().filter(|id| table.has(id, Reason::Dead)) {
             self.disk().remove(&self.layout().path(Completeness::Whole, id))?;
         }

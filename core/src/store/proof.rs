@@ -96,7 +96,7 @@ pub fn identity_of(file: &Metadata) -> String {
 /// The file of proven packs of a store.
 #[derive(Debug, Default)]
 pub(super) struct ProvenPacks {
-    path: Option<PathBuf>,
+    pub(super) path: Option<PathBuf>,
     known: Mutex<KnownProofs>,
 }
 
@@ -111,11 +111,6 @@ impl ProvenPacks {
     /// Creates the record of the store in `dir`, without reading the file.
     pub(super) fn of(dir: &Path) -> Self {
         Self { path: Some(dir.join("cache").join(FILE)), known: Mutex::default() }
-    }
-
-    /// Returns true if the record belongs to a store in a folder.
-    pub(super) fn is_of_folder(&self) -> bool {
-        self.path.is_some()
     }
 
     /// Returns true if the file `pack` is proven.

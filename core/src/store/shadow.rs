@@ -72,7 +72,7 @@ impl Shadows {
     ///
     /// # Errors
     /// [`StoreError::Table`] if another version of snap wrote the table, and [`StoreError::Io`].
-    fn read(path: &Path) -> Result<Self, StoreError> {
+    pub(super) fn read(path: &Path) -> Result<Self, StoreError> {
         let bytes = match read_at_most(path, limits::SHADOW_BYTES) {
             Ok(bytes) => bytes,
             Err(error) => match error.kind() {
@@ -173,11 +173,6 @@ impl Store {
     /// Returns the shadows that this open store knows.
     pub fn shadows(&self) -> Arc<Shadows> {
         Arc::clone(&self.catalog().shadows)
-    }
-
-    /// Reads the present shadow table, which another process may have changed.
-    pub(super) fn read_shadow_table(&self) -> Result<ShadowTable, StoreError> {
-        Ok(Shadows::read(&self.layout().shadow)?.known_table(&self.catalog()))
     }
 
     /// Returns true if any object of a pack is shadowed. Such a pack is neither sent nor merged as
@@ -318,7 +313,7 @@ impl Shadows {
     /// Returns the table, or a table that shadows every existing pack if the table is damaged. After
     /// a garbage collection, the packs may have had dead objects, so they count as dead until the
     /// next collection.
-    fn known_table(&self, catalog: &Catalog) -> ShadowTable {
+    pub(super) fn known_table(&self, catalog: &Catalog) -> ShadowTable {
         let mut table = self.table.clone();
         if self.is_unknown {
             for pack in catalog.numbers.keys() {

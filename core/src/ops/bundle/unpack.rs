@@ -89,7 +89,7 @@ pub fn prepare<'s>(
     received?;
     let (objects, raw_bytes) = inbox.totals();
     head.check_totals(objects, raw_bytes)?;
-    let found = inbox.named_chunks();
+    let found = inbox.named_chunks;
     if found > limits::NAMED_CHUNKS {
         return Err(Error::TooManyChunks { found });
     }

@@ -376,7 +376,7 @@ impl<'a> FolderComparison<'a> {
             return;
         }
         let mut new = None;
-        if job.limit.includes_present(&path) {
+        if job.limit.has_present || job.limit.includes(&path) {
             new = match self.item(&name, &path, old.as_ref(), listed) {
                 Ok(Some(new)) => Some(new),
                 // The file vanished after it was listed, so it counts as removed.

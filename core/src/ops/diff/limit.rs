@@ -7,7 +7,7 @@ use crate::repo::path::is_within;
 pub struct Limit {
     paths: Vec<Vec<u8>>,
     /// True if every path that exists in the folder is compared as well.
-    has_present: bool,
+    pub(super) has_present: bool,
     /// True if the folders above the paths are compared as well, but not their other
     /// entries.
     has_above: bool,
@@ -50,11 +50,6 @@ impl Limit {
 
     fn is_above(&self, path: &[u8]) -> bool {
         self.paths.iter().any(|wanted| is_within(wanted, path))
-    }
-
-    /// Returns true if a path that exists in the folder is compared.
-    pub(super) fn includes_present(&self, path: &[u8]) -> bool {
-        self.has_present || self.includes(path)
     }
 
     /// Returns true if a path that exists in the folder, or anything below it, is

@@ -81,11 +81,6 @@ impl KeepPolicy {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-
-    /// Returns true if the only rule is the limit of bytes, so that all commits stay below it.
-    fn keeps_all(&self) -> bool {
-        *self == Self { max_bytes: self.max_bytes, ..Self::default() } && self.max_bytes.is_some()
-    }
 }
 
 /// The rule that keeps a commit.
@@ -125,9 +120,13 @@ pub(super) fn rules_of(
     let Some(newest) = group.first().map(|facts| facts.time) else { return kept };
     let oldest = |age: Age| age.before(newest, offset_secs).secs;
     let oldest_within = policy.within.map(oldest);
+    // If the only rule is the limit of bytes, all commits below it are kept.
+    let max_bytes = policy.max_bytes;
+    let keeps_all =
+        max_bytes.is_some() && *policy == KeepPolicy { max_bytes, ..Default::default() };
     for (at, rules) in kept.iter_mut().enumerate() {
         let facts = &group[at];
-        if policy.keeps_all() {
+        if keeps_all {
             rules.push(Rule::All);
         }
         if (at as u64) < policy.last {

@@ -99,7 +99,7 @@ pub fn prepare<'s>(
     for (id, path) in packs {
         inbox.link(path, *id)?;
     }
-    let found = inbox.named_chunks();
+    let found = inbox.named_chunks;
     if found > limits::NAMED_CHUNKS {
         return Err(AcceptError::TooMuch { found });
     }

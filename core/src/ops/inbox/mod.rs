@@ -59,8 +59,9 @@ pub struct Inbox<'s> {
     own: Store,
     objects: u64,
     raw_bytes: u64,
-    /// Number of chunks that the chunk lists and their parts name.
-    named_chunks: u64,
+    /// Number of chunks that the received chunk lists and their parts name. A walk looks up each of
+    /// them.
+    pub named_chunks: u64,
     /// Packs that the target had once listed and that no longer existed when the operation began.
     gone: HashSet<PackId>,
     /// The epoch of the target when the operation began.
@@ -227,11 +228,6 @@ impl<'s> Inbox<'s> {
     /// Returns the number of received objects and the sum of their raw bytes.
     pub fn totals(&self) -> (u64, u64) {
         (self.objects, self.raw_bytes)
-    }
-
-    /// Returns the number of chunks that the received chunk lists name. A walk looks up each of them.
-    pub fn named_chunks(&self) -> u64 {
-        self.named_chunks
     }
 
     /// Returns the store that holds the packs.

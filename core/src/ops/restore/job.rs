@@ -93,7 +93,7 @@ pub(super) struct RestoreJob<'a> {
     pub(super) failed_first_names: Mutex<HashMap<u64, FirstNameFailure>>,
     /// Folders of the target that were stores before this run and have the path of a
     /// folder of the snapshot.
-    stores: Mutex<HashSet<PathBuf>>,
+    pub(super) stores: Mutex<HashSet<PathBuf>>,
     /// Folders that this run created and that have no mark.
     made: Mutex<HashSet<PathBuf>>,
     /// The contents that the plan of an in-place restore has hashed, so that the same run does not
@@ -249,13 +249,7 @@ impl<'a> RestoreJob<'a> {
         seen.has_content_of(stat).then_some(*id)
     }
 
-    /// Records that a folder of the target is a store, so that nothing is restored into
-    /// it.
-    pub(super) fn note_store(&self, path: PathBuf) {
-        self.stores.lock().insert(path);
-    }
-
-    /// Returns true if [`RestoreJob::note_store`] was called for the folder.
+    /// Returns true if the folder is a store, so that nothing is restored into it.
     pub(super) fn is_noted_store(&self, folder: &FolderPath) -> bool {
         let stores = self.stores.lock();
         !stores.is_empty() && stores.contains(&folder.to_path())

@@ -361,7 +361,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             listing => listing.map_err(|e| job.error("read folder", at, None, e))?,
         };
         if is_store(at.parent().map_or(&[], |(_, name)| name.as_bytes()), &listing) {
-            job.note_store(at.to_path());
+            job.stores.lock().insert(at.to_path());
             return Ok(skip());
         }
         if self.mode == VisitMode::Write {

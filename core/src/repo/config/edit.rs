@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike};
+use toml_edit::{Document, DocumentMut, InlineTable, Item, Key, Table, TableLike};
 
 use crate::{
     base::limits,
@@ -62,10 +62,10 @@ impl Edit<'_> {
             return Err(ConfigError::FixedVersion);
         }
         let spans = Document::parse(self.text).map_err(|e| syntax(&e, self.text, self.path))?;
-        let Some((parent, item)) = find(spans.as_table(), key) else { return Ok(None) };
+        let Some((found, item, is_table)) = find(spans.as_table(), key) else { return Ok(None) };
         let leaf = key.parts().last().map_or("", String::as_str);
-        let text = match (item.as_value(), parent.table.key(leaf).and_then(toml_edit::Key::span)) {
-            (Some(value), Some(span)) if parent.is_table && !value.is_inline_table() => {
+        let text = match (item.as_value(), found.span()) {
+            (Some(value), Some(span)) if is_table && !value.is_inline_table() => {
                 let end = value.span().map_or(span.end, |span| span.end);
                 without_lines(self.text, span.start, end)
             }
@@ -147,23 +147,17 @@ pub fn unknown(key: &KeyPath) -> ConfigError {
     }
 }
 
-/// The section that contains a setting.
-struct Parent<'d> {
-    table: &'d dyn TableLike,
-    /// True if its settings are on lines of their own.
-    is_table: bool,
-}
-
-fn find<'d>(top: &'d Table, key: &KeyPath) -> Option<(Parent<'d>, &'d Item)> {
+/// Returns the key and the value of a setting, and true if its section has a line for each setting.
+fn find<'d>(top: &'d Table, key: &KeyPath) -> Option<(&'d Key, &'d Item, bool)> {
     let (leaf, sections) = key.parts().split_last()?;
-    let mut parent = Parent { table: top, is_table: true };
+    let (mut table, mut is_table): (&dyn TableLike, _) = (top, true);
     for section in sections {
-        let item = parent.table.get(section)?;
-        parent =
-            Parent { table: item.as_table_like()?, is_table: parent.is_table && item.is_table() };
+        let item = table.get(section)?;
+        table = item.as_table_like()?;
+        is_table &= item.is_table();
     }
-    let item = parent.table.get(leaf)?;
-    Some((parent, item))
+    let (key, item) = table.get_key_value(leaf)?;
+    Some((key, item, is_table))
 }
 
 fn parent_of<'d>(document: &'d mut DocumentMut, key: &KeyPath) -> Option<&'d mut dyn TableLike> {
