@@ -197,9 +197,10 @@ fn digest(r: &mut WireReader<'_>) -> Result<[u8; 32], FormatError> {
 }
 
 fn index_name(r: &mut WireReader<'_>) -> Result<IndexName, FormatError> {
-    let kinds: [(u8, fn(Name) -> IndexName); 2] = [(0, IndexName::File), (1, IndexName::Group)];
-    let kind = r.one_of("index file in a gc table", &kinds)?;
-    Ok(kind(Name::from_bytes(digest(r)?)))
+    type OfName = fn(Name) -> IndexName;
+    let kinds = [(0, IndexName::File as OfName), (1, IndexName::Group)];
+    let of_name = r.one_of("index file in a gc table", &kinds)?;
+    Ok(of_name(Name::from_bytes(digest(r)?)))
 }
 
 /// Reads a section with items of this length.

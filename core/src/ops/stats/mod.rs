@@ -5,8 +5,7 @@
 //! that differ from its parents are read.
 //!
 //! The stored size of an object is its share of the frame in which it was compressed
-//! together with others (see [`DiskUsageSum`](crate::store::DiskUsageSum)). The shares of all objects
-//! therefore add up to the frames.
+//! together with others (see [`DiskUsageSum`]). The shares of all objects therefore add up to the frames.
 //!
 //! | word    | meaning                                                          |
 //! |---------|------------------------------------------------------------------|
