@@ -92,12 +92,12 @@ pub(super) fn tar(bench: &Bench<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One file of noise: first commit, verify, clone from a bucket.
+/// One file of noise: first commit, verify, unpack, pull and clone from a bucket.
 pub(super) fn noise(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let data = bench.place.join("data");
     let bytes = bench.args.scale(NOISE_BYTES, 20 << 20);
-    // The file, two stores or what a bucket holds of them, and a clone with its store.
-    bench.place.needs(6 * bytes as u64)?;
+    // The file, two stores or what a bucket holds of them, two bundles, and a clone with its store.
+    bench.place.needs(8 * bytes as u64)?;
     fs::create_dir_all(&data)?;
     write_noise(&data.join("noise"), bytes)?;
     bench.place.settle();
@@ -105,14 +105,24 @@ pub(super) fn noise(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let savers = both(&snaps, |snap| bench.saver(snap, &data, true));
     let mut rows = contest(bench, "noise, first commit", &nothing, savers)?;
     rows.extend(contest(bench, "noise, verify --data", &nothing, both(&snaps, verifier))?);
+    let (bundle, received) = (bench.place.join("bundle"), bench.place.join("received"));
+    snaps[0].call().args(["pack", "main", "-o"]).arg(&bundle).run()?;
 
     let bucket = Bucket::open(bench.args.s3, Way::Direct)?;
     let sides = snaps.each_ref().map(|snap| (snap, bucket.fresh()));
     for (snap, prefix) in &sides {
-        let push = snap.call().arg("push").arg(format!("s3://{prefix}")).arg("main");
+        let push = snap.call().arg("push").arg(url(prefix)).arg("main");
         push.vars(bucket.environment()).run()?;
         remove(&snap.store)?;
     }
+    let from = bundle.display().to_string();
+    let unpackers = both(&snaps, |snap| receiver(snap, &bucket, ["unpack", &from], &received));
+    rows.extend(contest(bench, "noise, unpack", &nothing, unpackers)?);
+    remove(&bundle)?;
+    let pullers =
+        both(&sides, |(snap, prefix)| receiver(snap, &bucket, ["pull", &url(prefix)], &received));
+    rows.extend(contest(bench, &format!("noise, pull ({})", bucket.server), &nothing, pullers)?);
+    remove(&received)?;
     let cloned = bench.place.join("cloned");
     let cloners = both(&sides, |(snap, prefix)| cloner(snap, &bucket, prefix, &cloned));
     rows.extend(contest(bench, &format!("noise, clone ({})", bucket.server), &nothing, cloners)?);
@@ -187,9 +197,35 @@ fn lister<'c>(snap: &'c Snap, changed: &'c [PathBuf]) -> Contestant<'c> {
     }
 }
 
+fn url(prefix: &str) -> String {
+    format!("s3://{prefix}")
+}
+
+/// Makes a contestant that runs a command in a new store in the folder `into`.
+fn receiver<'c>(
+    snap: &'c Snap,
+    bucket: &'c Bucket,
+    command: [&str; 2],
+    into: &'c Path,
+) -> Contestant<'c> {
+    let command = command.map(str::to_owned);
+    let call = move || {
+        let call = Call::new(&snap.program).args(["-q", "--store"]).arg(into);
+        call.vars(bucket.environment())
+    };
+    Contestant {
+        prepare: Box::new(move || {
+            empty(into)?;
+            call().arg("init").run()
+        }),
+        check: Box::new(move || call().args(["verify", "--data"]).run()),
+        ..Contestant::plain("snap", move || call().args(&command))
+    }
+}
+
 /// Makes a contestant that clones a prefix of the bucket.
 fn cloner<'c>(snap: &'c Snap, bucket: &'c Bucket, prefix: &str, into: &'c Path) -> Contestant<'c> {
-    let url = format!("s3://{prefix}");
+    let url = url(prefix);
     let clone = move || {
         let clone = Call::new(&snap.program).args(["-q", "clone", &url]).arg(into);
         clone.vars(bucket.environment())

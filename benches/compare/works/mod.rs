@@ -92,7 +92,7 @@ pub(crate) const AGAINST: [Work; 5] = [
     work("small-files", "everyday works on 10,000 text files", against::small),
     work("source-tree", "first commit of a real source tree", against::source),
     work("tar", "700 MB of system libraries: commits, verify, restore, status", large::tar),
-    work("noise", "1 GiB of noise: first commit, verify, clone from a bucket", large::noise),
+    work("noise", "1 GiB of noise: first commit, verify, unpack, pull and clone", large::noise),
     work("hole", "64 GiB of hole: first commit, restore, status", large::hole),
 ];
 
