@@ -1,8 +1,8 @@
 //! `unpack`: adds the contents of a bundle to a store.
 //!
-//! Packs are received one after the other into a staging area, and every object is
-//! verified against its id. A walk over the whole commit then checks that it is complete
-//! in the bundle and the store together. Nothing becomes part of the store before that.
+//! Packs are received one after the other into an [`Inbox`], and every object is verified against
+//! its id. A walk over the whole commit then checks that the bundle and the store together have
+//! everything. Nothing becomes part of the store before that.
 
 use std::{io::Read, path::Path};
 
