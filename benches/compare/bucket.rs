@@ -15,10 +15,12 @@ use std::{
 
 use bytes::Bytes;
 use snap_nettest::{Counts, Proxy, S3Options, S3Server};
-use snap_remote::service::{
-    WriteCondition,
-    client::{Client, RequestPolicy},
-    open::{RemoteCredentials, open},
+use snap_remote::{
+    peer::open::{Opening, RemoteCredentials},
+    service::{
+        WriteCondition,
+        client::{Client, RequestPolicy},
+    },
 };
 
 use crate::Result;
@@ -154,7 +156,8 @@ impl Bucket {
             secret: Some(self.access.secret.clone()),
             session: None,
         };
-        let service = open(&format!("s3://{prefix}").parse()?, &options, &secrets, &traffic)?;
+        let location = format!("s3://{prefix}").parse()?;
+        let service = Opening::new(&location, &options, &secrets, &traffic).service()?;
         Ok(Client::new(service, RequestPolicy::default(), traffic))
     }
 

@@ -26,15 +26,11 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    peer::open::{Opening, RemoteCredentials},
     ranges::{RangeReader, RangeReaderOptions},
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
-    service::{
-        client::{Client, RequestPolicy},
-        open::{RemoteCredentials, open},
-        traffic::Traffic,
-    },
-    store::RemoteStore,
+    service::traffic::Traffic,
 };
 use tokio::runtime::{Handle, Runtime};
 
@@ -140,11 +136,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let runtime = Runtime::new()?;
     let traffic = Arc::new(Traffic::default());
-    let service =
-        open(&location.parse()?, &BTreeMap::new(), &RemoteCredentials::default(), &traffic)?;
-    let client = Client::new(service, RequestPolicy::default(), Arc::clone(&traffic));
     let cache = tempfile::tempdir()?;
-    let remote = RemoteStore::new(client, location.clone(), cache.path())?;
+    let (options, secrets) = (BTreeMap::new(), RemoteCredentials::default());
+    let remote = {
+        let _entered = runtime.enter();
+        Opening::new(&location.parse()?, &options, &secrets, &traffic).store(cache.path())?
+    };
     let which = RefSelection::Revisions(&[base_texts(spec.as_bytes(), &|_| None)]);
     let reading =
         RemoteReader::open(remote, which, &BlockingContext::without_stop(runtime.handle()))?;

@@ -97,7 +97,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, value_name = "WHEN", help_heading = GLOBAL)]
     pub(crate) color: Option<ColorMode>,
 
-    /// Report remote traffic: requests, bytes, retries
+    /// Report remote traffic: requests, bytes, retries, cost
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) stats: bool,
 

@@ -34,6 +34,7 @@ use snap_core::{
     },
 };
 
+use snap_remote::peer::open;
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -340,8 +341,8 @@ impl Context {
     /// Fails if the push target is a local store that another user owns or may have put there. A
     /// push would leave files in it that its owner cannot change.
     pub(crate) fn check_target(&self, target: &Connection) -> Result<(), CliError> {
-        let dir = target.store.client().local_store();
-        Ok(dir.and_then(|dir| self.distrust_as(Role::Target, dir)).map_or(Ok(()), Err)?)
+        let dir = open::local_store(&target.place.location)?;
+        Ok(dir.and_then(|dir| self.distrust_as(Role::Target, &dir)).map_or(Ok(()), Err)?)
     }
 
     /// Opens the store at `dir`. If the search found it and another user may have put it there, it

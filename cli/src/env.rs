@@ -150,7 +150,8 @@ pub(crate) struct RemoteEnv {
     pub(crate) secret: Option<String>,
     /// `SNAP_REMOTE_SESSION`
     pub(crate) session: Option<String>,
-    /// `AWS_ENDPOINT_URL_S3`, else `AWS_ENDPOINT_URL`
+    /// `AWS_ENDPOINT_URL_S3`, else `AWS_ENDPOINT_URL`, or the two other names that OpenDAL reads:
+    /// the endpoint is part of the name of a cache
     pub(crate) s3_endpoint: Option<String>,
     /// `AWS_REGION`, else `AWS_DEFAULT_REGION`
     pub(crate) s3_region: Option<String>,
@@ -172,7 +173,14 @@ impl RemoteEnv {
             user: text("SNAP_REMOTE_USER"),
             secret: text("SNAP_REMOTE_SECRET"),
             session: text("SNAP_REMOTE_SESSION"),
-            s3_endpoint: text("AWS_ENDPOINT_URL_S3").or_else(|| text("AWS_ENDPOINT_URL")),
+            s3_endpoint: [
+                "AWS_ENDPOINT_URL_S3",
+                "AWS_ENDPOINT_URL",
+                "AWS_ENDPOINT",
+                "AWS_S3_ENDPOINT",
+            ]
+            .into_iter()
+            .find_map(text),
             s3_region: text("AWS_REGION").or_else(|| text("AWS_DEFAULT_REGION")),
             azure_account: text("AZURE_STORAGE_ACCOUNT"),
             azure_key: text("AZURE_STORAGE_KEY"),

@@ -32,7 +32,10 @@ use snap_core::{
     },
     store::{BundleError, StoreError},
 };
-use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
+use snap_remote::{
+    location::LocationError,
+    peer::{RemoteError, open::OpenError},
+};
 
 use self::causes::causes;
 #[cfg(feature = "serve")]
@@ -454,7 +457,10 @@ impl From<RemoteError> for CliError {
 
 impl From<OpenError> for CliError {
     fn from(error: OpenError) -> Self {
-        Self::OpenRemote(Box::new(error))
+        match error {
+            OpenError::Cache(error) => error.into(),
+            error => Self::OpenRemote(Box::new(error)),
+        }
     }
 }
 

@@ -6,10 +6,11 @@
 //! | module | what |
 //! |---|---|
 //! | [`location`] | the location of a store, as users write it |
-//! | [`protocol`] | error responses of a snap server, which client and server share |
+//! | [`token_bucket`] | the arithmetic of rate limits, which client and server share |
+//! | [`wire`] | what a client and a snap server send each other |
 //! | [`service`] | objects by key in a bucket, a share, a folder or a snap server |
 //! | [`ranges`] | range requests: planned and merged, or cached with read-ahead |
-//! | [`store`] | a remote store: its index, its refs and the local mirror of them |
+//! | [`peer`] | stores elsewhere in verbs, and their local mirrors |
 //! | [`remote_packs`] | blocking reads of frames of remote packs, with prefetch |
 //! | [`unlisted_packs`] | finds complete packs that no index file names, and lists them again |
 //! | [`transfer`] | push, pull, clone |
@@ -20,13 +21,14 @@
 
 pub mod gc;
 pub mod location;
-pub mod protocol;
+pub mod peer;
 pub mod ranges;
 pub mod reader;
 pub mod remote_packs;
 pub mod repair;
 pub mod service;
-pub mod store;
+pub mod token_bucket;
 pub mod transfer;
 pub mod unlisted_packs;
 pub mod verify;
+pub mod wire;

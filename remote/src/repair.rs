@@ -8,7 +8,7 @@
 //! no readable index file names ([`unlisted_packs`](crate::unlisted_packs)). At the end, it removes lost packs that no ref needs
 //! from the index.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use snap_core::{
     base::{
@@ -26,8 +26,8 @@ use snap_core::{
 };
 
 use crate::{
-    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
-    store::{INDEX, RemoteError, RemoteStore},
+    peer::{INDEX, Mend, RemoteError, RemoteStore},
+    remote_packs::{BlockingContext, RemotePacks},
     transfer::push,
     unlisted_packs::UnlistedPacks,
     verify::{self, SeenRefs},
@@ -87,13 +87,13 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<RemoteRepairOutcome, RemoteError> {
     if options.run == RepairRun::Real {
-        waiting.runtime.block_on(open()?.client().begin_push())?;
+        waiting.runtime.block_on(open()?.begin())?;
     }
     let (mut outcome, mut data) = (RemoteRepairOutcome::default(), options.data);
     if options.run == RepairRun::Real {
         outcome.repaired_keys.extend(waiting.runtime.block_on(mend_gc(open()?))?);
     }
-    let epoch = present_epoch(open()?, waiting)?;
+    let epoch = waiting.runtime.block_on(open()?.peer().present_epoch())?;
     let (mut round_before, mut has_mended, mut has_relisted) = (None, false, false);
     loop {
         let checks = snap_core::ops::verify::VerifyOptions { data };
@@ -170,55 +170,40 @@ pub fn run(
 }
 
 /// Writes a lost state of garbage collection or its table again. Returns the key.
-async fn mend_gc(mut remote: RemoteStore) -> Result<Option<String>, RemoteError> {
-    if remote.gc_problem().await?.is_none() {
-        return Ok(None);
+async fn mend_gc(mut remote: RemoteStore) -> Result<Vec<String>, RemoteError> {
+    if remote.peer().collection_problem().await?.is_none() {
+        return Ok(Vec::new());
     }
     remote.refresh_around_damage(false).await?;
-    remote.repair_gc().await
-}
-
-/// Returns the garbage collection epoch of the store; `None` if a server maintains it.
-fn present_epoch(
-    remote: RemoteStore,
-    waiting: &BlockingContext,
-) -> Result<Option<u64>, RemoteError> {
-    match remote.client().maintains_index() {
-        true => Ok(None),
-        false => Ok(Some(waiting.runtime.block_on(remote.present_epoch())?)),
-    }
+    remote.mend(Mend::Collection).await
 }
 
 /// Checks that no collection has begun since the repair has read the refs: it may have found some of
 /// the objects dead that the packs of the repair refer to.
 fn check_epoch(
     remote: RemoteStore,
-    epoch: Option<u64>,
+    epoch: u64,
     waiting: &BlockingContext,
 ) -> Result<(), RemoteError> {
-    let collected = remote.collected();
-    match present_epoch(remote, waiting)? == epoch {
+    match waiting.runtime.block_on(remote.peer().present_epoch())? == epoch {
         true => Ok(()),
-        false => Err(collected),
+        false => Err(remote.collected()),
     }
 }
 
-/// Removes lost packs from the index. Does nothing on a snap server, which makes its own index.
+/// Removes lost packs from the index.
 fn unlist(
     mut remote: RemoteStore,
     lost: &[PackId],
     options: &RemoteRepairOptions<'_>,
     waiting: &BlockingContext,
 ) -> Result<Vec<PackId>, RemoteError> {
-    if lost.is_empty() || remote.client().maintains_index() {
+    if lost.is_empty() {
         return Ok(Vec::new());
-    }
-    if options.run == RepairRun::Dry {
-        return Ok(lost.to_vec());
     }
     waiting.runtime.block_on(async {
         remote.refresh_around_damage(false).await?;
-        remote.unlist_lost_packs(lost).await
+        remote.peer().unlist(remote.known(), lost, options.run).await
     })
 }
 
@@ -231,20 +216,16 @@ fn is_of_index(problem: &RemoteError) -> bool {
 /// know. Returns their keys.
 async fn mend_index(remote: &mut RemoteStore) -> Result<Vec<String>, RemoteError> {
     remote.refresh_around_damage(false).await?;
-    remote.repair_index().await
+    remote.mend(Mend::Index).await
 }
 
-/// Returns the packs to list again, if there are any. A snap server, which makes its own index, has
-/// none.
+/// Returns the packs to list again, if there are any.
 fn find_unlisted(
     mut remote: RemoteStore,
     tips: &[CommitId],
     waiting: &BlockingContext,
     observer: &dyn Observer,
 ) -> Result<Option<UnlistedPacks>, RemoteError> {
-    if remote.client().maintains_index() {
-        return Ok(None);
-    }
     waiting.runtime.block_on(remote.refresh_around_damage(false))?;
     let found = UnlistedPacks::find(&remote, tips, waiting, observer)?;
     Ok(Some(found).filter(|found| found.len() > 0))
@@ -260,10 +241,7 @@ fn open_stubs(
     // The verification has already reported damaged files of the index.
     let asking = remote.refresh_around_damage(false);
     waiting.runtime.block_on(waiting.unless_stopped(asking))?;
-    let (client, location, mirror) = remote.into_parts();
-    let packs = RemotePacks::of(client, location, waiting.clone());
-    let packs = packs.with_content_retention(ContentRetention::Forget);
-    let stubs = mirror.into_store().with_remote_frames(Arc::new(packs));
+    let stubs = RemotePacks::stubs(remote, waiting.clone());
     if let Some(unlisted) = unlisted {
         // This is a dry run, and its mirror is temporary.
         unlisted.add_to(&stubs)?;

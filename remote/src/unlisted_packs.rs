@@ -33,9 +33,9 @@ use snap_core::{
 };
 
 use crate::{
-    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
-    service::{FailureReason, ServiceError, client::Client},
-    store::{INDEX, OBJECTS, RemoteError, RemoteStore, gc_view::DeadCopies},
+    peer::{ListedPack, OBJECTS, Peer, RemoteError, RemoteStore, gc_view::DeadCopies},
+    remote_packs::{BlockingContext, RemotePacks},
+    service::{FailureReason, ServiceError},
 };
 
 /// Number of bytes at the end of a pack to read first. The tables of most packs fit.
@@ -75,10 +75,8 @@ impl UnlistedPacks {
             return Ok(Self { packs: Vec::new(), stubs, _scratch: scratch });
         }
         let dead = remote.mirror().dead_copies();
-        let (client, location, mirror) = remote.reopen()?.into_parts();
-        let packs = RemotePacks::of(client, location, waiting.clone());
-        let packs = Arc::new(packs.with_content_retention(ContentRetention::Forget));
-        let listed = mirror.into_store().with_remote_frames(packs.clone());
+        let packs = Arc::new(RemotePacks::forgetful(remote, waiting.clone()));
+        let listed = remote.reopen()?.into_mirror().into_store().with_remote_frames(packs.clone());
         let stubs = stubs.with_remote_frames(packs);
         let objects = BothStores { listed: &listed, unlisted: &stubs, dead };
         let mut packs = complete_packs(&objects, observer)?;
@@ -104,24 +102,14 @@ impl UnlistedPacks {
     /// [`RemoteError`]; the index then lists either all packs or none.
     pub(crate) async fn list(&self, remote: &RemoteStore) -> Result<Option<String>, RemoteError> {
         let packs = self.packs.iter().map(|id| (&self.stubs, *id)).collect();
-        let name = remote.write_index_update(remote.index_update(packs)?).await?;
-        Ok(name.map(|name| format!("{INDEX}{name}")))
+        remote.peer().publish(remote.known(), packs).await
     }
 }
 
 /// Adds stubs of the packs that the mirror lacks.
 async fn read_outlines(remote: &RemoteStore, stubs: &Store) -> Result<(), RemoteError> {
-    let known: HashSet<PackId> = remote.mirror().store().packs().into_iter().collect();
-    let gc = remote.mirror().gc();
-    let listed = remote.client().list(OBJECTS).await?.into_iter();
-    let unlisted = listed.filter_map(|object| {
-        let id: PackId = object.key.strip_prefix(OBJECTS)?.parse().ok()?;
-        // A collection deletes packs that are going, and no client uses their names again.
-        let is_going = gc.as_ref().is_some_and(|gc| gc.table.going.contains(&id));
-        (!known.contains(&id) && !is_going).then_some((id, object.bytes))
-    });
-    let unlisted: Vec<_> = unlisted.collect();
-    let reads = unlisted.into_iter().map(|(id, bytes)| read_outline(remote.client(), id, bytes));
+    let unlisted = remote.peer().unlisted_packs(remote.known()).await?;
+    let reads = unlisted.into_iter().map(|pack| read_outline(&**remote.peer(), pack));
     let mut reads = stream::iter(reads).buffer_unordered(OUTLINES_AT_ONCE);
     while let Some(outline) = reads.next().await {
         if let Some(outline) = outline? {
@@ -133,11 +121,10 @@ async fn read_outlines(remote: &RemoteStore, stubs: &Store) -> Result<(), Remote
 
 /// Reads the outline of a pack. Returns `None` if the pack is gone or its tables are damaged.
 async fn read_outline(
-    client: &Client,
-    id: PackId,
-    listed_bytes: u64,
+    peer: &dyn Peer,
+    pack: ListedPack,
 ) -> Result<Option<PackOutline>, RemoteError> {
-    match try_outline(client, id, listed_bytes).await {
+    match try_outline(peer, pack).await {
         Err(error) if matches!(error.reason.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
             Ok(None)
         }
@@ -147,25 +134,19 @@ async fn read_outline(
 }
 
 async fn try_outline(
-    client: &Client,
-    id: PackId,
-    listed_bytes: u64,
+    peer: &dyn Peer,
+    ListedPack { id, bytes: file_bytes, .. }: ListedPack,
 ) -> Result<Option<PackOutline>, ServiceError> {
-    let key = format!("{OBJECTS}{id}");
     let read = async |range: Range<u64>| {
-        let bytes = client.read(&key, range.clone()).await?.bytes;
+        let bytes = peer.read(id, range.clone()).await?;
         match bytes.len() as u64 == range.end - range.start {
             true => Ok(bytes.to_vec()),
             false => {
                 let message = "the pack is shorter than its listed length".to_owned();
+                let key = format!("{OBJECTS}{id}");
                 Err(ServiceError::new("read", &key, FailureReason::Short, message))
             }
         }
-    };
-    let file_bytes = match listed_bytes {
-        // Some listings have no lengths.
-        0 => client.length(&key).await?.unwrap_or(0),
-        bytes => bytes,
     };
     if file_bytes < (HEADER_BYTES + TRAILER_BYTES) as u64 {
         return Ok(None);

@@ -21,9 +21,9 @@ use snap_core::{
 };
 
 use crate::{
-    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    peer::{ListedPacks, Mirror, RemoteError, RemoteStore, SettingsState},
+    remote_packs::{BlockingContext, RemotePacks},
     service::PartialClone,
-    store::{INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, SettingsState},
     transfer::is_before,
 };
 
@@ -73,6 +73,8 @@ struct FirstReplies {
     /// Last known commits of refs that the remote store still has.
     seen: Vec<CommitId>,
     lengths: HashMap<PackId, u64>,
+    /// Where the packs were listed.
+    place: String,
     problems: Vec<RemoteError>,
     /// Branches whose last known commits a collection has deleted, if they did not move back.
     gone: Vec<CollectedRef>,
@@ -95,7 +97,7 @@ pub fn run(
     let history = seen.history;
     let asking =
         waiting.unless_stopped(request_first(&mut remote, options.data, seen.refs, observer));
-    let FirstReplies { tips, seen, lengths, mut problems, gone } =
+    let FirstReplies { tips, seen, lengths, place, mut problems, gone } =
         waiting.runtime.block_on(asking)?;
     // Not on a thread of the runtime: a partial clone fetches the commits that it reads.
     let (back, collected): (Vec<_>, Vec<_>) =
@@ -107,14 +109,10 @@ pub fn run(
             seen,
         }
     }));
-    let partial = waiting.unless_stopped(async { Ok(remote.client().partial_clone().await?) });
-    let partial: Option<PartialClone> = waiting.runtime.block_on(partial)?;
-    let (client, location, mirror) = remote.into_parts();
-    let identity = client.identity();
-    let packs = RemotePacks::of(client, location, waiting.clone());
-    let packs = packs.with_content_retention(ContentRetention::Forget);
-    let dir = mirror.store().dir().to_owned();
-    let stubs = mirror.into_store().with_remote_frames(Arc::new(packs.clone()));
+    let partial = waiting.block_on(remote.peer().partial_clone())?;
+    let packs = RemotePacks::forgetful(&remote, waiting.clone());
+    let dir = remote.mirror().store().dir().to_owned();
+    let stubs = remote.into_mirror().into_store().with_remote_frames(Arc::new(packs.clone()));
     let source: &dyn RemoteFrames = &packs;
     let none = HashSet::new();
     let there = RemoteInventory {
@@ -123,7 +121,7 @@ pub fn run(
         seen: &seen,
         lengths: &lengths,
         source,
-        identity: &identity,
+        identity: &place,
     };
     let found = verify::run_elsewhere(&stubs, &there, options, observer);
     let mut found = found.map_err(|error| match error {
@@ -170,9 +168,9 @@ async fn request_first(
     let mut seen: Vec<_> = seen.iter().filter(|(name, _)| is_read(name)).collect();
     problems.extend(damaged.into_iter().map(|(_, error)| error));
     problems.extend(remote.blocked_refs(&refs).into_iter().map(|(_, error)| error));
-    problems.extend(remote.check_ref_names(observer).await?);
+    problems.extend(remote.peer().name_problems(observer).await?);
     problems.extend(remote.head_problem(&refs).await?);
-    problems.extend(remote.gc_problem().await?);
+    problems.extend(remote.peer().collection_problem().await?);
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
     // A deleted ref has a tombstone, and its last commit stays.
     seen.retain(|(name, at)| refs.iter().all(|other| other != &(name.clone(), *at)));
@@ -185,7 +183,7 @@ async fn request_first(
         let (name, seen) = (name.clone(), *seen);
         let location = remote.location().to_owned();
         let slot = remote.any_slot(&name).await?;
-        if !slot.exists() && !remote.client().maintains_index() {
+        if slot.is_lost() {
             problems.push(RemoteError::RefLost { name: Box::new(name), location, seen });
         } else if !is_there && remote.was_collected() {
             gone.push(CollectedRef { name, seen, now: slot.commit });
@@ -193,17 +191,17 @@ async fn request_first(
             problems.push(RemoteError::RolledBack { name: Box::new(name), location, seen });
         }
     }
-    let mut lengths = pack_lengths(remote).await?;
+    let (mut lengths, place) = pack_lengths(remote).await?;
     let is_any_lost =
         remote.mirror().store().packs().iter().any(|id: &PackId| !lengths.contains_key(id));
-    if is_any_lost && remote.is_overtaken().await? {
+    if is_any_lost && remote.peer().is_overtaken(remote.known()).await? {
         // A collection has deleted packs since the index was read.
-        remote.read_gc().await?;
+        remote.peer().learn_epoch(remote.known()).await?;
         problems.extend(remote.refresh_around_damage(false).await?);
-        lengths = pack_lengths(remote).await?;
+        lengths = pack_lengths(remote).await?.0;
     }
     let tips = refs.into_iter().map(|(_, id)| id).collect();
-    Ok(FirstReplies { tips, seen: seen_there, lengths, problems, gone })
+    Ok(FirstReplies { tips, seen: seen_there, lengths, place, problems, gone })
 }
 
 /// Returns those branches whose last known commits garbage collection has deleted, after others deleted
@@ -251,23 +249,18 @@ fn moved_back(history: Option<&Store>, now: Option<CommitId>, seen: CommitId) ->
     }
 }
 
-/// Lists the packs with their lengths.
-async fn pack_lengths(remote: &RemoteStore) -> Result<HashMap<PackId, u64>, RemoteError> {
-    let listed = remote.client().list(OBJECTS).await?;
-    let lengths = listed.into_iter().filter_map(|object| {
-        let id = object.key.strip_prefix(OBJECTS)?.parse().ok()?;
-        Some((id, object.bytes))
-    });
-    Ok(lengths.collect())
+/// Lists the packs with their lengths. Also returns where they were listed.
+async fn pack_lengths(remote: &RemoteStore) -> Result<(HashMap<PackId, u64>, String), RemoteError> {
+    let ListedPacks { packs, place } = remote.peer().packs().await?;
+    Ok((packs.into_iter().map(|pack| (pack.id, pack.bytes)).collect(), place))
 }
 
 /// Returns the problem of a store without settings, or the error that there is no store.
 async fn lost_settings(remote: &RemoteStore) -> Result<RemoteError, RemoteError> {
     let location = remote.location().to_owned();
-    for prefix in [INDEX, REFS] {
-        if !remote.client().list(prefix).await?.is_empty() {
-            return Ok(RemoteError::NoSettings { location });
-        }
+    let has_index = !remote.peer().list_index().await?.files.is_empty();
+    if has_index || !remote.peer().refs().await?.is_empty() {
+        return Ok(RemoteError::NoSettings { location });
     }
     Err(match remote.mirror().was_seen() {
         true => RemoteError::Emptied { location },

@@ -1,7 +1,7 @@
 //! The middleware around each request.
 //!
-//! From the outside in: logs and metrics, error pages for browsers, access control, and a header
-//! that reports an outage of the upstream. One future per request runs them all, so a short
+//! From the outside in: logs and metrics, error pages for browsers, access control, and headers that
+//! name the epoch of the store and report an outage of the upstream. One future per request runs them all, so a short
 //! response costs little more than its own work.
 
 use std::{
@@ -27,7 +27,7 @@ use crate::{
     page::{self, Pages, security_headers::guard as page_guard},
     problem::{Code, HttpProblem},
     route_table::RouteTable,
-    routes::{self, Server, info::mark_outage},
+    routes::{self, Server, info::mark_state},
 };
 
 /// A service that answers requests: the protocol, the pages, and the middleware around
@@ -60,8 +60,8 @@ impl AppService {
         let routed = |request: Request| {
             caught(router.call(request).map(|response| response.unwrap_or_else(never)))
         };
-        let with_outage = |request| mark_outage(server, needs.repository(), request, routed);
-        let allowed = |request| guard(server.access(), needs, request, with_outage);
+        let marked = |request| mark_state(server, needs.repository(), request, routed);
+        let allowed = |request| guard(server.access(), needs, request, marked);
         let guarded = |request| caught(page_guard(server.access(), request, allowed));
         observe(server.observe(), &route, request, guarded).await
     }

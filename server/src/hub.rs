@@ -19,7 +19,7 @@ use snap_core::{
         open::{STORE_FOLDER, refuse_found_link, refuse_remote},
     },
 };
-use snap_remote::service::snap_server::ONLY;
+use snap_remote::wire::routes::ONLY;
 
 use crate::{
     clock::Clock,

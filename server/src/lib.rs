@@ -9,7 +9,6 @@
 //! | [`allocator`] | returns large freed buffers to the system |
 //! | [`clock`] | real time, or a time that a test moves |
 //! | [`causes`] | formats an error with all its causes, for the log |
-//! | [`right`] | the rights that a token can grant |
 //! | [`route_table`] | the routes, and what each needs |
 //! | [`tls`] | the certificate and its key, reloaded when they change |
 //! | [`settings`] | the settings, their defaults, and their file |
@@ -44,7 +43,6 @@ pub mod problem;
 pub mod quota;
 pub mod ref_log;
 pub mod repository;
-pub mod right;
 pub mod route_table;
 pub mod routes;
 pub mod run;

@@ -6,7 +6,7 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderValue, header};
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
     ops::{
@@ -22,14 +22,11 @@ use snap_core::{
     },
     store::StoreError,
 };
-use snap_remote::protocol::ProblemBody;
+use snap_remote::wire::{headers::UPLOAD_OFFSET, problem::ProblemBody};
 
-pub use snap_remote::protocol::Code;
+pub use snap_remote::wire::problem::Code;
 
 use crate::causes::causes;
-
-/// Header that says how many bytes of an upload the server has.
-pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
 /// A refusal, sent as the response to a request.
 #[derive(Clone, Debug, thiserror::Error)]

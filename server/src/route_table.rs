@@ -1,46 +1,19 @@
 //! The table of routes. A route declares its method, its path, the access that it requires, and its
-//! handler. The declarations define the router, access control, and the labels of metrics; a test
-//! compares them with `docs/openapi.json`.
+//! handler. The declarations define the router, access control, and the labels of metrics.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use axum::{
     Router,
     handler::Handler,
-    routing::{MethodFilter, on},
+    routing::{MethodFilter, MethodRouter, on},
 };
 use http::Method;
 use percent_encoding::percent_decode_str;
-
-use crate::right::Right;
-
-/// The access that a route requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouteAccess {
-    /// No token: such a request asks about the server itself, or gets an asset or the login form.
-    Nothing,
-    /// Any right; the response shows only what the client may read.
-    AnyRight,
-    /// A right in the repository that the path names as `{repo}`.
-    Repository(Right),
-    /// The right to read everything.
-    ReadAll,
-    /// A page for people with a browser: its handler shows only what they may read, and its
-    /// actions need the CSRF token of the form.
-    Page,
-}
-
-impl RouteAccess {
-    /// Reads a repository.
-    pub const READ: Self = Self::Repository(Right::Read);
-    /// Adds to a repository. Names of packs and objects are hashes, so a client cannot replace any.
-    /// Refs can be created and fast-forwarded.
-    pub const APPEND: Self = Self::Repository(Right::Append);
-    /// Changes a repository.
-    pub const WRITE: Self = Self::Repository(Right::Write);
-    /// Creates a repository.
-    pub const ADMIN: Self = Self::Repository(Right::Admin);
-}
+use snap_remote::wire::{
+    right::{Right, RouteAccess},
+    routes::RouteSpec,
+};
 
 /// The access that a request requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,21 +40,11 @@ impl RequiredAccess {
     }
 }
 
-/// The declaration of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// A route for `GET` serves `HEAD`, too.
-    pub method: Method,
-    /// The path in axum's syntax, such as `/v1/repos/{repo}/refs/{*name}`.
-    pub path: Cow<'static, str>,
-    pub access: RouteAccess,
-}
-
 /// Collects the routes of a part of the server.
 #[derive(Debug)]
 pub struct Routes<S> {
     router: Router<S>,
-    declared: Vec<Route>,
+    declared: Vec<RouteSpec>,
 }
 
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
@@ -97,27 +60,24 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     /// method.
     #[must_use]
     pub fn route<T: 'static>(
-        mut self,
+        self,
         method: Method,
         path: &'static str,
         access: RouteAccess,
         handler: impl Handler<T, S>,
     ) -> Self {
-        let filter = MethodFilter::try_from(method.clone()).expect("axum routes this method");
-        self.router = self.router.route(path, on(filter, handler));
-        self.declared.push(Route { method, path: path.into(), access });
-        self
+        let methods = on(filter(&method), handler);
+        self.add(RouteSpec { method, path, access }, methods)
     }
 
-    /// Adds the routes of `inner` below `prefix`. The path `/` of an inner route stands for the
-    /// prefix itself.
+    /// Adds a route with its handler.
+    ///
+    /// # Panics
+    /// As [`route`](Self::route).
     #[must_use]
-    pub fn nest(mut self, prefix: &'static str, inner: Self) -> Self {
-        self.router = self.router.nest(prefix, inner.router);
-        self.declared.extend(inner.declared.into_iter().map(|route| {
-            let path = format!("{prefix}{}", if route.path == "/" { "" } else { &route.path });
-            Route { path: path.into(), ..route }
-        }));
+    pub fn add(mut self, spec: RouteSpec, handler: MethodRouter<S>) -> Self {
+        self.router = self.router.route(spec.path, handler);
+        self.declared.push(spec);
         self
     }
 
@@ -137,12 +97,12 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 
     /// Returns the declarations.
-    pub fn declared(&self) -> &[Route] {
+    pub fn declared(&self) -> &[RouteSpec] {
         &self.declared
     }
 
     /// Returns the router for a state, and the declarations.
-    pub fn with_state(self, state: S) -> (Router, Vec<Route>) {
+    pub fn with_state(self, state: S) -> (Router, Vec<RouteSpec>) {
         (self.router.with_state(state), self.declared)
     }
 }
@@ -151,6 +111,14 @@ impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Returns the filter of axum for a method.
+///
+/// # Panics
+/// Panics if axum cannot route the method.
+pub fn filter(method: &Method) -> MethodFilter {
+    MethodFilter::try_from(method.clone()).expect("axum routes this method")
 }
 
 /// The access that a request requires if no route is declared for its method and path. The response
@@ -195,11 +163,11 @@ impl RouteTable {
     /// # Panics
     /// Panics, when the server starts, if two paths contradict each other. The router of axum would
     /// panic, too.
-    pub fn new(declared: impl IntoIterator<Item = Route>) -> Self {
+    pub fn new(declared: impl IntoIterator<Item = RouteSpec>) -> Self {
         let mut paths = BTreeMap::new();
-        for Route { method, path, access } in declared {
-            let of_path = || DeclaredPath { label: label(&path), methods: Vec::new() };
-            paths.entry(path.clone()).or_insert_with(of_path).methods.push((method, access));
+        for RouteSpec { method, path, access } in declared {
+            let of_path = || DeclaredPath { label: label(path), methods: Vec::new() };
+            paths.entry(path).or_insert_with(of_path).methods.push((method, access));
         }
         let mut table = matchit::Router::new();
         for (path, methods) in paths {

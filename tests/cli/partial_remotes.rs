@@ -108,10 +108,15 @@ fn a_push_into_a_partial_clone_sends_what_it_lacks_or_is_refused() {
 fn a_server_of_a_partial_clone_acknowledges_nothing_that_cannot_be_cloned() {
     let env = cloned();
     env.snap(["clone", "-q", "work", "rich"]).succeeds();
-    env.write("rich/new.txt", "new");
-    env.snap_in("rich", ["commit", "-qm", "four"]).succeeds();
+    env.write("shallow/own.txt", "own");
+    env.snap_in("shallow", ["commit", "-qm", "four"]).succeeds();
+    env.snap_in("shallow", ["push", "-q"]).succeeds();
     let serving = Serving::start(&env, "shallow");
     let url = format!("http://{}/default", serving.address());
+    // The index lists the last commit, so the client does not send what that refers to.
+    env.snap_in("rich", ["pull", "-q", "--update", &url, "main"]).succeeds();
+    env.write("rich/new.txt", "new");
+    env.snap_in("rich", ["commit", "-qm", "five"]).succeeds();
     let before = tip(&env, "shallow");
     let ran = env.snap_in("rich", ["push", &url, "main"]);
     says(&ran, 1, &["is a partial clone and lacks objects", "`snap fetch` in it"]);

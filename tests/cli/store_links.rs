@@ -239,7 +239,8 @@ fn clone_beside_a_store() -> (TestEnv, String) {
 
 #[test]
 fn no_link_in_the_caches_of_a_store_leads_to_packs_of_another_store() {
-    let mirrored = ["", "objects", "partial", "index", "cache", "tmp", "outlines", "lock"];
+    let mirrored =
+        ["", "objects", "partial", "index", "cache", "tmp", "outlines", "state-5", "lock"];
     let received = ["", "objects", "partial", "index", "cache", "tmp", "lock"];
     let mut places: Vec<String> = vec!["clone/.snap/cache".into()];
     let (env, mirror) = clone_beside_a_store();
@@ -279,7 +280,7 @@ fn no_link_in_the_caches_of_a_store_leads_to_packs_of_another_store() {
 #[test]
 fn pipes_and_endless_files_in_the_caches_of_a_store_hold_up_no_command() {
     let (env, mirror) = clone_beside_a_store();
-    for (name, code) in [("lock", 1), ("outlines", 0), ("damaged-index", 0)] {
+    for (name, code) in [("lock", 1), ("outlines", 0), ("state-5", 0)] {
         let place = env.path(&mirror).join(name);
         plant_pipe(&place);
         let ran = env.snap_in("clone", ["fetch"]);

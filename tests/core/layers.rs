@@ -1,7 +1,10 @@
 //! The structure of the source: layers import only from lower layers, each file has a
 //! header, and core does not know the outside world.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// The layers of core, lowest first. Modules on the same layer do not import each
 /// other.
@@ -252,4 +255,92 @@ fn every_file_opens_with_a_module_comment() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Methods that ask what kind of store or service another object is, and what it can do.
+const FLAGS: [&str; 15] = [
+    "applies_rate_limits",
+    "conditions",
+    "has_folders",
+    "keeps_unchecked",
+    "known_conditions",
+    "local_store",
+    "maintains_index",
+    "max_concurrency",
+    "max_removals_per_request",
+    "may_resume",
+    "must_create_store_first",
+    "must_prove_conditions",
+    "refuses_conflicting_refs",
+    "takes_conditions",
+    "takes_parts",
+];
+
+/// Returns the calls of flag methods in a text.
+fn flag_questions(text: &str) -> usize {
+    let code = code(text);
+    let calls = FLAGS.iter().map(|flag| code.matches(&format!(".{flag}(")).count());
+    calls.sum()
+}
+
+/// Returns the methods of each type in a package: functions in blocks `impl Type`, in any file.
+fn methods_of_types(package: &str) -> BTreeMap<String, usize> {
+    let mut types = BTreeMap::new();
+    for Source { name, text } in sources(&format!("{package}/src")) {
+        if is_test(&name) {
+            continue;
+        }
+        let mut current: Option<String> = None;
+        for line in code(&text).lines() {
+            if let Some(rest) = line.strip_prefix("impl") {
+                let rest = rest.trim_start_matches(|c| c != ' ').trim_start();
+                current = (!line.contains(" for ")).then(|| word(rest));
+            } else if line.starts_with('}') {
+                current = None;
+            } else if let Some(name) = &current
+                && line.strip_prefix("    ").is_some_and(is_function)
+            {
+                *types.entry(name.clone()).or_default() += 1;
+            }
+        }
+    }
+    types
+}
+
+/// Returns true if a line of an `impl` block, without its indentation, begins a function.
+fn is_function(line: &str) -> bool {
+    let mut words = line.split(' ');
+    let is_modifier = |word: &&str| {
+        word.starts_with("pub")
+            || matches!(*word, "in" | "const" | "async" | "unsafe")
+            || word.ends_with("::store)")
+    };
+    words.find(|word| !is_modifier(word)) == Some("fn")
+}
+
+#[test]
+fn flag_questions_only_fall() {
+    let mut found = 0;
+    for package in ["remote", "server", "cli"] {
+        for Source { name, text } in sources(&format!("{package}/src")) {
+            let is_bucket = ["remote/src/bucket/", "remote/src/peer/bucket/"];
+            if !is_test(&name) && !is_bucket.iter().any(|folder| name.starts_with(folder)) {
+                found += flag_questions(&text);
+            }
+        }
+    }
+    assert_eq!(found, 15, "the number of flag questions; it must only fall");
+    assert_eq!(
+        flag_questions("if client.maintains_index() { s.has_folders() } // .takes_parts()"),
+        2
+    );
+}
+
+#[test]
+fn the_largest_types_only_shrink() {
+    for (package, most) in [("core", 173), ("remote", 53), ("server", 80), ("cli", 75)] {
+        let types = methods_of_types(package);
+        let largest = types.iter().max_by_key(|(_, methods)| **methods).unwrap();
+        assert_eq!(*largest.1, most, "methods of `{}` in {package}; it must only fall", largest.0);
+    }
 }

@@ -13,8 +13,8 @@ use std::{
 use snap_core::base::{kind::ErrorKind, limits};
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
+    peer::RemoteError,
     service::{FailureReason, ServiceError, folder::FolderService},
-    store::RemoteError,
 };
 
 use crate::place::{Place, branch, bucket, keyed_bucket, s3};
@@ -73,12 +73,15 @@ fn a_response_with_an_excessive_length_is_not_read() {
     let endless = Endless::start("HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n");
     let place = Place::new();
     let service = keyed_bucket(&endless.endpoint, ("a", "b"), "bucket", &Arc::default());
+    let client = Place::client(Arc::clone(&service));
     let remote = place.remote(service, "remote");
     let wait = &place.runtime;
     is_too_long(wait.block_on(remote.find_store()).unwrap_err(), "config.toml");
     is_too_long(wait.block_on(remote.default_branch()).unwrap_err(), "HEAD");
-    is_too_long(wait.block_on(remote.slot(&branch("main"))).unwrap_err(), "refs/heads/main");
-    let client = remote.client();
+    let error = wait.block_on(remote.slot(&branch("main"))).unwrap_err();
+    let said =
+        "refs/heads/main at test://place is damaged: it is not a ref: it has more than 16384 B";
+    assert_eq!(error.to_string(), said);
     let error = wait.block_on(client.read("objects/x", 0..4)).unwrap_err();
     assert_eq!(error.reason, FailureReason::RangeIgnored, "{error}");
     is_too_long(wait.block_on(client.list("refs/")).unwrap_err().into(), "refs/");
@@ -90,9 +93,10 @@ fn an_endless_response_is_aborted_at_the_limit() {
     let endless = Endless::start("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     let place = Place::new();
     let service = keyed_bucket(&endless.endpoint, ("a", "b"), "bucket", &Arc::default());
+    let client = Place::client(Arc::clone(&service));
     let remote = place.remote(service, "remote");
     let wait = &place.runtime;
-    is_too_long(wait.block_on(remote.client().list("refs/")).unwrap_err().into(), "refs/");
+    is_too_long(wait.block_on(client.list("refs/")).unwrap_err().into(), "refs/");
     assert!(endless.sent() <= limits::REPLY_BYTES + IN_BETWEEN);
     // An object has a length, so a reply without one is not an object. Each request is retried.
     wait.block_on(remote.find_store()).unwrap_err();
@@ -138,7 +142,10 @@ fn excessively_long_files_in_a_folder_are_not_read() {
     let wait = &place.runtime;
     is_too_long(wait.block_on(remote.find_store()).unwrap_err(), "config.toml");
     is_too_long(wait.block_on(remote.default_branch()).unwrap_err(), "HEAD");
-    is_too_long(wait.block_on(remote.slot(&branch("main"))).unwrap_err(), "refs/heads/main");
+    let error = wait.block_on(remote.slot(&branch("main"))).unwrap_err();
+    let said =
+        "refs/heads/main at test://place is damaged: it is not a ref: it has more than 16384 B";
+    assert_eq!(error.to_string(), said);
 }
 
 /// Answers each request with a page of a listing that announces another page.
@@ -181,8 +188,8 @@ fn an_endless_listing_is_aborted_at_the_limit() {
     });
     let place = Place::new();
     let service = s3(&endpoint, ("a", "b"), "bucket", &Arc::default()).listing_at_most(5_500);
-    let remote = place.remote(Arc::new(service), "remote");
-    let error = place.runtime.block_on(remote.client().list("index/")).unwrap_err();
+    let client = Place::client(Arc::new(service));
+    let error = place.runtime.block_on(client.list("index/")).unwrap_err();
     assert!(error.to_string().ends_with("more than 5500 objects"), "{error}");
     is_too_long(error.into(), "index/");
     assert!((6..=8).contains(&pages.load(Ordering::Relaxed)), "{pages:?}");
@@ -237,13 +244,13 @@ fn a_listing_without_progress_is_aborted() {
         });
         let place = Place::new();
         let service = keyed_bucket(&endpoint, ("a", "b"), "bucket/some/prefix", &Arc::default());
-        let remote = place.remote(service, "remote");
-        let error = place.runtime.block_on(remote.client().list("index/")).unwrap_err();
+        let client = Place::client(service);
+        let error = place.runtime.block_on(client.list("index/")).unwrap_err();
         let said = error.to_string();
         let begin = "cannot list index/ at test://place: the listing does not end";
         assert!(said.starts_with(begin) && said.ends_with(why), "{case:?}: {said}");
         // A peek stops after the objects that it asked for.
-        let peeked = place.runtime.block_on(remote.client().list_some("index/", 2));
+        let peeked = place.runtime.block_on(client.list_some("index/", 2));
         match case {
             (true, _) => assert_eq!(peeked.unwrap().len(), 2),
             _ => assert!(peeked.unwrap_err().to_string().ends_with(why), "{case:?}"),
@@ -271,7 +278,7 @@ fn a_listing_with_keys_outside_its_prefix_is_an_error() {
     });
     let place = Place::new();
     let service = keyed_bucket(&endpoint, ("a", "b"), "bucket/some/prefix", &Arc::default());
-    let remote = place.remote(service, "remote");
-    let error = place.runtime.block_on(remote.client().list("refs/")).unwrap_err();
+    let client = Place::client(service);
+    let error = place.runtime.block_on(client.list("refs/")).unwrap_err();
     assert!(error.to_string().contains("a key outside of the requested prefix"), "{error}");
 }

@@ -14,9 +14,9 @@ use snap_core::{
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_remote::{
+    peer::{RemoteError, RemoteStore},
     remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
     service::traffic::Traffic,
-    store::{RemoteError, RemoteStore},
     transfer::{clone, fetch, partial::PartialScope},
 };
 use snap_testkit::{

@@ -1,6 +1,6 @@
 //! The contract of every service.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use snap_core::base::kind::ErrorKind;
@@ -9,18 +9,18 @@ use snap_nettest::{
 };
 use snap_remote::{
     location::Location,
+    peer::open::RemoteCredentials,
     service::{
         FailureReason, ObjectVersion, Service, UploadProgress, WriteCondition,
         client::{Client, PART_BYTES, WHOLE_BYTES},
         folder::FolderService,
         memory::MemoryService,
-        open::{RemoteCredentials, open},
         sftp::{SftpService, SshHost},
     },
 };
 use snap_testkit::skip::skip_without_program;
 
-use crate::place::{Draw, Place, branch, bucket, hasty};
+use crate::place::{Draw, Place, branch, bucket, hasty, opening, service_at};
 
 /// Unusual keys that refs may have.
 const ODD: [&str; 9] = [
@@ -233,15 +233,14 @@ async fn folders_are_no_objects(host: SftpService) {
 #[test]
 fn a_host_keeps_to_the_contract() {
     if let Ok(location) = std::env::var(SFTP) {
-        let options = std::env::var("SNAP_TEST_SFTP_KEY").unwrap();
-        let options = BTreeMap::from([("key".to_owned(), options)]);
+        let key = std::env::var("SNAP_TEST_SFTP_KEY").unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
-        let location: Location = location.parse().unwrap();
-        let service = open(&location, &options, &RemoteCredentials::default(), &Arc::default());
+        let secrets = RemoteCredentials::default();
+        let service = opening(&location, &[("key", &*key)], &secrets, |opening| opening.service());
         keeps_to_it(&service.unwrap());
-        let host =
-            SshHost { key: options.get("key").cloned(), ..SshHost::parse(&location.authority) };
+        let location: Location = location.parse().unwrap();
+        let host = SshHost { key: Some(key), ..SshHost::parse(&location.authority) };
         let host = SftpService::new(host, &format!("/{}", location.path), Arc::default());
         return runtime.block_on(folders_are_no_objects(host));
     }
@@ -288,11 +287,11 @@ fn ignored_ranges_are_not_reported_as_damage() {
 fn an_interrupted_write_leaves_no_object() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
-    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
-    let open = || open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
+    let location = proxy.endpoint().replacen("http", "webdav", 1);
+    let open = || service_at(&location);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let service = open().unwrap();
+        let service = open();
         let write = |text: &'static str| {
             service.write("refs/heads/main", text.into(), WriteCondition::Always)
         };
@@ -318,12 +317,10 @@ fn an_interrupted_write_leaves_no_object() {
 fn a_response_of_a_proxy_does_not_confirm_a_rename() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
-    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let location = proxy.endpoint().replacen("http", "webdav", 1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let service =
-            open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
-        let service = service.unwrap();
+        let service = service_at(&location);
         let write = || service.write("objects/pack", "0123456789".into(), WriteCondition::Always);
         proxy.add(Rule::new(Fault::Pretend).test(|seen| seen.method == "MOVE").times(1));
         let error = write().await.unwrap_err();
@@ -340,14 +337,12 @@ fn a_response_of_a_proxy_does_not_confirm_a_rename() {
 fn a_rename_that_is_only_confirmed_fails() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
-    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let location = proxy.endpoint().replacen("http", "webdav", 1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let file = server.folder().join("file");
     fs_err::write(&file, "0123456789").unwrap();
     runtime.block_on(async {
-        let service =
-            open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
-        let service = service.unwrap();
+        let service = service_at(&location);
         for (status, key) in [(201, "objects/pack"), (204, "index/file"), (201, "config.toml")] {
             let confirmed = Fault::Refuse { status, code: "", retry_after_secs: None };
             proxy.add(Rule::new(confirmed).test(|seen| seen.method == "MOVE").times(2));
@@ -370,12 +365,10 @@ fn a_rename_that_is_only_confirmed_fails() {
 fn a_redirected_request_fails() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
-    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let location = proxy.endpoint().replacen("http", "webdav", 1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let service =
-            open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
-        let service = service.unwrap();
+        let service = service_at(&location);
         service
             .write("refs/heads/main", "0123456789".into(), WriteCondition::Always)
             .await
@@ -404,15 +397,14 @@ fn a_redirected_request_fails() {
 fn an_html_page_in_place_of_a_ref_is_an_error() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
-    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let location = proxy.endpoint().replacen("http", "webdav", 1);
     let here = Place::new();
     let _entered = here.runtime.enter();
-    let service =
-        || open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
+    let service = || service_at(&location);
     let commit = here.change("a", "first");
-    here.push(&mut here.remote(service().unwrap(), "remote"), commit).unwrap();
+    here.push(&mut here.remote(service(), "remote"), commit).unwrap();
     proxy.add(Rule::new(Fault::Pretend).kind(Kind::Get).path("refs/heads/main").times(1));
-    let remote = here.remote(service().unwrap(), "remote");
+    let remote = here.remote(service(), "remote");
     let read = || here.runtime.block_on(remote.read_ref(&branch("main")));
     let error = read().unwrap_err();
     assert!(error.to_string().contains("refs/heads/main"), "{error}");
@@ -423,7 +415,6 @@ fn an_html_page_in_place_of_a_ref_is_an_error() {
 fn a_share_keeps_to_the_contract() {
     let server = DavServer::start(DavOptions::default());
     let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
-    let location = location.parse().unwrap();
-    let service = open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
-    keeps_to_it(&service.unwrap());
+    let service = service_at(&location);
+    keeps_to_it(&service);
 }

@@ -11,10 +11,10 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    peer::{self, RemoteStore},
     remote_packs::BlockingContext,
     repair,
     service::{Service, WriteCondition, memory::MemoryService},
-    store::{self, RemoteStore},
     transfer::push,
     verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
@@ -350,8 +350,8 @@ fn fresh_packs(there: &There, cache: &str) -> usize {
 fn copying_a_mirror_copies_its_index_damage() {
     let folder = tempfile::tempdir().unwrap();
     let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
-    let mirror = store::Mirror::open(&from).unwrap();
+    let mirror = peer::Mirror::open(&from).unwrap();
     mirror.note_damaged_index(&["name".to_owned()]).unwrap();
-    store::Mirror::copy_damage(&from, &to).unwrap();
-    assert_eq!(store::Mirror::open(&to).unwrap().damaged_index(), ["name"]);
+    peer::Mirror::copy_damage(&from, &to).unwrap();
+    assert_eq!(peer::Mirror::open(&to).unwrap().damaged_index(), ["name"]);
 }

@@ -20,6 +20,7 @@ use snap_core::{
     store::RemoteFrames,
 };
 use snap_remote::{
+    peer::RemoteStore,
     ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner},
     remote_packs::{BlockingContext, PrefetchBudget, RemotePacks},
     service::{
@@ -28,7 +29,6 @@ use snap_remote::{
         client::{Client, RequestPolicy},
         traffic::Traffic,
     },
-    store::RemoteStore,
 };
 use snap_testkit::wait::until;
 use tokio::{runtime::Runtime, sync::Semaphore, time::Instant};
@@ -110,10 +110,6 @@ impl Service for Endless {
 
     fn conditions(&self) -> ConditionalWrites {
         ConditionalWrites { absent: false, unchanged: false }
-    }
-
-    fn must_prove_conditions(&self) -> bool {
-        false
     }
 }
 

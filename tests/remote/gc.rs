@@ -34,12 +34,12 @@ use snap_core::{
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
     gc::{self, OtherClients, RemoteGcOptions, RemoteGcOutcome},
+    peer::{Peer, RemoteError, RemoteStore},
     remote_packs::{BlockingContext, RemotePacks},
     service::{
         ConditionalWrites, Service, WriteCondition, folder::FolderService, memory::MemoryService,
         traffic::Traffic,
     },
-    store::{RemoteError, RemoteStore},
     transfer::{clone, partial::PartialScope, push},
     verify::{self, SeenRefs},
 };
@@ -672,7 +672,22 @@ pub(crate) fn clone_part(
     service: Arc<dyn Service>,
     part: PartialScope,
 ) -> Result<Repo, RemoteError> {
-    let mut remote = place.remote(service, "clone");
+    clone_remote(place, place.remote(service, "clone"), part)
+}
+
+pub(crate) fn clone_from(
+    place: &Place,
+    peer: Arc<dyn Peer>,
+    part: PartialScope,
+) -> Result<Repo, RemoteError> {
+    clone_remote(place, place.remote_of(peer, "clone"), part)
+}
+
+fn clone_remote(
+    place: &Place,
+    mut remote: RemoteStore,
+    part: PartialScope,
+) -> Result<Repo, RemoteError> {
     let waiting = BlockingContext::without_stop(place.runtime.handle());
     let packs = RemotePacks::new(&remote, waiting);
     let dir = place.folder.path().join("store");

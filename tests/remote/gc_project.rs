@@ -1,26 +1,37 @@
 //! Clones and fetches from a store that collects its own garbage meanwhile, as behind a server.
 
-use std::{collections::BTreeSet, ops::Range, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    ops::Range,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use snap_core::{
     base::{
-        id::{CommitId, ObjectId},
-        observe::Silent,
+        id::{CommitId, ObjectId, PackId},
+        observe::{Observer, Silent},
     },
     disk::Disk,
     ops::{forget, reach},
-    repo::Repo,
+    repo::{RefName, Repo},
     store::{Marks, ObjectLocation},
 };
 use snap_remote::{
-    remote_packs::{BlockingContext, RemotePacks},
-    service::{
-        ConditionalWrites, ListedObject, ObjectVersion, Service, ServiceError, StoredObject,
-        WriteCondition, local_store::LocalStore,
+    peer::{
+        IndexContent, IndexListing, ListedPacks, Mend, NewStore, PackIn, PackToSend, Peer, RefMove,
+        RemoteError, Reply, SentPack, bucket::BucketStore, known::Known, open::RemoteCredentials,
+        slot::RefSlot,
     },
-    store::RemoteStore,
+    remote_packs::{BlockingContext, RemotePacks},
+    service::{PartialClone, ServiceError, UploadProgress, traffic::Traffic},
     transfer::{
         fetch::{self, FetchScope},
         partial::PartialScope,
@@ -28,8 +39,8 @@ use snap_remote::{
 };
 
 use crate::{
-    gc::{check_local, clone_part, interleave, while_true},
-    place::{Draw, Place, branch},
+    gc::{check_local, clone_from, while_true},
+    place::{Draw, Place, branch, opening},
     pull_after_gc::{MESSAGE, collect},
 };
 
@@ -65,8 +76,20 @@ impl Project {
         Self { place, commits, side }
     }
 
-    fn service(&self) -> Arc<dyn Service> {
-        Arc::new(Serving(self.place.folder.path().join("store")))
+    fn served(&self) -> Served {
+        Served::new(self.place.folder.path().join("store"), u64::MAX, || {})
+    }
+
+    /// Runs `second` before the verb `at` of `first`. Returns true if `first` has so many.
+    fn interleave(
+        &self,
+        at: u64,
+        first: impl FnOnce(Arc<Served>),
+        second: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let served = Arc::new(Served::new(self.place.folder.path().join("store"), at, second));
+        first(Arc::clone(&served));
+        served.meanwhile.lock().is_none()
     }
 
     fn open(&self) -> Repo {
@@ -75,75 +98,145 @@ impl Project {
     }
 }
 
-/// A store that is opened anew for each request. So it pins no packs between two requests, as a
-/// server does not, and a collection need not wait until a clone ends.
-#[derive(Debug)]
-struct Serving(PathBuf);
+/// A store that is opened anew for each verb. So it pins no packs between two requests, as a server
+/// does not, and a collection need not wait until a clone ends.
+struct Served {
+    dir: PathBuf,
+    traffic: Arc<Traffic>,
+    calls: AtomicU64,
+    /// The number of the verb before which `meanwhile` runs.
+    at: u64,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
 
-impl Serving {
-    async fn open(&self) -> LocalStore {
-        let opened = LocalStore::new(self.0.clone(), "ada", Arc::default());
-        // It knows the index files of its last listing.
-        opened.list("index/").await.unwrap();
-        opened
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
-impl Service for Serving {
-    fn read<'a>(
-        &'a self,
-        key: &'a str,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        Box::pin(async move { self.open().await.read(key, range).await })
+impl Served {
+    fn new(dir: PathBuf, at: u64, meanwhile: impl FnOnce() + Send + 'static) -> Self {
+        let meanwhile: Box<dyn FnOnce() + Send> = Box::new(meanwhile);
+        let (traffic, calls) = (Arc::default(), AtomicU64::new(0));
+        Self { dir, traffic, calls, at, meanwhile: Mutex::new(Some(meanwhile)) }
     }
 
-    fn read_whole<'a>(
+    /// Runs `meanwhile` if it is its turn, and opens the store.
+    async fn next(&self) -> Arc<dyn Peer> {
+        if self.calls.fetch_add(1, SeqCst) == self.at {
+            let meanwhile = self.meanwhile.lock().take();
+            if let Some(meanwhile) = meanwhile {
+                tokio::task::spawn_blocking(meanwhile).await.unwrap();
+            }
+        }
+        let location = format!("file://{}", self.dir.display());
+        let secrets = RemoteCredentials::default();
+        let place = opening(&location, &[], &secrets, |opening| opening.place().unwrap());
+        Arc::clone(place.peer())
+    }
+}
+
+impl Peer for Served {
+    fn config(&self) -> Reply<'_, Option<Bytes>> {
+        Box::pin(async { self.next().await.config().await })
+    }
+
+    fn inspect(&self) -> Reply<'_, Option<Bytes>> {
+        Box::pin(async { self.next().await.inspect().await })
+    }
+
+    fn partial_clone(&self) -> Reply<'_, Option<PartialClone>> {
+        Box::pin(async { self.next().await.partial_clone().await })
+    }
+
+    fn head(&self) -> Reply<'_, Option<RefName>> {
+        Box::pin(async { self.next().await.head().await })
+    }
+
+    fn refs(&self) -> Reply<'_, Vec<(RefName, RefSlot)>> {
+        Box::pin(async { self.next().await.refs().await })
+    }
+
+    fn list_index(&self) -> Reply<'_, IndexListing> {
+        Box::pin(async { self.next().await.list_index().await })
+    }
+
+    fn packs(&self) -> Reply<'_, ListedPacks> {
+        Box::pin(async { self.next().await.packs().await })
+    }
+
+    fn pack_bytes(&self, pack: PackId) -> Reply<'_, Option<u64>> {
+        Box::pin(async move { self.next().await.pack_bytes(pack).await })
+    }
+
+    fn read(&self, pack: PackId, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ServiceError>> {
+        Box::pin(async move { self.next().await.read(pack, range).await })
+    }
+
+    fn stores(&self, levels: usize) -> Reply<'_, Vec<String>> {
+        Box::pin(async move { self.next().await.stores(levels).await })
+    }
+
+    fn slots<'a>(&'a self, names: &'a [&'a RefName]) -> Reply<'a, Vec<RefSlot>> {
+        Box::pin(async move { self.next().await.slots(names).await })
+    }
+
+    fn swap<'a>(
         &'a self,
-        key: &'a str,
+        known: &'a Known,
+        one: RefMove<'a>,
+        observer: &'a dyn Observer,
+    ) -> Reply<'a, ()> {
+        Box::pin(async move { self.next().await.swap(known, one, observer).await })
+    }
+
+    fn read_index<'a>(
+        &'a self,
+        name: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        Box::pin(async move { self.open().await.read_whole(key, most).await })
+    ) -> BoxFuture<'a, Result<IndexContent, ServiceError>> {
+        Box::pin(async move { self.next().await.read_index(name, most).await })
     }
 
-    fn write<'a>(
+    fn index_file_bytes<'a>(&'a self, name: &'a str) -> Reply<'a, Option<u64>> {
+        Box::pin(async move { self.next().await.index_file_bytes(name).await })
+    }
+
+    fn send<'a>(
         &'a self,
-        key: &'a str,
-        bytes: Bytes,
-        when: WriteCondition,
-    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
-        Box::pin(async move { self.open().await.write(key, bytes, when).await })
+        pack: PackToSend<'a>,
+        progress: &'a UploadProgress,
+    ) -> BoxFuture<'a, Result<SentPack, ServiceError>> {
+        Box::pin(async move { self.next().await.send(pack, progress).await })
     }
 
-    fn list<'a>(
+    fn publish<'a>(
         &'a self,
-        prefix: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
-        Box::pin(async move { self.open().await.list(prefix).await })
+        known: &'a Known,
+        packs: Vec<PackIn<'a>>,
+    ) -> Reply<'a, Option<String>> {
+        Box::pin(async move { self.next().await.publish(known, packs).await })
     }
 
-    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
-        Box::pin(async move { self.open().await.length(key).await })
+    fn mend<'a>(&'a self, known: &'a Known, what: Mend<'a>) -> Reply<'a, Vec<String>> {
+        Box::pin(async move { self.next().await.mend(known, what).await })
     }
 
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        Box::pin(async move { self.open().await.remove(key).await })
+    fn is_overtaken<'a>(&'a self, known: &'a Known) -> Reply<'a, bool> {
+        Box::pin(async move { self.next().await.is_overtaken(known).await })
     }
 
-    fn conditions(&self) -> ConditionalWrites {
-        ConditionalWrites { absent: false, unchanged: false }
+    fn create<'a>(&'a self, new: &'a NewStore, send: Reply<'a, ()>) -> Reply<'a, Option<Bytes>> {
+        Box::pin(async move { self.next().await.create(new, send).await })
     }
 
-    fn must_prove_conditions(&self) -> bool {
-        false
+    fn collectable(self: Arc<Self>) -> Result<Arc<BucketStore>, RemoteError> {
+        Err(RemoteError::CollectThere { location: "test://project".to_owned() })
     }
 
-    fn maintains_index(&self) -> bool {
-        true
-    }
-
-    fn was_collected(&self) -> bool {
-        LocalStore::new(self.0.clone(), "ada", Arc::default()).was_collected()
+    fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 }
 
@@ -167,8 +260,8 @@ fn check_complete(repo: &Repo, commits: &[CommitId]) {
     check_local(store);
 }
 
-fn fetch_all(place: &Place, repo: Repo, service: Arc<dyn Service>) -> Repo {
-    let mut remote: RemoteStore = place.remote(service, "clone");
+fn fetch_all(place: &Place, repo: Repo, served: Served) -> Repo {
+    let mut remote = place.remote_of(Arc::new(served), "clone");
     let waiting = BlockingContext::without_stop(place.runtime.handle());
     let dir = repo.dir().to_owned();
     let repo = repo.with_remote_frames(Arc::new(RemotePacks::new(&remote, waiting)));
@@ -184,11 +277,11 @@ fn a_store_that_is_collected_at_each_request_of_a_clone_gives_a_complete_one() {
         let calls = while_true(|at| {
             let (project, place) = (Project::new(), Place::new());
             let (repo, commits) = (project.open(), project.commits.clone());
-            let read = |wrapped: Arc<dyn Service>| {
-                let cloned = clone_part(&place, wrapped, part()).unwrap();
+            let read = |served: Arc<Served>| {
+                let cloned = clone_from(&place, served, part()).unwrap();
                 let cloned = match depth {
                     None => cloned,
-                    Some(_) => fetch_all(&place, cloned, project.service()),
+                    Some(_) => fetch_all(&place, cloned, project.served()),
                 };
                 check_complete(&cloned, &project.commits[4..]);
                 // A shallow clone keeps what it has of deleted packs.
@@ -198,7 +291,7 @@ fn a_store_that_is_collected_at_each_request_of_a_clone_gives_a_complete_one() {
                     assert!(cloned.store().knows(commit).unwrap(), "{depth:?} {at}");
                 }
             };
-            interleave(project.service(), at, read, move || forget(&repo, &commits[..4]))
+            project.interleave(at, read, move || forget(&repo, &commits[..4]))
         });
         assert!(calls > 5, "{calls}");
     }
@@ -209,12 +302,12 @@ fn a_branch_that_is_deleted_at_each_request_of_a_clone_hinders_no_other() {
     let calls = while_true(|at| {
         let (project, place) = (Project::new(), Place::new());
         let (repo, side) = (project.open(), project.side);
-        let read = |wrapped: Arc<dyn Service>| {
-            let cloned = clone_part(&place, wrapped, PartialScope::default()).unwrap();
+        let read = |served: Arc<Served>| {
+            let cloned = clone_from(&place, served, PartialScope::default()).unwrap();
             check_complete(&cloned, &project.commits[4..]);
             assert_eq!(cloned.store().partial_packs(), [], "{at}");
         };
-        interleave(project.service(), at, read, move || {
+        project.interleave(at, read, move || {
             repo.refs().update(&branch("side"), Some(side), None, &MESSAGE).unwrap();
             collect(&repo);
         })
@@ -226,9 +319,9 @@ fn a_branch_that_is_deleted_at_each_request_of_a_clone_hinders_no_other() {
 fn a_fetch_after_a_collection_takes_the_links() {
     let (project, place) = (Project::new(), Place::new());
     let part = PartialScope { depth: Some(2), ..PartialScope::default() };
-    let cloned = clone_part(&place, project.service(), part).unwrap();
+    let cloned = clone_from(&place, Arc::new(project.served()), part).unwrap();
     forget(&project.open(), &project.commits[..4]);
-    let fetched = fetch_all(&place, cloned, project.service());
+    let fetched = fetch_all(&place, cloned, project.served());
     check_complete(&fetched, &project.commits[4..]);
     for commit in &project.commits[..3] {
         assert!(fetched.store().is_forgotten(commit).unwrap());

@@ -11,10 +11,10 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    peer::{GC, GC_STATE, RemoteError},
     remote_packs::BlockingContext,
     repair::{self, RemoteRepairOptions, RemoteRepairOutcome},
     service::{Service, WriteCondition},
-    store::{GC, GC_STATE, RemoteError},
     verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
 

@@ -3,16 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
 };
 
-use snap_remote::service::open::{RemoteCredentials, open};
+use snap_remote::peer::open::RemoteCredentials;
 use snap_testkit::skip::skip;
 
-use crate::transfer::there_and_back;
+use crate::{place::opening, transfer::there_and_back};
 
 /// The variables of one service: a location without a prefix, an endpoint, a name and a secret.
 struct Outside {
@@ -42,9 +39,11 @@ impl Outside {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("{}-{}-{number}", self.name, std::process::id());
-        let location = format!("{}/{prefix}", self.location).parse().unwrap();
+        let location = format!("{}/{prefix}", self.location);
+        let options: Vec<_> =
+            self.options.iter().map(|(name, value)| (&**name, &**value)).collect();
         there_and_back(&|_| {
-            open(&location, &self.options, &self.secrets, &Arc::default()).unwrap()
+            opening(&location, &options, &self.secrets, |opening| opening.service().unwrap())
         });
     }
 }

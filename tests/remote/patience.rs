@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use snap_core::base::observe::{Note, Observer};
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
+    peer::{RefMove, RemoteError, claims::LEASE},
     service::{
         CancellationToken, ConditionalWrites, FailureReason, Service, ServiceError, WriteCondition,
         client::{Client, RequestPolicy, TransferLimits},
@@ -20,12 +21,11 @@ use snap_remote::{
         opendal::OpendalService,
         transport::Transport,
     },
-    store::{RemoteError, claims::LEASE},
 };
 use snap_testkit::wait::PATIENCE;
 use tokio::time::{Instant, sleep};
 
-use crate::place::{Place, Wrapped, branch, bucket, hasty};
+use crate::place::{Place, Wrapped, branch, bucket, hasty, swap};
 
 const NONE: ConditionalWrites = ConditionalWrites { absent: false, unchanged: false };
 
@@ -59,7 +59,7 @@ async fn a_stalled_response_body_times_out() {
             .secret_access_key(server.secret_key())
             .disable_config_load();
         let transport = Transport::new(Arc::default()).unwrap().with_silence_timeout(silence);
-        OpendalService::over_http(Operator::new(builder).unwrap(), transport)
+        OpendalService::over_http(Operator::new(builder).unwrap(), transport, &proxy.endpoint())
     };
     let quick = service(Duration::from_millis(200));
     proxy.add(Rule::new(Fault::StallBody).kind(Kind::Get).times(2));
@@ -169,7 +169,7 @@ fn waiting_for_a_claim_is_reported_and_can_be_cancelled() {
         let told = Told::default();
         let began = Instant::now();
         let name = branch("main");
-        let swap = remote.swap_observed(&name, &slot, None, &told);
+        let swap = remote.swap(RefMove { name: &name, expected: &slot, new: None }, &told);
         let (swapped, ()) = futures::join!(swap, ask_after(asked, 20));
         let RemoteError::Service(error) = swapped.unwrap_err() else { panic!("not stopped") };
         assert_eq!(error.reason, FailureReason::Stopped);
@@ -199,7 +199,7 @@ fn a_started_ref_write_completes_despite_cancellation() {
         let name = branch("main");
         let slot = remote.slot(&name).await.unwrap();
         let new = snap_core::base::id::CommitId::of(b"new");
-        let swap = remote.swap(&name, &slot, Some(new));
+        let swap = swap(&remote, &name, &slot, Some(new));
         let (swapped, ()) = futures::join!(swap, ask_after(asked, 5));
         swapped.unwrap();
         assert_eq!(memory.list("claims/").await.unwrap(), []);

@@ -113,10 +113,6 @@ impl Service for Busy {
     fn conditions(&self) -> ConditionalWrites {
         ConditionalWrites { absent: true, unchanged: true }
     }
-
-    fn must_prove_conditions(&self) -> bool {
-        false
-    }
 }
 
 fn client(refused: u32, wait: Duration, stop: Duration, policy: RequestPolicy) -> Client {

@@ -22,15 +22,19 @@ use snap_core::{
 };
 use snap_nettest::S3Server;
 use snap_remote::{
+    peer::{
+        Peer, RefMove, RemoteError, RemoteStore,
+        open::{Opening, RemoteCredentials},
+        slot::RefSlot,
+    },
     service::{
-        CancellationToken, ConditionalWrites, FailureReason, ListedObject, ListedRefs,
-        ObjectVersion, Service, ServiceError, StoredObject, WriteCondition,
+        CancellationToken, ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service,
+        ServiceError, StoredObject, WriteCondition,
         client::{Client, RequestPolicy},
         opendal::OpendalService,
         traffic::Traffic,
         transport::Transport,
     },
-    store::{RemoteError, RemoteStore},
     transfer::{partial::PartialScope, pull, push},
 };
 use tokio::runtime::Runtime;
@@ -43,6 +47,34 @@ pub(crate) fn branch(name: &str) -> RefName {
 pub(crate) fn hasty() -> RequestPolicy {
     let pause = Duration::from_millis(1);
     RequestPolicy { pause, longest_pause: pause, attempts: 4, ..RequestPolicy::default() }
+}
+
+/// Calls `open` with what opening a place needs.
+pub(crate) fn opening<T>(
+    location: &str,
+    options: &[(&str, &str)],
+    secrets: &RemoteCredentials,
+    open: impl FnOnce(&Opening<'_>) -> T,
+) -> T {
+    let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let (location, options) = (location.parse().unwrap(), options.collect());
+    let traffic = Arc::default();
+    open(&Opening { policy: hasty(), ..Opening::new(&location, &options, secrets, &traffic) })
+}
+
+/// Opens the bucket, share or folder at a location.
+pub(crate) fn service_at(location: &str) -> Arc<dyn Service> {
+    opening(location, &[], &RemoteCredentials::default(), |opening| opening.service().unwrap())
+}
+
+/// Moves a ref by compare-and-swap.
+pub(crate) async fn swap(
+    remote: &RemoteStore,
+    name: &RefName,
+    expected: &RefSlot,
+    new: Option<CommitId>,
+) -> Result<(), RemoteError> {
+    remote.swap(RefMove { name, expected, new }, &Silent).await
 }
 
 /// Pseudo-random numbers from a seed (SplitMix64).
@@ -124,6 +156,16 @@ impl Place {
         let client = Client::new(service, hasty(), traffic);
         let cache = self.folder.path().join("store/cache").join(cache);
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
+    }
+
+    pub(crate) fn remote_of(&self, peer: Arc<dyn Peer>, cache: &str) -> RemoteStore {
+        let cache = self.folder.path().join("store/cache").join(cache);
+        RemoteStore::of(peer, "test://place".to_owned(), &cache).unwrap()
+    }
+
+    /// A client like that of [`Self::remote`].
+    pub(crate) fn client(service: Arc<dyn Service>) -> Client {
+        Client::new(service, hasty(), Arc::default()).with_location("test://place")
     }
 
     /// As [`Self::remote`], with a stop flag.
@@ -235,7 +277,8 @@ pub(crate) fn s3(
         .checksum_algorithm("crc32c")
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
-    OpendalService::over_http(Operator::new(builder).unwrap(), transport).below("some/prefix")
+    OpendalService::over_http(Operator::new(builder).unwrap(), transport, endpoint)
+        .below("some/prefix")
 }
 
 /// Called before each call is passed on.
@@ -396,23 +439,8 @@ impl Service for Wrapped {
         self.inner.takes_conditions()
     }
 
-    fn maintains_index(&self) -> bool {
-        self.inner.maintains_index()
-    }
-
-    fn was_collected(&self) -> bool {
-        self.inner.was_collected()
-    }
-
-    fn list_refs(&self) -> BoxFuture<'_, Result<Option<ListedRefs>, ServiceError>> {
-        Box::pin(async move {
-            self.pass("list", "refs/").await?;
-            self.inner.list_refs().await
-        })
-    }
-
-    fn must_prove_conditions(&self) -> bool {
-        self.inner.must_prove_conditions()
+    fn unproven_bucket(&self) -> Option<&str> {
+        self.inner.unproven_bucket()
     }
 
     fn write_file<'a>(

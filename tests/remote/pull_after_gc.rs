@@ -15,8 +15,8 @@ use snap_core::{
     repo::{RefError, RefLogMessage, Repo},
 };
 use snap_remote::{
+    peer::RemoteError,
     service::{Service, memory::MemoryService},
-    store::RemoteError,
     transfer::discard_received,
 };
 use snap_testkit::{leftovers::files_with, rng::Rng};

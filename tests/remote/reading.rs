@@ -13,11 +13,11 @@ use snap_core::{
 };
 use snap_nettest::{Fault, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
+    peer::{RemoteError, RemoteStore},
     ranges::RangeReaderOptions,
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
     service::{memory::MemoryService, traffic::Traffic},
-    store::{RemoteError, RemoteStore},
     transfer::partial::PartialScope,
 };
 use snap_testkit::{bytes::Corpus, rng::Rng};

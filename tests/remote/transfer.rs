@@ -1,6 +1,6 @@
 //! Push and pull, with each kind of service.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use opendal::{Operator, services};
 use snap_core::{
@@ -11,20 +11,21 @@ use snap_core::{
 };
 use snap_nettest::{DavOptions, DavServer, Kind, Proxy, S3Options, S3Server};
 use snap_remote::{
+    peer::{RemoteError, RemoteStore},
     service::{
         Service,
         client::{Client, RequestPolicy},
         folder::FolderService,
         memory::MemoryService,
-        open::{RemoteCredentials, open},
         opendal::OpendalService,
         traffic::Traffic,
         transport::Transport,
     },
-    store::{RemoteError, RemoteStore},
     transfer::{partial::PartialScope, pull, push},
 };
 use tokio::runtime::Runtime;
+
+use crate::place::service_at;
 
 pub(super) struct Place {
     pub(super) folder: tempfile::TempDir,
@@ -147,10 +148,7 @@ pub(super) fn with_each_service(name: &str, contract: &dyn Fn(&MakeService<'_>))
     contract(&|_| Arc::new(FolderService::new(folder.path().join("x/y"), Arc::default())));
     let server = DavServer::start(DavOptions::default());
     let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
-    contract(&|_| {
-        let location = location.parse().unwrap();
-        open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default()).unwrap()
-    });
+    contract(&|_| service_at(&location));
     let server = S3Server::start(S3Options::default());
     contract(&|traffic| bucket(&server.endpoint(), &server, traffic));
 }
@@ -173,10 +171,7 @@ fn a_folder_holds_a_store() {
 fn a_share_holds_a_store() {
     let server = DavServer::start(DavOptions::default());
     let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
-    there_and_back(&|_| {
-        let location = location.parse().unwrap();
-        open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default()).unwrap()
-    });
+    there_and_back(&|_| service_at(&location));
 }
 
 pub(super) fn bucket(
@@ -194,7 +189,8 @@ pub(super) fn bucket(
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
     Arc::new(
-        OpendalService::over_http(Operator::new(builder).unwrap(), transport).below("some/prefix"),
+        OpendalService::over_http(Operator::new(builder).unwrap(), transport, endpoint)
+            .below("some/prefix"),
     )
 }
 

@@ -22,12 +22,12 @@ use snap_core::{
 };
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
+    peer::{Mirror, RemoteError},
     remote_packs::BlockingContext,
     service::{
         FailureReason, Service, ServiceError, WriteCondition, folder::FolderService,
         memory::MemoryService, traffic::Traffic,
     },
-    store::{Mirror, RemoteError},
     transfer::push,
     verify::{self, RemoteVerifyOutcome, SeenRefs},
 };

@@ -1,7 +1,8 @@
 //! Tests of the HTTP API with hand-made requests.
 
 use reqwest::{RequestBuilder, StatusCode};
-use snap_core::base::id::BlobId;
+use snap_core::{base::id::BlobId, store::Epoch};
+use snap_remote::wire::headers::{EpochTag, SNAP_EPOCH};
 use snap_server::settings::{ServerLimits, ServerSettings};
 
 use crate::place::{Place, Serving, json, refused};
@@ -285,4 +286,46 @@ async fn unchanged_refs_get_304() {
     fs_err::write(&head, text.replace("main", "other")).unwrap();
     let asked = serving.get("refs").header("if-none-match", tag).send().await.unwrap();
     assert_eq!(asked.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_response_names_the_epoch_of_the_store() {
+    let place = Place::new();
+    let commit = place.change("a", "content");
+    let serving = Serving::of(&place);
+    let named = async |request: RequestBuilder| {
+        let answer = request.send().await.unwrap();
+        let epoch = answer.headers().get(SNAP_EPOCH);
+        epoch.map(|epoch| epoch.to_str().unwrap().to_owned())
+    };
+    let first = EpochTag::of(&Epoch::read(&place.store()).unwrap()).unwrap().to_string();
+    assert!(first.starts_with("0-"), "{first}");
+    let of_server = |path: &str| serving.client.get(format!("{}{path}", serving.origin()));
+    for (request, epoch) in [
+        (serving.get("config"), Some(&first)),
+        (serving.get("refs/heads/none"), Some(&first)),
+        (serving.get(&format!("commits/{commit}/files/a")), Some(&first)),
+        (serving.put("packs/5f", "what"), Some(&first)),
+        (of_server("/v1"), None),
+        (of_server("/v1/repos"), None),
+        (of_server("/v1/repos/none/refs"), None),
+    ] {
+        assert_eq!(named(request).await.as_ref(), epoch);
+    }
+    // The server accepts each epoch that a server can have sent.
+    for epoch in [first.clone(), format!("7-{}", "5f".repeat(16))] {
+        let known = serving.get("refs").header(SNAP_EPOCH, epoch).send().await.unwrap();
+        assert_eq!(known.status(), StatusCode::OK);
+    }
+    for (method, path) in [("GET", "config"), ("PUT", "packs/5f"), ("PATCH", "uploads/5f")] {
+        for wrong in ["", "7", "0-5f", "\"0\"", &first.to_uppercase().replace('-', "--")] {
+            let method = method.parse().unwrap();
+            let request = serving.client.request(method, format!("{}/{path}", serving.base));
+            let problem = refused(request.header(SNAP_EPOCH, wrong), 400, "invalid").await;
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("`snap-epoch`"), "{path} {wrong}: {detail}");
+        }
+        let twice = serving.get(path).header(SNAP_EPOCH, &first).header(SNAP_EPOCH, &first);
+        refused(twice, 400, "invalid").await;
+    }
 }

@@ -1,6 +1,7 @@
 //! Tests of `snap push` over connections that break: a push resumes where it stopped.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -16,16 +17,21 @@ use snap_core::{
     disk::scratch::{self, Scratch, unique_name},
     ops::gc::{self, GcOptions},
     repo::{RefLogMessage, RefName},
+    store::Epoch,
 };
 use snap_nettest::{Fault, Proxy, Rule};
 use snap_remote::{
+    location::Location,
+    peer::{
+        RemoteError,
+        open::{Opening, RemoteCredentials},
+    },
     service::{
-        client::{Client, RequestPolicy},
-        snap_server::{ONLY, SnapServer},
+        client::RequestPolicy,
         traffic::{RequestKind, Traffic, TrafficCounts},
     },
-    store::{RemoteError, RemoteStore},
     transfer::push,
+    wire::headers::{EpochTag, SNAP_EPOCH},
 };
 use snap_server::settings::{ServerLimits, ServerSettings};
 
@@ -66,16 +72,18 @@ impl Line {
         origin: &str,
     ) -> (Result<push::PushOutcome, RemoteError>, TrafficCounts) {
         let traffic = Arc::<Traffic>::default();
-        let service = SnapServer::new(origin, ONLY, None, Arc::clone(&traffic));
         let pause = std::time::Duration::from_millis(1);
         let policy =
             RequestPolicy { pause, longest_pause: pause, attempts: 4, ..RequestPolicy::default() };
-        let client = Client::new(Arc::new(service.unwrap()), policy, Arc::clone(&traffic));
+        let location: Location = origin.parse().unwrap();
+        let counted = Arc::clone(&traffic);
         let (here, tip) = (Arc::clone(&self.here), self.tip);
         let runtime = tokio::runtime::Handle::current();
         let pushed = tokio::task::spawn_blocking(move || {
             let cache = here.folder.path().join("store/cache/there");
-            let mut remote = RemoteStore::new(client, "test://there".to_owned(), &cache)?;
+            let (options, secrets) = (BTreeMap::new(), RemoteCredentials::default());
+            let opening = Opening::new(&location, &options, &secrets, &counted);
+            let mut remote = Opening { policy, ..opening }.store(&cache).unwrap();
             let name = snap_core::repo::RefName::branch("main").unwrap();
             let refs =
                 vec![push::RefUpdate { name, commit: tip, moves: push::AllowedMove::Forward }];
@@ -107,6 +115,19 @@ impl Line {
         let staged = fs_err::read_dir(self.there.store().join("tmp/staged")).unwrap();
         assert_eq!(staged.count(), 0, "nothing waits");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_sends_the_epoch_of_the_server_with_each_write() {
+    let line = Line::new(ServerSettings::default(), b"content");
+    line.push().await.0.unwrap();
+    let epoch = epoch_of(&line.there);
+    let requests = line.proxy.requests();
+    let (reads, writes): (Vec<_>, Vec<_>) =
+        requests.iter().partition(|seen| ["GET", "HEAD"].contains(&&*seen.method));
+    assert!(writes.len() >= 3, "{requests:#?}");
+    assert!(writes.iter().all(|seen| seen.epoch.as_ref() == Some(&epoch)), "{requests:#?}");
+    assert!(reads.iter().all(|seen| seen.epoch.is_none()), "{requests:#?}");
 }
 
 /// Returns ten percent more.
@@ -334,6 +355,7 @@ async fn a_server_only_reads_a_store_after_a_garbage_collection() {
     there.repo.refs().update(&main, Some(dead), Some(kept), &change).unwrap();
     let serving = Serving::of(&there);
     assert_eq!(stands(&serving, "main").await, Some(kept));
+    let first = epoch_of(&there);
     let options = GcOptions {
         dry_run: false,
         undo: Duration::ZERO,
@@ -355,4 +377,16 @@ async fn a_server_only_reads_a_store_after_a_garbage_collection() {
     assert_eq!(stands(&serving, "main").await, Some(kept));
     let read = serving.get(&format!("commits/{kept}/files/kept")).send().await.unwrap();
     assert_eq!(read.status(), StatusCode::OK);
+    // The server finds the new epoch when it lists the packs. A response names the epoch before its
+    // own work, so that it relies on no earlier one.
+    for epoch in [first, epoch_of(&there)] {
+        let index = serving.get("index").send().await.unwrap();
+        assert_eq!(index.headers()[SNAP_EPOCH], epoch);
+    }
+    assert!(epoch_of(&there).starts_with("1-"));
+}
+
+/// Returns the epoch of a store as the server should name it.
+fn epoch_of(place: &Place) -> String {
+    EpochTag::of(&Epoch::read(&place.store()).unwrap()).unwrap().to_string()
 }

@@ -9,7 +9,7 @@ use snap_core::{
     repo::Config,
 };
 use snap_nettest::{Fault, Gate, Kind, Proxy, Rule, S3Options, S3Server};
-use snap_remote::service::open::RemoteCredentials;
+use snap_remote::peer::open::RemoteCredentials;
 use snap_server::{
     clock::Clock,
     hub::Hub,

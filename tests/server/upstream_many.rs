@@ -12,7 +12,7 @@ use std::{
 use futures::future::join_all;
 use reqwest::StatusCode;
 use snap_core::base::id::PackId;
-use snap_remote::{remote_packs::PrefetchBudget, service::open::RemoteCredentials};
+use snap_remote::{peer::open::RemoteCredentials, remote_packs::PrefetchBudget};
 use snap_server::{
     clock::Clock,
     hub::Hub,

@@ -12,10 +12,10 @@ use parquet::{
 };
 use snap_core::repo::spec::base_texts;
 use snap_remote::{
+    peer::RemoteStore,
     ranges::RangeReader,
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
-    store::RemoteStore,
 };
 
 use super::{Bench, remote::Ground};

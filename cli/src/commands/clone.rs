@@ -28,7 +28,7 @@ use snap_core::{
     },
 };
 use snap_remote::{
-    store::RemoteError,
+    peer::RemoteError,
     transfer::clone::{self, CloneOptions, CloneOutcome, CloneSource},
 };
 

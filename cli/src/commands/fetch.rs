@@ -23,7 +23,7 @@ use snap_core::{
 };
 use snap_remote::{
     location::Location,
-    store::RemoteError,
+    peer::RemoteError,
     transfer::fetch::{self, FetchOutcome, FetchScope},
     verify::{CollectedRef, SeenRefs, collected_refs},
 };

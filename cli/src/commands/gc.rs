@@ -19,7 +19,7 @@ use snap_remote::{
 use crate::{
     commands::remaining::{RemainingPathJson, warn_of_paths},
     context::Context,
-    remote::{Cost, LimitArgs, RemoteSpec, RemoteStatsJson},
+    remote::{LimitArgs, RemoteSpec, RemoteStatsJson},
     report::{CliError, CommandOutcome},
     serve_lock::served_around,
     ui::{
@@ -261,9 +261,8 @@ fn summarize_remote(
         args,
         cx,
     );
-    let counts = cx.network().traffic().counts();
-    let cost = Cost::at(&place.location, &counts, &cx.settings_here()?.0.prices());
-    let requests = count(counts.requests(), "request");
+    let cost = cx.cost()?;
+    let requests = count(cx.network().traffic().counts().requests(), "request");
     match cost.is_free() {
         true => ui.status(format_args!("{requests}")),
         false => ui.status(format_args!("{requests}, {cost}")),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use snap_remote::store::{RemoteError, StoreLookup};
+use snap_remote::peer::{RemoteError, StoreLookup};
 
 use crate::{
     commands::refs::RefJson,

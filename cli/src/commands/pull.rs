@@ -18,7 +18,7 @@ use snap_core::{
     store::StoreError,
 };
 use snap_remote::{
-    store::RemoteError,
+    peer::RemoteError,
     transfer::{
         partial::PartialScope,
         pull::{self, PullOutcome},

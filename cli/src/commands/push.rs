@@ -11,15 +11,14 @@ use snap_core::{
     repo::{Head, RefError, RefName, Repo, ref_name::RefKind},
 };
 use snap_remote::{
-    service::traffic::TrafficCounts,
-    store::{INDEX, RemoteError},
+    peer::{INDEX, RemoteError, open},
     transfer::push::{self, AllowedMove, PushOptions, PushOutcome, PushedRef, RefUpdate},
 };
 
 use crate::{
     commands::{pull, refs, remaining::warn_of_returned},
     context::Context,
-    remote::{self, Connection, Cost, LimitArgs, RemoteSpec, RemoteStatsJson, tracking},
+    remote::{Connection, LimitArgs, RemoteSpec, RemoteStatsJson, tracking},
     report::{CliError, CommandOutcome},
     ui::{size, size::ByteCount, text},
 };
@@ -29,7 +28,7 @@ Examples:
   snap push                        the current branch, to the default remote
   snap push origin main v1.0       a branch and a tag
   snap push --all --tags           all branches and tags
-  snap push --dry-run              what would be sent and what it would cost
+  snap push --dry-run              what would be sent
   snap push --force                overwrite newer commits of the remote
   snap push --delete old           delete a branch of the remote
   snap push --limit-upload 500K --stats
@@ -67,7 +66,7 @@ pub(crate) struct PushArgs {
     #[arg(short, long, value_name = "REF", conflicts_with_all = ["refs", "all", "tags", "dry_run"])]
     delete: Vec<String>,
 
-    /// Show what would be sent and what it would cost
+    /// Show what would be sent
     #[arg(short = 'n', long)]
     dry_run: bool,
 
@@ -134,8 +133,8 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         note((&connection.place, &repo), &moved.name, moved.new, cx);
     }
     // A project whose `HEAD` is damaged cannot be opened. The push has succeeded all the same.
-    if let Some(dir) = connection.store.client().local_store()
-        && let Ok(there) = cx.open_at(dir)
+    if let Some(dir) = open::local_store(&connection.place.location)?
+        && let Ok(there) = cx.open_at(&dir)
     {
         for RefMove { name, old, new, .. } in moved.iter().filter(|moved| moved.error.is_none()) {
             if let Some(new) = new.filter(|new| *old != Some(*new)) {
@@ -310,10 +309,6 @@ struct PlanJson<'a> {
     bytes: u64,
     bytes_to_send: u64,
     packs: u64,
-    requests: u64,
-    requests_by_kind: serde_json::Map<String, serde_json::Value>,
-    cost: f64,
-    currency: String,
     stats: RemoteStatsJson,
 }
 
@@ -355,10 +350,7 @@ fn dry_run(
         push::plan(repo, store, options, runtime, &progress)
             .map_err(|error| cx.remote_error(error))?
     };
-    let by_kind = plan.requests_by_kind;
-    let counts = TrafficCounts { by_kind, bytes_sent: plan.bytes, ..TrafficCounts::default() };
-    let cost = Cost::at(&connection.place.location, &counts, &cx.settings_here()?.0.prices());
-    let (requests, place) = (plan.requests(), &connection.place);
+    let place = &connection.place;
     let mut moved = moved(repo, plan.refs)?;
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
@@ -372,10 +364,6 @@ fn dry_run(
             bytes: plan.raw_bytes,
             bytes_to_send: plan.bytes,
             packs: plan.packs,
-            requests,
-            requests_by_kind: remote::by_kind(&counts),
-            cost: cost.amount(),
-            currency: cost.currency().to_owned(),
             stats: cx.stats(),
         })?;
     } else {
@@ -389,10 +377,6 @@ fn dry_run(
             ByteCount(plan.bytes),
             size::count(plan.packs, "pack")
         )?;
-        writeln!(out, "requests  {}", size::grouped(requests))?;
-        if !cost.is_free() {
-            writeln!(out, "cost      {cost}")?;
-        }
     }
     out.finish()?;
     ended(&mut moved, cx)

@@ -23,7 +23,10 @@ use snap_core::{
     repo::{Config, Head, Repo, mend::Mended, open::refuse_remote},
     store::{BundleStore, Store},
 };
-use snap_remote::{store::RemoteError, verify::SeenRefs};
+use snap_remote::{
+    peer::{RemoteError, open},
+    verify::SeenRefs,
+};
 
 use crate::{
     commands::{
@@ -246,7 +249,7 @@ fn repair_remote(
     let place = cx.remote(Some(remote).into())?;
     // All rounds use one cache, also in a dry run.
     let first = cx.connect_with(place.clone(), args.memory(), &args.limits)?;
-    let given = open_given(first.store.client().local_store(), args, cx)?;
+    let given = open_given(open::local_store(&place.location)?.as_deref(), args, cx)?;
     // A location can be repaired without a local store.
     let local = match cx.find_store(Path::new("."))? {
         Some(dir) => {

@@ -18,8 +18,8 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    peer::{GC, GC_STATE, REFS, RemoteError},
     service::PartialClone,
-    store::{GC, GC_STATE, REFS, RemoteError},
     verify::{CollectedRef, RemoteVerifyOutcome, SeenRefs},
 };
 

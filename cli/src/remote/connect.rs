@@ -10,13 +10,15 @@ use std::{
 use snap_core::{base::blocked::Blocked, disk::scratch::Scratch, store::RemoteFrames};
 use snap_remote::{
     location::Scheme,
+    peer::{
+        ConditionProofs, Place, RemoteError, RemoteStore,
+        open::{OpenError, Opening, RemoteCredentials},
+    },
     remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
     service::{
         CancellationToken, FailureReason, ServiceError,
-        client::{Client, RequestPolicy, TransferLimits},
-        open::{self, RemoteCredentials},
+        client::{RequestPolicy, TransferLimits},
     },
-    store::{RemoteError, RemoteStore},
 };
 #[cfg(feature = "serve")]
 use snap_server::upstream::UpstreamAddress;
@@ -24,7 +26,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{
     credentials,
-    network::{CountingService, Network},
+    network::Network,
     spec::{self, CachePolicy, RemoteSpec},
     wait_messages,
 };
@@ -105,6 +107,7 @@ struct Opener {
     policy: RequestPolicy,
     network: Arc<Network>,
     cache: PathBuf,
+    condition_proofs: ConditionProofs,
     scratch: Option<Arc<Scratch>>,
     /// The user who moves refs, for the log of a store on this machine.
     who: Option<String>,
@@ -128,6 +131,7 @@ impl Opener {
         });
         Ok(Self {
             memory,
+            condition_proofs: place.condition_proofs(memory, &cache, cx),
             who: who.transpose()?,
             options: place.all_options(cx),
             env: cx.remote_env().clone(),
@@ -139,30 +143,36 @@ impl Opener {
         })
     }
 
-    /// Makes a client for the service. The caller must have entered a runtime.
-    fn client(&self) -> Result<Client, CliError> {
+    /// Runs `open` with everything that opening the place needs. The caller must have entered a
+    /// runtime.
+    fn open<T>(
+        &self,
+        open: impl FnOnce(&Opening<'_>) -> Result<T, OpenError>,
+    ) -> Result<T, CliError> {
         let location = &self.place.location;
         let named = (&*self.place.shown(), location.scheme);
         let known = (&self.env, &*self.network);
         let secrets = credentials::find(named, &self.place.credentials, known)?;
         let secrets =
             RemoteCredentials { name: secrets.name.or_else(|| self.who.clone()), ..secrets };
-        let traffic = self.network.traffic();
-        let open = match self.memory {
-            CachePolicy::Kept => open::open,
-            CachePolicy::Forgotten => open::open_unwritten,
-        };
-        let service = open(location, &self.options, &secrets, traffic)?;
-        let service = Arc::new(CountingService::new(service, Arc::clone(&self.network)));
-        let client = Client::new(service, self.policy.clone(), Arc::clone(traffic));
+        if location.scheme.is_bucket() {
+            self.network.note_bucket();
+        }
         let network = Arc::clone(&self.network);
-        let stop = CancellationToken::from_fn(move || network.is_stopped());
-        Ok(client.with_cancellation(stop).with_location(&location.to_string()))
+        Ok(open(&Opening {
+            location,
+            options: &self.options,
+            secrets: &secrets,
+            policy: self.policy.clone(),
+            traffic: self.network.traffic(),
+            stop: CancellationToken::from_fn(move || network.is_stopped()),
+            condition_proofs: Some(self.condition_proofs.clone()),
+            may_write: self.memory == CachePolicy::Kept,
+        })?)
     }
 
     fn store(&self) -> Result<RemoteStore, CliError> {
-        let location = self.place.location.to_string();
-        Ok(RemoteStore::new(self.client()?, location, &self.cache)?)
+        self.open(|opening| opening.store(&self.cache))
     }
 }
 
@@ -178,11 +188,11 @@ impl Context {
         Ok(RequestPolicy { limits: limits.settled(self)?, ..RequestPolicy::default() })
     }
 
-    /// Makes a client for the service at `place`, whether or not it has a store. Sends no request
-    /// yet.
-    pub(crate) fn client(&self, place: &RemoteSpec) -> Result<Client, CliError> {
+    /// Opens a place, whether or not it has a store. Sends no request yet.
+    pub(crate) fn open_place(&self, place: &RemoteSpec) -> Result<Place, CliError> {
         let _entered = self.runtime()?.enter();
-        Opener::new(place.clone(), CachePolicy::Kept, &LimitArgs::default(), self)?.client()
+        let opener = Opener::new(place.clone(), CachePolicy::Kept, &LimitArgs::default(), self)?;
+        opener.open(|opening| opening.place())
     }
 
     /// Returns the upstream of a server, for a server that has `place` as its upstream.

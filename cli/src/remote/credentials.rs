@@ -14,7 +14,7 @@ use std::{
 };
 
 use snap_core::base::{blocked::Blocked, io::PathError};
-use snap_remote::{location::Scheme, service::open::RemoteCredentials};
+use snap_remote::{location::Scheme, peer::open::RemoteCredentials};
 
 use super::network::Network;
 use crate::{
@@ -124,7 +124,7 @@ fn of_command(
     };
     let status = child.wait().map_err(|error| failed(error.to_string()))?;
     if network.is_stopped() {
-        return Err(snap_remote::store::RemoteError::Blocked(Blocked::Interrupted).into());
+        return Err(snap_remote::peer::RemoteError::Blocked(Blocked::Interrupted).into());
     }
     read.map_err(|error| failed(error.to_string()))?;
     if !status.success() {

@@ -17,8 +17,7 @@ mod wait_messages;
 pub(crate) use self::{
     connect::{Connection, LAST_MOMENT, LimitArgs, runtime},
     network::Network,
-    price::Cost,
     source::{RemoteRevision, RemoteSource, is_location},
     spec::{CachePolicy, DEFAULT_REMOTE, RemoteSpec},
-    stats::{RemoteStatsJson, by_kind},
+    stats::RemoteStatsJson,
 };

@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use snap_remote::{
-    location::Location,
-    service::traffic::{RequestKind, TrafficCounts},
-};
+use snap_remote::service::traffic::{RequestKind, TrafficCounts};
 
-use crate::{config::Prices, ui::text};
+use crate::{config::Prices, context::Context, report::CliError, ui::text};
 
 /// The number of requests that a price is for.
 const REQUESTS: u128 = 1_000;
@@ -27,20 +24,12 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Computes the cost of `counts` at a place. Deleting is free, and so is everything but a
-    /// bucket.
-    pub(crate) fn at(location: &Location, counts: &TrafficCounts, prices: &Prices) -> Self {
-        match location.scheme.is_bucket() {
-            true => Self::of(counts, prices),
-            false => Self { millionths: 0, currency: prices.currency.clone() },
-        }
-    }
-
     /// Returns true if nothing has to be paid.
     pub(crate) fn is_free(&self) -> bool {
         self.millionths == 0
     }
 
+    /// Computes the cost of `counts`. Deleting is free.
     fn of(counts: &TrafficCounts, prices: &Prices) -> Self {
         let requests = |kinds: &[RequestKind]| {
             kinds.iter().map(|kind| u128::from(counts.by_kind[*kind as usize])).sum::<u128>()
@@ -63,15 +52,16 @@ impl Cost {
         let millionths = u64::try_from(sum.div_ceil(most)).unwrap_or(u64::MAX);
         Self { millionths, currency: prices.currency.clone() }
     }
+}
 
-    /// Returns the amount in units of the currency.
-    pub(crate) fn amount(&self) -> f64 {
-        self.millionths as f64 / 1e6
-    }
-
-    /// Returns the currency, such as `USD`.
-    pub(crate) fn currency(&self) -> &str {
-        &self.currency
+impl Context {
+    /// Computes the cost of the requests so far. Only buckets have a price.
+    pub(crate) fn cost(&self) -> Result<Cost, CliError> {
+        let counts = match self.network().has_bucket() {
+            true => self.network().traffic().counts(),
+            false => TrafficCounts::default(),
+        };
+        Ok(Cost::of(&counts, &self.settings_here()?.0.prices()))
     }
 }
 
@@ -79,7 +69,7 @@ impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The text may come from the settings of an untrusted store.
         let currency = text::line(self.currency.as_bytes());
-        write!(f, "{:.DIGITS$} {currency}", self.amount())
+        write!(f, "{:.DIGITS$} {currency}", self.millionths as f64 / 1e6)
     }
 }
 

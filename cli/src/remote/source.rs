@@ -11,9 +11,9 @@ use std::{
 use snap_core::{disk::scratch::Scratch, repo::Repo};
 use snap_remote::{
     location::{Location, Scheme},
+    peer::CONFIG,
+    peer::local::LocalStore,
     reader::{RefSelection, RemoteReader},
-    service::local_store::LocalStore,
-    store::CONFIG,
 };
 
 use super::{CachePolicy, RemoteSpec, connect::LimitArgs, spec};

@@ -17,7 +17,7 @@ use snap_core::{
 };
 use snap_remote::{
     location::{Location, Scheme},
-    store::Mirror,
+    peer::{CONDITIONS, ConditionProofs, Mirror},
 };
 
 use super::credentials::Credentials;
@@ -144,6 +144,25 @@ impl RemoteSpec {
         options
     }
 
+    /// Returns the proofs that buckets honour conditional writes: those in the user's cache, which
+    /// all stores share, or else those in `cache`.
+    pub(crate) fn condition_proofs(
+        &self,
+        memory: CachePolicy,
+        cache: &Path,
+        cx: &Context,
+    ) -> ConditionProofs {
+        let shared = || {
+            let kept = cx.cache_home()?.join("snap");
+            check_owned_by_user(&kept, &kept).ok()?;
+            create_private(&kept).ok()?;
+            Some(kept)
+        };
+        let is_shared = memory == CachePolicy::Kept && self.location.scheme.is_bucket();
+        let dir = is_shared.then(shared).flatten().unwrap_or_else(|| cache.to_owned());
+        ConditionProofs::at(dir.join(CONDITIONS))
+    }
+
     /// Returns the folder for the cache of this remote: in the store that has it by name, or else
     /// in the user's cache. If neither exists or can be written, or the user's cache is that of
     /// another user, returns a scratch folder for this command.
@@ -199,11 +218,8 @@ impl RemoteSpec {
             }
         }
         if let Some(kept) = of_user {
-            // The cache lists the contents of private stores.
-            let disk = Disk::scratch().with_access(CreateMode::PRIVATE);
             let made = folder(kept.clone());
-            let result = disk.create_folders(&kept).and_then(|()| disk.apply_access(&kept));
-            match result.and_then(|()| create_writable(&disk, &made)) {
+            match create_private(&kept).and_then(|disk| create_writable(&disk, &made)) {
                 Ok(()) => return Ok((made, None)),
                 Err(error) => failure = Some(error),
             }
@@ -220,6 +236,14 @@ impl RemoteSpec {
 fn may_write(folder: &Path) -> bool {
     let existing = folder.ancestors().find(|folder| folder.exists());
     existing.is_some_and(|existing| access(existing, Right::WRITE_OK | Right::EXEC_OK).is_ok())
+}
+
+/// Creates the user's cache. It lists the contents of private stores.
+fn create_private(kept: &Path) -> Result<Disk, PathError> {
+    let disk = Disk::scratch().with_access(CreateMode::PRIVATE);
+    disk.create_folders(kept)?;
+    disk.apply_access(kept)?;
+    Ok(disk)
 }
 
 /// Creates a folder in which this user can create files.

@@ -36,7 +36,7 @@ impl RemoteStatsJson {
 }
 
 /// Returns the number of requests by kind, for a record.
-pub(crate) fn by_kind(counts: &TrafficCounts) -> serde_json::Map<String, serde_json::Value> {
+fn by_kind(counts: &TrafficCounts) -> serde_json::Map<String, serde_json::Value> {
     let by_kind = RequestKind::ALL.iter().zip(counts.by_kind);
     by_kind.map(|(kind, count)| (kind.name().to_owned(), count.into())).collect()
 }
@@ -83,7 +83,10 @@ impl Context {
         }
         let counts = self.network().traffic().counts();
         if !self.ui().is_json() {
-            return self.ui().report(format_args!("{}", table(&counts)));
+            // The settings may be unreadable, which the command has reported.
+            let cost = self.cost().ok().filter(|cost| !cost.is_free());
+            let cost = cost.map(|cost| format!("\ncost      {cost}")).unwrap_or_default();
+            return self.ui().report(format_args!("{}{cost}", table(&counts)));
         }
         if !self.is_in_record() {
             let stats = RemoteStatsJson::new(&counts);

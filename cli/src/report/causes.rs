@@ -14,7 +14,10 @@ use snap_core::{
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::{BundleError, RemoteFrameError, StoreError},
 };
-use snap_remote::{ranges::ReadError, service::open::OpenError, store::RemoteError};
+use snap_remote::{
+    peer::{RemoteError, open::OpenError},
+    ranges::ReadError,
+};
 
 use crate::report::CliError;
 

@@ -10,8 +10,8 @@ use snap_core::{
     store::StoreError,
 };
 use snap_remote::{
+    peer::RemoteError,
     service::{FailureReason, ServiceError},
-    store::RemoteError,
 };
 
 use crate::report::{CliError, causes::causes};

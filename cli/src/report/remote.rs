@@ -8,8 +8,8 @@ use snap_core::{
 };
 use snap_remote::{
     location::{LocationError, Scheme},
-    service::{FailureDetail, FailureReason, ServiceError, open::OpenError},
-    store::{GC, GC_STATE, INDEX, REFS, RemoteError},
+    peer::{GC, GC_STATE, INDEX, REFS, RemoteError, open::OpenError},
+    service::{FailureDetail, FailureReason, ServiceError},
 };
 
 use crate::{

@@ -285,7 +285,7 @@ fn is_network(phase: Phase) -> bool {
 }
 
 fn in_flight(network: &Network) -> String {
-    super::size::count(network.in_flight(), "request")
+    super::size::count(network.traffic().in_flight(), "request")
 }
 
 /// Redraws a bar until it is removed, even if nothing advances. If the thread cannot be started,

@@ -23,6 +23,11 @@
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
+
 /// Derive-key context of tree ids.
 pub const TREE_CONTEXT: &str = "snap 2026-11-21 tree v1";
 
@@ -203,6 +208,33 @@ impl<K: IdKind> FromStr for Id<K> {
             Ok(()) if !text.bytes().any(|b| b.is_ascii_uppercase()) => Ok(Self::from_bytes(digest)),
             _ => Err(ParseIdError { noun: K::NOUN, text: text.to_owned() }),
         }
+    }
+}
+
+/// The text form.
+impl<K> Serialize for Id<K> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// The text form. Errors do not repeat it, since it may be long.
+impl<'de, K: IdKind> Deserialize<'de> for Id<K> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct IdVisitor<K>(PhantomData<K>);
+        impl<K: IdKind> Visitor<'_> for IdVisitor<K> {
+            type Value = Id<K>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a {} id of 64 lower-case hex digits", K::NOUN)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Id<K>, E> {
+                let wrong = || format!("not a {} id: expected 64 lower-case hex digits", K::NOUN);
+                text.parse().map_err(|_| E::custom(wrong()))
+            }
+        }
+        from.deserialize_str(IdVisitor(PhantomData))
     }
 }
 

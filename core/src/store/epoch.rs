@@ -95,7 +95,7 @@ pub struct Epoch {
     /// The number; 0 before the first collection.
     pub number: u64,
     /// `None` if the file is missing or damaged.
-    nonce: Option<Nonce>,
+    pub nonce: Option<Nonce>,
     /// What collections until now may have deleted.
     pub collected: CollectedUntil,
     /// A checksum of a file that cannot be decoded, or 0.

@@ -250,7 +250,7 @@ impl Store {
     }
 
     /// Returns the epoch as of the last look at the store.
-    pub(crate) fn known_epoch(&self) -> Epoch {
+    pub fn known_epoch(&self) -> Epoch {
         self.catalog().epoch
     }
 

@@ -68,12 +68,15 @@ use self::{
     repack::{Copies, Repack, write_with_free_names},
 };
 use crate::{
-    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
-    store::{
-        OBJECTS, RemoteError, RemoteStore, SettingsState,
-        gc::{ListedRefs, ReadGc, ReadRefs, RefsToTouch},
+    peer::{
+        ListedPack, OBJECTS, RemoteError, RemoteStore, SettingsState,
+        bucket::{
+            BucketStore,
+            epoch::{BucketEpoch, ListedRefs, ReadGc, ReadRefs, RefsToTouch},
+        },
         gc_view::{GcView, epoch_of, index_name},
     },
+    remote_packs::{BlockingContext, RemotePacks},
     transfer::{push, reach_error},
 };
 
@@ -166,14 +169,15 @@ pub fn run(
     waiting: &BlockingContext,
     observer: &dyn Observer,
 ) -> Result<RemoteGcOutcome, RemoteError> {
-    check_kind(remote)?;
+    let bucket = Arc::clone(remote.peer()).collectable()?;
     let done = until_settled(
         remote,
         ATTEMPTS,
         |remote| {
             let (remaining, misnamed) = Default::default();
+            let bucket = &*bucket;
             let mut collection =
-                Collection { remote, options, waiting, observer, remaining, misnamed };
+                Collection { remote, bucket, options, waiting, observer, remaining, misnamed };
             let Some(outcome) = collection.attempt()? else { return Ok(None) };
             let location = Some(collection.remote.location());
             collection.misnamed.iter().for_each(|file| file.note(location, observer));
@@ -199,24 +203,13 @@ fn is_passing(error: &RemoteError) -> bool {
 /// listed it elsewhere.
 fn is_overtaken(remote: &RemoteStore, waiting: &BlockingContext, error: &RemoteError) -> bool {
     let is_lost = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-    is_lost && waiting.block_on(remote.is_overtaken()).unwrap_or(false)
-}
-
-/// Checks that clients collect remote stores of this kind.
-fn check_kind(remote: &RemoteStore) -> Result<(), RemoteError> {
-    let location = || remote.location().to_owned();
-    if remote.client().local_store().is_some() {
-        return Err(RemoteError::CollectThere { location: location() });
-    }
-    if remote.client().maintains_index() {
-        return Err(RemoteError::CollectServer { location: location() });
-    }
-    Ok(())
+    is_lost && waiting.block_on(remote.peer().is_overtaken(remote.known())).unwrap_or(false)
 }
 
 /// Checks that the location has a store, and that its service can be collected.
 async fn check_service(
     remote: &RemoteStore,
+    bucket: &BucketStore,
     options: &RemoteGcOptions,
     observer: &dyn Observer,
 ) -> Result<(), RemoteError> {
@@ -226,7 +219,7 @@ async fn check_service(
         SettingsState::Damaged(error) => return Err(error),
         SettingsState::Missing => return Err(RemoteError::NoStore { location: location() }),
     }
-    let can = remote.checked_conditions(observer).await?;
+    let can = bucket.conditions(observer).await?;
     match can.absent && can.unchanged || options.others == OtherClients::DoNotPush {
         true => Ok(()),
         false => Err(RemoteError::CollectUnsafe { location: location() }),
@@ -236,6 +229,7 @@ async fn check_service(
 /// One attempt of a collection.
 struct Collection<'a> {
     remote: &'a mut RemoteStore,
+    bucket: &'a BucketStore,
     options: &'a RemoteGcOptions,
     waiting: &'a BlockingContext,
     observer: &'a dyn Observer,
@@ -258,16 +252,16 @@ type StoredPacks = BTreeMap<PackId, StoredPack>;
 impl Collection<'_> {
     /// Collects once. Returns `None` if another client has replaced the state meanwhile.
     fn attempt(&mut self) -> Result<Option<RemoteGcOutcome>, RemoteError> {
-        let remote = &*self.remote;
+        let (remote, bucket) = (&*self.remote, self.bucket);
         let (read, mut listed) = self.waiting.block_on(async {
-            let check = check_service(remote, self.options, self.observer);
+            let check = check_service(remote, bucket, self.options, self.observer);
             let (checked, read, listed) =
-                futures::join!(check, remote.read_gc(), remote.list_refs());
+                futures::join!(check, bucket.epoch(remote.known()).read(), bucket.list_refs());
             checked?;
             Ok((read?, listed?))
         })?;
-        read.check_found(remote)?;
-        remote.check_gc_is_known()?;
+        read.check_found(bucket)?;
+        remote.known().check_gc(remote.location())?;
         let is_fenced = |view: &Arc<GcView>| view.state.phase == gc_state::Phase::Fenced;
         let is_resumed = read.view.as_ref().is_some_and(is_fenced);
         if is_resumed && !self.options.dry_run {
@@ -276,7 +270,7 @@ impl Collection<'_> {
         }
         // Read the refs after the state. If a commit is missing then, another collector has replaced
         // the state. Read them before the index: a push writes them in the reverse order.
-        let refs = self.waiting.block_on(remote.read_refs(&listed.names))?;
+        let refs = self.waiting.block_on(bucket.read_refs(&listed.names))?;
         self.waiting.block_on(self.remote.refresh())?;
         let time = self.present_time()?;
         let stubs = self.open_stubs()?;
@@ -301,7 +295,7 @@ impl Collection<'_> {
             self.mark_young(&live, &stubs, &present)?;
         }
         let (fenced, to_touch) = match is_resumed && !self.options.dry_run {
-            true => (read, self.waiting.block_on(self.remote.refs_to_touch())?),
+            true => (read, self.waiting.block_on(self.epoch().refs_to_touch())?),
             false => {
                 let mut plan =
                     FencePlan::make(self.remote, &live, &present, self.options, self.observer)?;
@@ -322,8 +316,8 @@ impl Collection<'_> {
                     plan.table.named.extend(self.write_links(&links, &stubs, &plan.table)?);
                 }
                 let next = (epoch_of(read.view.as_deref()) + 1, gc_state::Phase::Fenced);
-                let list = self.remote.refs_to_touch();
-                let swap = self.remote.swap_gc(&read, next, plan.table, list);
+                let list = self.epoch().refs_to_touch();
+                let swap = self.epoch().swap(&read, next, plan.table, list);
                 match self.waiting.block_on(swap)? {
                     Some((fenced, to_touch)) => (fenced, to_touch?),
                     None => return Ok(None),
@@ -390,7 +384,7 @@ impl Collection<'_> {
     ) -> Result<Option<RemoteGcOutcome>, RemoteError> {
         let Some(view) = &fenced.view else { return Ok(None) };
         let epoch = view.state.epoch;
-        let mut tips = self.waiting.block_on(self.remote.touch_refs(to_touch, epoch, refs))?;
+        let mut tips = self.waiting.block_on(self.epoch().touch_refs(to_touch, epoch, refs))?;
         // The index has everything that the refs reach, since a push writes it before the ref.
         self.waiting.block_on(self.remote.refresh())?;
         if self.remote.mirror().gc().is_none_or(|now| now.state != view.state) {
@@ -404,7 +398,11 @@ impl Collection<'_> {
         let plan = SweepPlan::make(self.remote, view, live, present, self.options, self.observer)?;
         let may_have_sent = self.remote.mirror().may_have_sent();
         let copies = self.repack(&plan, view, stubs)?;
-        let named = self.waiting.block_on(plan.write_index(self.remote, copies.as_ref()))?;
+        let named = self.waiting.block_on(plan.write_index(
+            self.bucket,
+            self.remote.known(),
+            copies.as_ref(),
+        ))?;
         if !may_have_sent {
             self.remote.mirror().forget_sending();
         }
@@ -412,15 +410,15 @@ impl Collection<'_> {
         let outcome = RemoteGcOutcome { written_bytes, ..plan.outcome(present) };
         let (doomed, table) = plan.into_table(named);
         let next = (epoch, gc_state::Phase::Swept);
-        let swap = self.remote.swap_gc(fenced, next, table, future::ready(()));
+        let swap = self.epoch().swap(fenced, next, table, future::ready(()));
         let Some((swept, ())) = self.waiting.block_on(swap)? else { return Ok(None) };
         let Some(view) = &swept.view else { return Ok(None) };
         self.waiting.block_on(async {
             let remove = async {
-                self.remote.remove_all(&keys_of(&doomed)).await?;
-                self.remote.remove_old_index().await
+                self.bucket.remove_all(&keys_of(&doomed)).await?;
+                self.bucket.index(self.remote.known()).remove_old().await
             };
-            futures::join!(remove, self.remote.remove_old_tables(view)).0
+            futures::join!(remove, self.epoch().remove_old_tables(view)).0
         })?;
         Ok(Some(outcome))
     }
@@ -472,19 +470,18 @@ impl Collection<'_> {
         let packs = links.packs();
         push::upload(self.remote, &links, &packs, &self.waiting.runtime, self.observer)?;
         let packs = packs.into_iter().map(|id| (&links, id)).collect();
-        let written = self.waiting.block_on(self.remote.write_merged_index(packs))?;
+        let written =
+            self.waiting.block_on(self.bucket.index(self.remote.known()).write_merged(packs))?;
         stubs.refresh()?;
         Ok(written.iter().filter_map(|name| index_name(name)).collect())
     }
 
     /// Lists all packs, also those that no index file lists.
     fn list_packs(&self, time: Option<i64>) -> Result<StoredPacks, RemoteError> {
-        let list = async { Ok(self.remote.client().list(OBJECTS).await?) };
-        let listed = self.waiting.block_on(list)?;
-        let packs = listed.into_iter().filter_map(|object| {
-            let is_young = self.is_younger(object.modified_secs, time, self.options.grace);
-            let pack = StoredPack { bytes: object.bytes, is_young };
-            Some((object.key.strip_prefix(OBJECTS)?.parse().ok()?, pack))
+        let listed = self.waiting.block_on(self.remote.peer().packs())?;
+        let packs = listed.packs.into_iter().map(|ListedPack { id, bytes, modified_secs }| {
+            let is_young = self.is_younger(modified_secs, time, self.options.grace);
+            (id, StoredPack { bytes, is_young })
         });
         Ok(packs.collect())
     }
@@ -498,7 +495,7 @@ impl Collection<'_> {
         if self.options.dry_run {
             return Ok(Some(Time::now().secs));
         }
-        match self.waiting.block_on(self.remote.clock_secs())? {
+        match self.waiting.block_on(self.bucket.clock_secs())? {
             Some(time) => Ok(Some(time)),
             None => {
                 Err(RemoteError::CollectNoTimes { location: self.remote.location().to_owned() })
@@ -519,7 +516,7 @@ impl Collection<'_> {
             return Ok(false);
         }
         let interval = Duration::from_secs(limits::GC_INTERVAL_SECS as u64);
-        let begun = self.waiting.block_on(self.remote.gc_state_secs())?;
+        let begun = self.waiting.block_on(self.bucket.gc_state_secs())?;
         Ok(begun.is_some_and(|begun| self.is_younger(Some(begun), time, interval)))
     }
 
@@ -546,10 +543,11 @@ impl Collection<'_> {
 
     /// Opens the mirror as a store that fetches what it reads.
     fn open_stubs(&self) -> Result<Store, RemoteError> {
-        let (client, location, mirror) = self.remote.reopen()?.into_parts();
-        let packs = RemotePacks::of(client, location, self.waiting.clone());
-        let packs = packs.with_content_retention(ContentRetention::Forget);
-        Ok(mirror.into_store().with_remote_frames(Arc::new(packs)))
+        Ok(RemotePacks::stubs(self.remote.reopen()?, self.waiting.clone()))
+    }
+
+    fn epoch(&self) -> BucketEpoch<'_> {
+        self.bucket.epoch(self.remote.known())
     }
 
     fn mark(&self, live: &Live<'_>, commits: BTreeSet<CommitId>) -> Result<(), RemoteError> {
@@ -562,7 +560,7 @@ impl Collection<'_> {
 
     /// Deletes packs that the published state lists as going.
     fn delete_packs(&self, packs: &[PackId]) -> Result<(), RemoteError> {
-        self.waiting.block_on(self.remote.remove_all(&keys_of(packs)))
+        self.waiting.block_on(self.bucket.remove_all(&keys_of(packs)))
     }
 }
 

@@ -16,10 +16,11 @@ use super::{
     RemoteGcOptions, RemoteGcOutcome, StoredPacks,
     repack::{Copies, RepackCandidate, choose, purged_in},
 };
-use crate::store::{
-    RemoteError, RemoteStore,
+use crate::peer::{
+    PackIn, RemoteError, RemoteStore,
+    bucket::{BucketStore, index::FAN},
     gc_view::{GcView, IndexedFiles, index_name},
-    index::{FAN, PackIn},
+    known::Known,
 };
 
 /// The dead objects of a pack.
@@ -110,7 +111,7 @@ impl FencePlan {
         options: &RemoteGcOptions,
         observer: &dyn Observer,
     ) -> Result<Self, RemoteError> {
-        let (files, stubs) = (remote.listed_files(), remote.mirror().store());
+        let (files, stubs) = (remote.known().listed_files(), remote.mirror().store());
         let mut table = remote.mirror().gc().map(|view| view.table.clone()).unwrap_or_default();
         let indexed = indexed_packs(&files, &table);
         let mut outcome = RemoteGcOutcome::default();
@@ -229,7 +230,7 @@ impl SweepPlan {
         observer: &dyn Observer,
     ) -> Result<Self, RemoteError> {
         let (fenced, stubs) = (&view.table, remote.mirror().store());
-        let files = remote.listed_files();
+        let files = remote.known().listed_files();
         let indexed = indexed_packs(&files, fenced);
         let mut table = GcTable { shadows: ShadowTable::default(), ..fenced.clone() };
         // A ref may point at one of them by now. Without its link, no ref reaches it any more.
@@ -335,7 +336,7 @@ impl SweepPlan {
             if smallest.is_none_or(|(packs, _)| staying.len() < packs) {
                 smallest = Some((staying.len(), index));
             }
-            if remote.is_small_index_file(name) {
+            if remote.known().is_small_index_file(name) {
                 small.push((index, staying));
             }
             self.kept.insert(index);
@@ -362,15 +363,16 @@ impl SweepPlan {
     /// They count at once, so they list only copies, and packs of files that count already.
     pub(super) async fn write_index(
         &self,
-        remote: &RemoteStore,
+        bucket: &BucketStore,
+        known: &Known,
         copies: Option<&Copies>,
     ) -> Result<BTreeSet<IndexName>, RemoteError> {
         let mut named = self.kept.clone();
-        let relisted = self.relisted.iter().map(|pack| (remote.mirror().store(), *pack));
+        let relisted = self.relisted.iter().map(|pack| (known.mirror.store(), *pack));
         let copies = copies.into_iter().flat_map(Copies::packs);
         let packs: Vec<PackIn<'_>> = relisted.chain(copies).collect();
         if !packs.is_empty() || self.needs_file {
-            let written = remote.write_merged_index(packs).await?;
+            let written = bucket.index(known).write_merged(packs).await?;
             named.extend(written.iter().filter_map(|name| index_name(name)));
         }
         Ok(named)

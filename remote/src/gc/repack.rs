@@ -33,7 +33,7 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use crate::{
-    store::{RemoteError, RemoteStore, index::PackIn},
+    peer::{PackIn, RemoteError, RemoteStore},
     transfer::{push, reach_error},
 };
 
@@ -154,7 +154,7 @@ impl Repack<'_> {
             let (written, _scratch) = self.write(&packs, &copies)?;
             let made = written.packs();
             let sent = push::upload(self.remote, &written, &made, self.runtime, self.observer);
-            copies.bytes += sent?;
+            copies.bytes += sent?.bytes;
             for pack in made {
                 copies.store.add_stubs([&written.outline(&pack)?])?;
             }

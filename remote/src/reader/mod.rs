@@ -22,10 +22,10 @@ use snap_core::{
 };
 
 use crate::{
+    peer::{Peer, PeerPacks, RemoteError, RemoteStore, StoreLookup},
     ranges::{FetchRange, RangeReader, RangeReaderOptions},
-    remote_packs::{BlockingContext, ContentRetention, FetchedRange, RemotePacks},
-    service::client::Client,
-    store::{OBJECTS, RemoteError, RemoteStore, StoreLookup},
+    remote_packs::{BlockingContext, FetchedRange, RemotePacks},
+    service::traffic::Traffic,
 };
 
 /// The refs to fetch.
@@ -43,7 +43,7 @@ pub enum RefSelection<'a> {
 pub struct RemoteReader {
     repo: Repo,
     packs: RemotePacks,
-    client: Client,
+    peer: Arc<dyn Peer>,
     location: String,
     /// Holds the files of the fetched refs; deleted on drop.
     _refs: Scratch,
@@ -74,15 +74,14 @@ impl RemoteReader {
     }
 
     fn of_parts(remote: RemoteStore, scratch: Scratch, waiting: &BlockingContext) -> Self {
-        let (client, location, mirror) = remote.into_parts();
-        let packs = RemotePacks::of(client.clone(), location.clone(), waiting.clone());
-        let packs = packs.with_content_retention(ContentRetention::Forget);
-        let packs = packs.with_mirror(mirror.dir());
-        let store = mirror.into_store();
+        let packs = RemotePacks::forgetful(&remote, waiting.clone());
+        let packs = packs.with_mirror(remote.mirror().dir());
+        let (peer, location) = (Arc::clone(remote.peer()), remote.location().to_owned());
+        let store = remote.into_mirror().into_store();
         let refs = Refs::new(scratch.path(), store.disk().clone());
         let store = store.with_remote_frames(Arc::new(packs.clone()));
         let repo = Repo::of_parts(store, Config::default(), refs);
-        Self { repo, packs, client, location, _refs: scratch }
+        Self { repo, packs, peer, location, _refs: scratch }
     }
 
     /// Opens `remote` for its objects, without refs. Skips damaged or lost files of the index.
@@ -103,7 +102,7 @@ impl RemoteReader {
             // The mirror may describe a store on a disk that is not mounted now. A store
             // that lost its settings still has packs.
             if let Err(error) = remote.must_exist().await
-                && remote.client().list_some(OBJECTS, 1).await?.is_empty()
+                && remote.peer().packs().await?.packs.is_empty()
             {
                 return Err(error);
             }
@@ -124,9 +123,9 @@ impl RemoteReader {
         &self.location
     }
 
-    /// Returns the client of the store.
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// Returns the counters of requests and bytes.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        self.peer.traffic()
     }
 
     /// Opens the content of a file for random access. Reads the chunk list, but not the content.
@@ -140,7 +139,7 @@ impl RemoteReader {
         id: &ContentId,
         options: RangeReaderOptions,
     ) -> Result<RangeReader, RemoteError> {
-        let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
+        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
         let link = Arc::clone(self.packs.link());
         let blocks = snapshot_file::SnapshotFile::find(
             self.repo.store(),

@@ -15,9 +15,9 @@ use snap_core::{
 };
 
 use super::RefSelection;
-use crate::store::{
-    INDEX, RemoteError, RemoteStore, StoreLookup,
-    default_branch::{first_branch, likely_branch},
+use crate::peer::{
+    RemoteError, RemoteStore, StoreLookup,
+    all_refs::{first_branch, likely_branch},
 };
 
 /// Commits that the index should contain. `None` stands for a commit that only the index
@@ -54,7 +54,7 @@ pub(super) async fn fetch_refs(
     let (found, bases, listed) =
         futures::try_join!(there.find_store(), fetch_named_refs(there, which, folder), async {
             // Ignore an error of the listing if the store does not exist.
-            Ok(there.client().list(INDEX).await)
+            Ok(there.peer().list_index().await)
         })?;
     match found {
         StoreLookup::Missing => {

@@ -18,11 +18,11 @@ use snap_core::{
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
+    peer::{OBJECTS, place_of},
     ranges::{
         BlockCache, CachedBlock, FetchRange, JobOptions, LinkEstimate, NeededRange, RandomAccess,
         RangePlanner, ReadError, RequestedBlock,
     },
-    store::{OBJECTS, place_of},
 };
 
 /// Limit for the expanded units in flight of one file, in KiB. Together with the caches of units

@@ -9,7 +9,7 @@ use snap_core::{
 };
 
 use super::{BlockingContext, RemotePacks};
-use crate::store::{RemoteError, RemoteStore};
+use crate::peer::{RemoteError, RemoteStore};
 
 /// Opens the remote store.
 type OpenRemote = dyn Fn() -> Result<RemoteStore, RemoteError> + Send + Sync;

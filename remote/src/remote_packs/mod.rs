@@ -37,9 +37,8 @@ pub use lazy::LazyRemotePacks;
 
 use self::prefetch::{PackRange, PrefetchState, ReadStep};
 use crate::{
+    peer::{Mirror, OBJECTS, Peer, PeerPacks, RemoteError, RemoteStore, place_of},
     ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
-    service::client::Client,
-    store::{Mirror, OBJECTS, RemoteError, RemoteStore, place_of},
 };
 
 /// Limit for the bytes of ranges that are in flight or fetched but not read.
@@ -146,7 +145,7 @@ pub struct RemotePacks {
 
 #[derive(Debug)]
 struct PacksInner {
-    client: Client,
+    peer: Arc<dyn Peer>,
     location: String,
     link: Arc<LinkEstimate>,
     waiting: BlockingContext,
@@ -171,25 +170,30 @@ impl RemotePacks {
         waiting: BlockingContext,
         budget: &Arc<PrefetchBudget>,
     ) -> Self {
-        let (client, location) = (remote.client().clone(), remote.location().to_owned());
-        Self::within(client, location, waiting, budget).with_mirror(remote.mirror().dir())
+        Self::within(remote, waiting, budget).with_mirror(remote.mirror().dir())
     }
 
-    /// Creates a reader of the packs at `location` through `client`.
-    pub(crate) fn of(client: Client, location: String, waiting: BlockingContext) -> Self {
+    /// Creates a reader of packs whose contents are not kept, and that looks for no other copies.
+    pub(crate) fn forgetful(remote: &RemoteStore, waiting: BlockingContext) -> Self {
         // No shared budget: `HELD_BYTES` is the only limit.
-        Self::within(client, location, waiting, &PrefetchBudget::new(u64::MAX))
+        let packs = Self::within(remote, waiting, &PrefetchBudget::new(u64::MAX));
+        packs.with_content_retention(ContentRetention::Forget)
+    }
+
+    /// Opens the mirror of `remote` as a store that fetches what it reads.
+    pub(crate) fn stubs(remote: RemoteStore, waiting: BlockingContext) -> Store {
+        let packs = Self::forgetful(&remote, waiting);
+        remote.into_mirror().into_store().with_remote_frames(Arc::new(packs))
     }
 
     fn within(
-        client: Client,
-        location: String,
+        remote: &RemoteStore,
         waiting: BlockingContext,
         budget: &Arc<PrefetchBudget>,
     ) -> Self {
         let shared = Arc::new(PacksInner {
-            client,
-            location,
+            peer: Arc::clone(remote.peer()),
+            location: remote.location().to_owned(),
             link: Arc::default(),
             waiting,
             held: Mutex::new(PrefetchState::new(HELD_BYTES, budget)),
@@ -348,7 +352,7 @@ impl PacksInner {
         let (count, was_collected) = &mut *refreshes;
         if *count < limits::GC_ROUNDS {
             *count += 1;
-            let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
+            let remote = RemoteStore::of(Arc::clone(&self.peer), self.location.clone(), dir);
             let refreshed = remote.and_then(|mut remote| {
                 self.waiting.block_on(remote.refresh())?;
                 Ok(remote.was_collected())
@@ -393,7 +397,7 @@ impl PacksInner {
         });
         // The batch already fits the limits.
         let options = JobOptions { budget_bytes: u64::MAX, request_bytes, ..JobOptions::default() };
-        let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
+        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
         let planner = RangePlanner::new(fetch, Arc::clone(&self.link), options);
         let _inside = self.waiting.runtime.enter();
         let mut job = planner.start(wanted.collect());
@@ -407,7 +411,7 @@ impl PacksInner {
 
     fn arrive(self: &Arc<Self>, key: PackRange, result: Result<Arc<Vec<u8>>, ReadError>) {
         if result.is_ok() {
-            self.client.traffic().needed(key.bytes());
+            self.peer.traffic().needed(key.bytes());
         }
         self.held.lock().arrive(key, result);
         self.changed.notify_all();

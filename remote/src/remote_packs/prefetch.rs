@@ -12,7 +12,7 @@ use super::{
     FetchedRange,
     budget::{HeldBytes, PrefetchBudget},
 };
-use crate::{ranges::ReadError, store::OBJECTS};
+use crate::{peer::OBJECTS, ranges::ReadError};
 
 /// Minimum room for the next batch. With less, each request would be as short as the last read
 /// range.

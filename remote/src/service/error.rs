@@ -175,7 +175,7 @@ impl ServiceError {
     }
 
     /// Sets the detail.
-    pub(super) fn with_detail(self, detail: FailureDetail) -> Self {
+    pub(crate) fn with_detail(self, detail: FailureDetail) -> Self {
         Self { detail: Some(detail), ..self }
     }
 }

@@ -439,10 +439,6 @@ impl Service for FolderService {
     fn refuses_conflicting_refs(&self) -> bool {
         true
     }
-
-    fn must_prove_conditions(&self) -> bool {
-        false
-    }
 }
 
 /// Returns true if an error means that the object does not exist. A folder of refs is not

@@ -1,4 +1,4 @@
-//! Keys of the objects of a remote store. [`store`](crate::store) describes the layout.
+//! Keys of the objects of a remote store. [`bucket`](crate::peer::bucket) describes the layout.
 
 /// Key of the settings.
 pub const CONFIG: &str = "config.toml";

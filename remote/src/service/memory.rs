@@ -165,10 +165,6 @@ impl Service for MemoryService {
     fn takes_conditions(&self) -> ConditionalWrites {
         self.honoured
     }
-
-    fn must_prove_conditions(&self) -> bool {
-        false
-    }
 }
 
 fn version_of(bytes: &Bytes) -> ObjectVersion {

@@ -9,17 +9,15 @@ pub mod client;
 mod error;
 pub mod folder;
 pub mod keys;
-pub mod local_store;
 pub mod memory;
-pub mod open;
 pub mod opendal;
 mod opendal_error;
 mod parts;
 pub mod pending;
 mod rate_limit;
+mod requests;
 #[cfg(feature = "sftp")]
 pub mod sftp;
-pub mod snap_server;
 mod temporary_key;
 pub mod traffic;
 pub mod transport;
@@ -38,14 +36,17 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream};
 use snap_core::{
-    base::id::{CommitId, ObjectId, PackId},
+    base::id::{ObjectId, PackId},
     repo::ref_name::RefName,
 };
 
 pub use cancellation::CancellationToken;
 pub(crate) use cancellation::shielded;
 pub use error::{FailureDetail, FailureReason, ServiceError};
-pub use upload::{MultipartUpload, ResumableUpload, UploadProgress, UploadedBytes};
+pub(crate) use opendal_error::service_error;
+pub(crate) use requests::{Requests, RetryAfterLimit, jittered};
+pub(crate) use transport::{HttpReply, Transport, asking_first, at_most, with_file};
+pub use upload::{MultipartUpload, UploadProgress};
 pub use upload_notes::UploadNote;
 
 /// Maximum number of keys of one folder that a search for stores reads.
@@ -92,15 +93,6 @@ pub struct PartialClone {
     pub packs: u64,
     /// The objects of the partial packs. Clients cannot read them from this store.
     pub objects: HashSet<ObjectId>,
-}
-
-/// All refs of a store.
-#[derive(Clone, Debug, Default)]
-pub struct ListedRefs {
-    /// Full names of the readable refs, with their commits.
-    pub refs: Vec<(String, CommitId)>,
-    /// Full names of the damaged refs.
-    pub damaged: Vec<String>,
 }
 
 /// The condition of a write.
@@ -193,9 +185,12 @@ pub trait Service: Debug + Send + Sync + 'static {
         self.conditions()
     }
 
-    /// Returns true if the service may claim to honour conditions without doing so, because it is
-    /// not an implementation of this project.
-    fn must_prove_conditions(&self) -> bool;
+    /// Returns the bucket in which the service may ignore the conditions that it reports, because
+    /// it is not an implementation of this project: its kind, its endpoint and its name. `None` if
+    /// the service honours them, or reports none.
+    fn unproven_bucket(&self) -> Option<&str> {
+        None
+    }
 
     /// Returns the number of concurrent requests that the service allows, if it is known in
     /// advance.
@@ -215,58 +210,10 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns true if a client must create a store before it writes anything else to it.
-    fn must_create_store_first(&self) -> bool {
-        false
-    }
-
-    /// Returns true if the service maintains the files of its index itself, so that no client
-    /// merges them.
-    fn maintains_index(&self) -> bool {
-        false
-    }
-
-    /// Returns true if garbage was ever collected in a project or in the store of a server, as of the
-    /// last listing of the index. Buckets have a collection state instead.
-    fn was_collected(&self) -> bool {
-        false
-    }
-
-    /// Returns the folder of a local store on this machine, if the service is one. A request to
-    /// such a service takes as long as its work, so it has no network timeout.
-    fn local_store(&self) -> Option<&Path> {
-        None
-    }
-
     /// Returns an identity that differs for two places with the same location, such as two disks
     /// that are mounted in turn. The text has no spaces; `-` if the service has no identity.
     fn identity(&self) -> String {
         "-".to_owned()
-    }
-
-    /// Returns the objects that the store lacks, if it is a partial clone.
-    ///
-    /// # Errors
-    /// [`ServiceError`].
-    fn partial_clone(&self) -> BoxFuture<'_, Result<Option<PartialClone>, ServiceError>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    /// Prepares the service for a push. Finishes the publication of a killed push.
-    ///
-    /// # Errors
-    /// [`ServiceError`] if the service cannot take a push.
-    fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    /// Returns the full names and commits of all refs, if the service can list them in one
-    /// request.
-    ///
-    /// # Errors
-    /// [`ServiceError`].
-    fn list_refs(&self) -> BoxFuture<'_, Result<Option<ListedRefs>, ServiceError>> {
-        Box::pin(async { Ok(None) })
     }
 
     /// Returns true if the service itself applies the rate limits of the client to its bodies.
@@ -310,12 +257,6 @@ pub trait Service: Debug + Send + Sync + 'static {
         _id: &'a str,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async { Ok(()) })
-    }
-
-    /// Returns the resumable upload of a file of this length, or `None` if the service has none
-    /// or the file is too short. Sends no request yet.
-    fn resumable_upload(&self, _key: &str, _length: u64) -> Option<&dyn ResumableUpload> {
-        None
     }
 
     /// Lists at most `most` of the keys that begin with `prefix`, including folders. The prefix

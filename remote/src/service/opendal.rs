@@ -47,6 +47,8 @@ pub struct OpendalService {
     operator: Operator,
     /// Prefix of each key: empty, or a folder with a final slash.
     root: String,
+    /// The kind of the service, its endpoint, and its bucket.
+    bucket: String,
     write_mode: WriteMode,
     /// False if the service ignores conditions, whatever the operator says.
     keeps_conditions: bool,
@@ -55,13 +57,18 @@ pub struct OpendalService {
 }
 
 impl OpendalService {
-    /// Creates a service that speaks HTTP over `transport`.
-    pub fn over_http(operator: Operator, transport: Transport) -> Self {
+    /// Creates a service that speaks HTTP over `transport`. `endpoint` is the URL that `operator`
+    /// was built with; empty for the default one.
+    pub fn over_http(operator: Operator, transport: Transport, endpoint: &str) -> Self {
+        let info = operator.info();
+        let (scheme, name) = (info.scheme(), info.name());
+        let bucket = format!("{scheme} {} {name}", endpoint.trim_end_matches('/'));
         let context = OperationContext::new().with_http_transport(transport.into());
         let context = context.with_executor(Executor::with(TokioExecutor));
         Self {
             operator: operator.with_context(context),
             root: String::new(),
+            bucket,
             write_mode: WriteMode::Direct,
             keeps_conditions: true,
             most_listed: limits::LISTED_OBJECTS,
@@ -474,8 +481,8 @@ impl Service for OpendalService {
         ConditionalWrites { absent: can.write_with_if_not_exists, unchanged }
     }
 
-    fn must_prove_conditions(&self) -> bool {
-        true
+    fn unproven_bucket(&self) -> Option<&str> {
+        (self.conditions() != ConditionalWrites::NONE).then_some(&self.bucket)
     }
 }
 

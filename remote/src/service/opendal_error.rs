@@ -30,7 +30,7 @@ const CODES: [(&str, FailureReason); 18] = [
     ("XAmzContentSHA256Mismatch", FailureReason::Temporary),
 ];
 
-pub(super) fn service_error(
+pub(crate) fn service_error(
     operation: &'static str,
     key: &str,
     error: &Error,

@@ -4,12 +4,13 @@
 //! pieces of a retry count again. A body finds the limits of its client in a task-local: the client
 //! runs each attempt under its [`BandwidthLimits`].
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use super::client::TransferLimits;
+use super::requests::TransferLimits;
+use crate::token_bucket::TokenBucket;
 
 /// Maximum and minimum length of a piece under a limit, in bytes.
 const PIECE_BYTES: (u64, u64) = (64 << 10, 1 << 10);
@@ -24,42 +25,38 @@ tokio::task_local! {
 
 /// A rate limit in bytes a second that many requests share, or no limit.
 #[derive(Debug)]
-pub(super) struct RateLimit {
-    rate: Option<u64>,
-    /// The time at which all bytes reserved so far will have been sent.
-    reserved_until: Mutex<Option<Instant>>,
-}
+pub(super) struct RateLimit(Option<Mutex<TokenBucket>>);
 
 impl RateLimit {
     /// Creates a limit of `rate` bytes a second; `None` means no limit.
     pub(super) fn new(rate: Option<u64>) -> Self {
-        Self { rate: rate.map(|rate| rate.max(1)), reserved_until: Mutex::new(None) }
+        let bucket = |rate| Mutex::new(TokenBucket::new(rate, Instant::now().into_std()));
+        Self(rate.map(bucket))
     }
 
     pub(super) fn rate(&self) -> Option<u64> {
-        self.rate
+        self.0.as_ref().map(|bucket| bucket.lock().per_sec())
     }
 
     /// Returns the length of a piece, or `None` without a limit.
     pub(super) fn piece(&self) -> Option<u64> {
         let (longest, shortest) = PIECE_BYTES;
-        self.rate.map(|rate| (rate / PIECES_A_SECOND).clamp(shortest, longest))
+        self.rate().map(|rate| (rate / PIECES_A_SECOND).clamp(shortest, longest))
     }
 
     /// Reserves `bytes`, and returns the time at which the caller may send them: after all bytes
     /// reserved before.
     pub(super) fn reserve(&self, bytes: u64) -> Instant {
         let now = Instant::now();
-        let Some(rate) = self.rate.filter(|_| bytes > 0) else { return now };
-        let mut paid = self.reserved_until.lock();
-        let start = paid.map_or(now, |paid| paid.max(now));
-        *paid = Some(start + Duration::from_secs_f64(bytes as f64 / rate as f64));
-        start
+        match self.0.as_ref().filter(|_| bytes > 0) {
+            Some(bucket) => bucket.lock().reserve(bytes, now.into_std()).into(),
+            None => now,
+        }
     }
 
     /// Reserves `bytes`, and waits until the caller may send them.
     pub(super) async fn take(&self, bytes: u64) {
-        if self.rate.is_some() {
+        if self.0.is_some() {
             sleep_until(self.reserve(bytes)).await;
         }
     }
@@ -98,6 +95,8 @@ impl BandwidthLimits {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

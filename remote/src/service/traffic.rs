@@ -48,7 +48,17 @@ pub struct Traffic {
     bytes_moved: AtomicU64,
     bytes_needed: AtomicU64,
     retries: AtomicU64,
+    in_flight: AtomicU64,
     waits: PendingRequests,
+}
+
+/// A request in progress, until it is dropped.
+pub(super) struct InFlight<'a>(&'a AtomicU64);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A snapshot of the counters.
@@ -104,6 +114,17 @@ impl Traffic {
     /// Returns a number that grows with every received or sent byte.
     pub fn moving(&self) -> u64 {
         self.progress().wrapping_add(self.bytes_sent.load(Relaxed))
+    }
+
+    /// Counts a request in progress.
+    pub(super) fn begin(&self) -> InFlight<'_> {
+        self.in_flight.fetch_add(1, Relaxed);
+        InFlight(&self.in_flight)
+    }
+
+    /// Returns the number of requests in progress.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
     }
 
     /// Returns the requests without an answer.

@@ -68,7 +68,7 @@ tokio::task_local! {
 
 /// Status and headers of the last reply within an attempt.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HttpReply {
+pub(crate) struct HttpReply {
     /// Host and port of the last request.
     pub(super) host: Option<String>,
     /// True if the attempt has sent an HTTP request.
@@ -76,7 +76,7 @@ pub(super) struct HttpReply {
     /// The status; `None` without a reply.
     pub(super) status: Option<u16>,
     /// The pause that the service requests.
-    pub(super) retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
     /// The limit that the body exceeded.
     pub(super) longer_than: Option<u64>,
     /// Why the listing would never end.
@@ -132,7 +132,7 @@ fn check_listing(request: &Request<Buffer>) -> opendal::Result<()> {
 
 impl HttpReply {
     /// Runs `attempt`, and returns the last reply as well.
-    pub(super) async fn of<T>(attempt: impl Future<Output = T>) -> (T, Self) {
+    pub(crate) async fn of<T>(attempt: impl Future<Output = T>) -> (T, Self) {
         let reply = Arc::default();
         let result = REPLY.scope(Arc::clone(&reply), attempt).await;
         (result, read(&reply))
@@ -171,7 +171,7 @@ fn read(reply: &Mutex<HttpReply>) -> HttpReply {
 
 /// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a single
 /// unsigned request.
-pub(super) async fn with_file<T>(
+pub(crate) async fn with_file<T>(
     path: PathBuf,
     range: Range<u64>,
     attempt: impl Future<Output = T>,
@@ -193,13 +193,13 @@ pub(super) async fn with_hashed_file<T>(
 
 /// If `is_refused`, holds back large bodies of `attempt` for a moment, in which the service may
 /// refuse them again. Otherwise each attempt would send the whole refused body.
-pub(super) async fn asking_first<T>(is_refused: bool, attempt: impl Future<Output = T>) -> T {
+pub(crate) async fn asking_first<T>(is_refused: bool, attempt: impl Future<Output = T>) -> T {
     ASKS_FIRST.scope(is_refused, attempt).await
 }
 
 /// Fails `attempt` as soon as a reply exceeds `most` bytes. The limit is at least
 /// [`LEAST_CEILING`].
-pub(super) async fn at_most<T>(most: u64, attempt: impl Future<Output = T>) -> T {
+pub(crate) async fn at_most<T>(most: u64, attempt: impl Future<Output = T>) -> T {
     MOST.scope(most.max(LEAST_CEILING), attempt).await
 }
 

@@ -1,4 +1,4 @@
-//! Multipart and resumable uploads.
+//! Multipart uploads, and the progress of uploads.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -36,46 +36,6 @@ pub trait MultipartUpload: Send {
     fn abort(&mut self) -> BoxFuture<'_, Result<(), ServiceError>>;
 }
 
-/// The part of a file that the service has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadedBytes {
-    /// The service has the whole file.
-    Whole,
-    /// The service has this many bytes from the start of the file.
-    Part(u64),
-}
-
-/// Resumable uploads: the service keeps the first bytes of an interrupted upload.
-pub trait ResumableUpload: Send + Sync {
-    /// Returns true if the service supports resumable uploads. Sends at most one request.
-    ///
-    /// # Errors
-    /// [`ServiceError`].
-    fn is_known(&self) -> BoxFuture<'_, Result<bool, ServiceError>>;
-
-    /// Returns the part of a file of this length that the service has.
-    ///
-    /// # Errors
-    /// [`ServiceError`].
-    fn uploaded_bytes<'a>(
-        &'a self,
-        key: &'a str,
-        length: u64,
-    ) -> BoxFuture<'a, Result<UploadedBytes, ServiceError>>;
-
-    /// Sends the rest of a file of this length from offset `at` on.
-    ///
-    /// # Errors
-    /// [`ServiceError`]; a temporary one if the upload does not end at `at`.
-    fn write_rest<'a>(
-        &'a self,
-        key: &'a str,
-        path: &'a Path,
-        length: u64,
-        at: u64,
-    ) -> BoxFuture<'a, Result<(), ServiceError>>;
-}
-
 /// Progress of uploads, and a flag to stop them.
 #[derive(Debug, Default)]
 pub struct UploadProgress {
@@ -91,7 +51,7 @@ impl UploadProgress {
         Self { may_resume: true, ..Self::default() }
     }
 
-    pub(super) fn may_resume(&self) -> bool {
+    pub(crate) fn may_resume(&self) -> bool {
         self.may_resume
     }
 
@@ -100,7 +60,7 @@ impl UploadProgress {
         self.skipped_bytes.load(Relaxed)
     }
 
-    pub(super) fn skip(&self, bytes: u64) {
+    pub(crate) fn skip(&self, bytes: u64) {
         self.skipped_bytes.fetch_add(bytes, Relaxed);
         self.advance(bytes);
     }
@@ -120,7 +80,7 @@ impl UploadProgress {
         self.stopped.load(Relaxed)
     }
 
-    pub(super) fn advance(&self, bytes: u64) {
+    pub(crate) fn advance(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 }

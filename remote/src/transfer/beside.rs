@@ -23,9 +23,9 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use crate::{
+    peer::{OBJECTS, RemoteError, RemoteStore},
     ranges::ReadError,
     service::FailureReason,
-    store::{OBJECTS, RemoteError, RemoteStore},
 };
 
 /// Maximum number of damaged frames and lost packs that one command works around.
@@ -49,7 +49,7 @@ pub(super) fn around_damage<T>(
             Err(error) => {
                 let is_missing = matches!(error, RemoteError::Incomplete { .. });
                 if (is_missing || lost_pack(&error).is_some())
-                    && runtime.block_on(remote.is_overtaken())?
+                    && runtime.block_on(remote.peer().is_overtaken(remote.known()))?
                 {
                     return Err(remote.collected());
                 }
@@ -77,7 +77,7 @@ pub(super) fn look_again(
 ) -> Result<bool, RemoteError> {
     let is_collected = matches!(error, RemoteError::Collected { .. });
     if is_collected {
-        runtime.block_on(remote.read_gc())?;
+        runtime.block_on(remote.peer().learn_epoch(remote.known()))?;
     }
     Ok(is_collected)
 }

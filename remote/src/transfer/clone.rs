@@ -38,11 +38,11 @@ use super::{
     partial::{self, PackRanges, PartialScope},
 };
 use crate::{
-    remote_packs::RemotePacks,
-    store::{
-        INDEX, RemoteError, RemoteStore, StoreLookup,
-        default_branch::{first_branch, likely_branch},
+    peer::{
+        RemoteError, RemoteStore, StoreLookup,
+        all_refs::{first_branch, likely_branch},
     },
+    remote_packs::RemotePacks,
 };
 
 /// Interval at which the background fetch checks whether it may start.
@@ -198,7 +198,7 @@ fn begin(
     let remote = &*remote;
     // An attempt that a collection has overtaken leaves stubs of deleted packs.
     fetch::relocate(store, remote, remote.was_collected())?;
-    let partial_clone = runtime.block_on(remote.client().partial_clone())?;
+    let partial_clone = runtime.block_on(remote.peer().partial_clone())?;
     let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
     let (live, needed) = beside::around_damage(store, remote, runtime, || {
         let live = Liveness::of(remote, &commits, runtime, observer)?;
@@ -244,7 +244,7 @@ async fn look(
         remote.find_store(),
         remote.find_head(),
         remote.readable_refs(),
-        remote.client().list(INDEX),
+        remote.peer().list_index(),
     );
     let place = remote.location().to_owned();
     let location = || place.clone();

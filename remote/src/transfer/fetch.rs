@@ -28,7 +28,7 @@ use super::{
     liveness::{Liveness, shadow_forgotten, take_shadows},
     partial::{self, WantedPart},
 };
-use crate::store::{RemoteError, RemoteStore, StoreLookup};
+use crate::peer::{RemoteError, RemoteStore, StoreLookup};
 
 /// The data to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +86,11 @@ fn attempt(
     let partial = store.partial_packs();
     // The remote store may have merged packs since the last read of the index.
     runtime.block_on(learn(remote))?;
-    let maintains_index = remote.client().maintains_index();
+    // Without a table, only the refs show whether a collection has deleted an object.
+    let is_unknown = remote.mirror().gc().is_none() && remote.was_collected();
     let gone = relocate_if(store, remote, &|absent| {
-        Ok(maintains_index
+        Ok(is_unknown
             && !absent.is_empty()
-            && remote.was_collected()
             && !is_needed_there((store, remote), absent, runtime, observer)?)
     })?;
     let remote = &*remote;

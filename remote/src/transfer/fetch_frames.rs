@@ -12,12 +12,11 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use crate::{
+    peer::{OBJECTS, Peer, PeerPacks, RemoteError, RemoteStore},
     ranges::{
         FetchRange, JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, RangeResult,
         ReadError,
     },
-    service::client::Client,
-    store::{OBJECTS, RemoteError, RemoteStore},
 };
 
 /// Maximum length of adjacent frames to fetch and write together.
@@ -29,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Access to the packs of a remote store.
 #[derive(Clone, Debug)]
 pub(super) struct PackFetcher {
-    pub(super) client: Client,
+    peer: Arc<dyn Peer>,
     pub(super) location: String,
     link: Arc<LinkEstimate>,
 }
@@ -53,8 +52,8 @@ pub(super) type OnPackComplete<'a> = dyn FnMut(PackId) -> Result<(), RemoteError
 
 impl PackFetcher {
     pub(super) fn of(remote: &RemoteStore) -> Self {
-        let (client, location) = (remote.client().clone(), remote.location().to_owned());
-        Self { client, location, link: Arc::default() }
+        let (peer, location) = (Arc::clone(remote.peer()), remote.location().to_owned());
+        Self { peer, location, link: Arc::default() }
     }
 
     /// Fetches frames of packs of which `store` has stubs. Checks each frame against its checksum,
@@ -80,7 +79,7 @@ impl PackFetcher {
             .iter()
             .map(|row| NeededRange { key: key(row.pack).into(), range: row.range() })
             .collect();
-        let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
+        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
         let planner = RangePlanner::new(fetch, Arc::clone(&self.link), JobOptions::default());
         let mut job = {
             let _inside = runtime.enter();
@@ -91,15 +90,14 @@ impl PackFetcher {
             let row = &rows[position];
             let filled = match self.fill(store, row, bytes) {
                 Err(error) if error.kind() == ErrorKind::Damaged => {
-                    let again_key = key(row.pack);
-                    let again = self.client.fetch(&again_key, row.range());
+                    let again = self.peer.read(row.pack, row.range());
                     let again = runtime.block_on(again).map_err(ReadError::from);
                     self.fill(store, row, again)
                 }
                 filled => filled,
             };
             let length = filled?;
-            self.client.traffic().needed(length);
+            self.peer.traffic().needed(length);
             received += length;
             observer.advance(length, 0);
             if let Some(count) = left.get_mut(&row.pack) {

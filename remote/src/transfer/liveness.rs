@@ -27,8 +27,8 @@ use tokio::runtime::Handle;
 
 use super::partial::reach_error;
 use crate::{
-    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
-    store::{RemoteError, RemoteStore, gc_view::DeadCopies},
+    peer::{RemoteError, RemoteStore, gc_view::DeadCopies},
+    remote_packs::{BlockingContext, RemotePacks},
 };
 
 /// The copies of objects in a remote store that a client may take over.
@@ -158,10 +158,7 @@ fn walk(
 
 /// Opens the mirror as a store that fetches what it reads.
 fn open_stubs(remote: &RemoteStore, runtime: &Handle) -> Result<Store, RemoteError> {
-    let (client, location, mirror) = remote.reopen()?.into_parts();
-    let packs = RemotePacks::of(client, location, BlockingContext::without_stop(runtime));
-    let packs = packs.with_content_retention(ContentRetention::Forget);
-    Ok(mirror.into_store().with_remote_frames(Arc::new(packs)))
+    Ok(RemotePacks::stubs(remote.reopen()?, BlockingContext::without_stop(runtime)))
 }
 
 /// Shadows the objects of packs taken over that are dead in the remote store, except those that

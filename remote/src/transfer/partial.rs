@@ -23,8 +23,8 @@ use super::{
     liveness::{Liveness, shadow_forgotten, take_shadows},
 };
 use crate::{
+    peer::{RemoteError, RemoteStore},
     service::PartialClone,
-    store::{RemoteError, RemoteStore},
 };
 
 /// Number of outlines in memory at a time.
@@ -136,7 +136,7 @@ pub(super) fn explain_partial_clone(
     runtime: &Handle,
 ) -> RemoteError {
     let RemoteError::Incomplete { location, source } = error else { return error };
-    match runtime.block_on(remote.client().partial_clone()) {
+    match runtime.block_on(remote.peer().partial_clone()) {
         Ok(Some(PartialClone { origin, .. })) => {
             RemoteError::PartialClone { location, origin, source }
         }

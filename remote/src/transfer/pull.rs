@@ -38,7 +38,7 @@ use super::{
     partial::{self, PartialScope},
     receiving_folder::ReceivingFolder,
 };
-use crate::store::{RemoteError, RemoteStore, StoreLookup};
+use crate::peer::{RemoteError, RemoteStore, StoreLookup};
 
 /// Options of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,8 +214,9 @@ async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, Remo
     }
     let slot = standing?;
     if let Some(commit) = slot.commit {
-        if slot.epoch() > remote.mirror().epoch() && !remote.client().maintains_index() {
-            remote.read_gc().await?;
+        if slot.epoch() > remote.mirror().epoch()
+            && remote.peer().learn_epoch(remote.known()).await?
+        {
             remote.refresh().await?;
         }
         return Ok(commit);

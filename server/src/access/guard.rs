@@ -11,6 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{Extensions, HeaderMap, Method};
+use snap_remote::wire::headers::EpochTag;
 
 use super::{
     AccessControl,
@@ -50,7 +51,10 @@ pub async fn guard<A: Future<Output = Response>>(
     };
     let is_encrypted = access.is_encrypted(request.headers(), request.extensions());
     let headers = request.headers();
-    let wrong = malformed_host(headers).or_else(|| runs(&path, headers));
+    let wrong = malformed_host(headers).or_else(|| runs(&path, headers)).or_else(|| {
+        let malformed = EpochTag::in_request(headers).err()?;
+        Some(HttpProblem::new(Code::Invalid, malformed.to_string()))
+    });
     let identified = match wrong.or_else(|| access.foreign(&request)) {
         Some(problem) => Err(problem),
         None => access.who(needs, &method, request.headers(), is_encrypted, address).await,

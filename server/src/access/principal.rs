@@ -7,7 +7,7 @@ use std::{
 
 use crate::ref_log::UNNAMED_CLIENT;
 
-pub use crate::right::Right;
+pub use snap_remote::wire::right::Right;
 
 /// A right in some repositories, or in all.
 #[derive(Clone, Debug, PartialEq, Eq)]

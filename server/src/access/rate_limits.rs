@@ -8,13 +8,13 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
+use snap_remote::token_bucket::TokenBucket;
 
 use super::{login_backoff::network, principal::Principal};
 use crate::{clock::Clock, problem::HttpProblem, settings::ServerLimits};
@@ -46,16 +46,7 @@ enum ClientId {
 struct ClientUsage {
     requests: Mutex<TokenBucket>,
     uploads: AtomicUsize,
-    /// When the next byte may be received.
-    next_byte: Mutex<Instant>,
-}
-
-/// A token bucket: the requests that a client may make at once. It refills over time, up to the
-/// requests of one second.
-#[derive(Debug)]
-struct TokenBucket {
-    left: f64,
-    at: Instant,
+    upload_bytes: Mutex<TokenBucket>,
 }
 
 /// An upload in progress, counted until it is dropped.
@@ -94,15 +85,17 @@ impl RateLimits {
             // Evict the client that has been idle for the longest. A client with an upload in
             // progress is kept: its state is in use.
             let idle = known.iter().filter(|(_, state)| Arc::strong_count(state) == 1);
-            let last = |state: &ClientUsage| state.requests.lock().at;
+            let last = |state: &ClientUsage| state.requests.lock().full_at();
             let oldest = idle.min_by_key(|(_, state)| last(state)).map(|(key, _)| key.clone());
             oldest.map(|key| known.remove(&key));
         }
-        let burst = f64::from(self.requests_per_sec);
+        let bucket = |per_sec| Mutex::new(TokenBucket::new(per_sec, self.clock.now()));
         let new = || {
-            let (now, uploads) = (self.clock.now(), AtomicUsize::new(0));
-            let requests = Mutex::new(TokenBucket { left: burst, at: now });
-            Arc::new(ClientUsage { requests, uploads, next_byte: Mutex::new(now) })
+            Arc::new(ClientUsage {
+                requests: bucket(self.requests_per_sec.into()),
+                uploads: AtomicUsize::new(0),
+                upload_bytes: bucket(self.bytes_per_sec),
+            })
         };
         Arc::clone(known.entry(key).or_insert_with(new))
     }
@@ -115,9 +108,9 @@ impl RateLimits {
         if self.requests_per_sec == 0 {
             return Ok(());
         }
-        let rate = f64::from(self.requests_per_sec);
+        let rate = self.requests_per_sec;
         let state = self.state(who, address);
-        match state.requests.lock().take(rate, self.clock.now()) {
+        match state.requests.lock().try_take(self.clock.now()) {
             true => Ok(()),
             false => {
                 Err(HttpProblem::slow_down(1, format!("the limit is {rate} requests per second")))
@@ -170,50 +163,16 @@ impl RateLimitedUpload {
             }
             let piece = rest.split_to(rest.len().min(most));
             let (state, clock) = &usage;
-            clock.sleep_until(state.reserve(piece.len(), rate, clock.now())).await;
+            let start = state.upload_bytes.lock().reserve(piece.len() as u64, clock.now());
+            clock.sleep_until(start).await;
             Some((Ok(piece), (body, rest, usage)))
         }))
-    }
-}
-
-impl ClientUsage {
-    /// Reserves `bytes` after all earlier bytes. Returns when they may pass.
-    fn reserve(&self, bytes: usize, rate: u64, now: Instant) -> Instant {
-        let mut next = self.next_byte.lock();
-        let begins = (*next).max(now);
-        *next = begins + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        begins
-    }
-}
-
-impl TokenBucket {
-    /// Takes one request out of the bucket; returns false if none is left.
-    fn take(&mut self, rate: f64, now: Instant) -> bool {
-        let grown = now.saturating_duration_since(self.at).as_secs_f64() * rate;
-        (self.left, self.at) = ((self.left + grown).min(rate), now);
-        let may = self.left >= 1.0;
-        if may {
-            self.left -= 1.0;
-        }
-        may
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_token_bucket_refills() {
-        let now = Instant::now();
-        let mut bucket = TokenBucket { left: 2.0, at: now };
-        assert!(bucket.take(2.0, now) && bucket.take(2.0, now) && !bucket.take(2.0, now));
-        let later = now + Duration::from_millis(600);
-        assert!(bucket.take(2.0, later) && !bucket.take(2.0, later));
-        let much_later = now + Duration::from_secs(100);
-        assert!(bucket.take(2.0, much_later) && bucket.take(2.0, much_later));
-        assert!(!bucket.take(2.0, much_later), "the bucket holds the requests of one second");
-    }
 
     #[test]
     fn upload_permits_are_released_and_clients_are_bounded() {

@@ -268,7 +268,7 @@ fn sizes(hub: &Hub, mut before: Sizes) -> Sizes {
         let packs = there.packs().ok()?;
         Some(MeasuredSize {
             packs: packs.len() as u64,
-            bytes: packs.iter().map(|(_, bytes)| bytes).sum(),
+            bytes: packs.iter().map(|pack| pack.bytes).sum(),
         })
     };
     let names = hub.names().into_iter().take(REPOSITORIES);

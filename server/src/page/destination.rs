@@ -5,8 +5,7 @@
 //! commit.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
-
-use super::link::part;
+use snap_remote::wire::routes::encode_segment;
 
 /// Prefixes of web addresses that a document may link to.
 const SCHEMES: [&str; 2] = ["http://", "https://"];
@@ -52,7 +51,7 @@ impl Destination {
         let fragment = match fragment {
             "" => String::new(),
             fragment if is_markdown(&path) => encoded_anchor(fragment),
-            fragment => part(&percent_decode_str(fragment).collect::<Vec<u8>>()),
+            fragment => encode_segment(&percent_decode_str(fragment).collect::<Vec<u8>>()),
         };
         Some(Self::Path(path, fragment))
     }
@@ -93,7 +92,7 @@ pub(super) fn anchor(text: &str) -> String {
 
 /// Returns the encoded id of the heading that a URL fragment names.
 fn encoded_anchor(fragment: &str) -> String {
-    part(anchor(&percent_decode_str(fragment).decode_utf8_lossy()).as_bytes())
+    encode_segment(anchor(&percent_decode_str(fragment).decode_utf8_lossy()).as_bytes())
 }
 
 #[cfg(test)]

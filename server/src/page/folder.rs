@@ -13,6 +13,7 @@ use snap_core::{
     ops::list::{self, ListDepth, ListError},
     store::Store,
 };
+use snap_remote::wire::routes::Route;
 
 use super::{
     deadline::no_page,
@@ -85,9 +86,9 @@ pub(super) fn view(
 pub(super) fn downloads(links: &Links, commit: &CommitId, path: &[u8]) -> Markup {
     html! {
         span.group role="group" aria-label="Download" {
-            a.button href=(links.archive(commit, path, "zip")) download="" { "zip" }
-            a.button href=(links.archive(commit, path, "tar")) download="" { "tar" }
-            a.button href=(links.archive(commit, path, "tar.zst")) download="" { "tar.zst" }
+            a.button href=(links.archive(commit, path, Route::Zip)) download="" { "zip" }
+            a.button href=(links.archive(commit, path, Route::Tar)) download="" { "tar" }
+            a.button href=(links.archive(commit, path, Route::TarZst)) download="" { "tar.zst" }
         }
     }
 }

@@ -13,32 +13,20 @@
 //! In names of repositories and refs, `/` is written as `%2F`. All bytes except ASCII letters,
 //! digits and `-._~` are percent-encoded, so a path may have any bytes.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use snap_core::base::id::CommitId;
-
-/// The bytes that are percent-encoded.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// Encodes one segment of a URL.
-pub(super) fn part(bytes: &[u8]) -> String {
-    percent_encode(bytes, ESCAPED).to_string()
-}
-
-/// Encodes a path and keeps its slashes.
-fn path(bytes: &[u8]) -> String {
-    let parts: Vec<String> = bytes.split(|b| *b == b'/').map(part).collect();
-    parts.join("/")
-}
+use snap_remote::wire::routes::{Route, encode_path, encode_segment};
 
 /// Builds the URLs of one repository.
 #[derive(Clone, Debug)]
 pub(super) struct Links {
+    name: String,
+    /// The encoded name.
     repo: String,
 }
 
 impl Links {
     pub(super) fn new(repo: &str) -> Self {
-        Self { repo: part(repo.as_bytes()) }
+        Self { name: repo.to_owned(), repo: encode_segment(repo.as_bytes()) }
     }
 
     /// Returns the URL of the list of commits.
@@ -49,7 +37,7 @@ impl Links {
     /// Returns the URL of the commits of a branch, or of the history of a commit.
     pub(super) fn log_of(&self, rev: &str, page: usize) -> String {
         let page = if page > 1 { format!("&page={page}") } else { String::new() };
-        format!("/r/{}?rev={}{page}", self.repo, part(rev.as_bytes()))
+        format!("/r/{}?rev={}{page}", self.repo, encode_segment(rev.as_bytes()))
     }
 
     /// Returns the URL of a commit, or of a folder or file in it.
@@ -64,18 +52,23 @@ impl Links {
 
     fn below(&self, page: &str, rev: &str, at: &[u8]) -> String {
         let slash = if at.is_empty() { "" } else { "/" };
-        format!("/r/{}/{page}/{}{slash}{}", self.repo, part(rev.as_bytes()), path(at))
+        format!(
+            "/r/{}/{page}/{}{slash}{}",
+            self.repo,
+            encode_segment(rev.as_bytes()),
+            encode_path(at)
+        )
     }
 
     /// Returns the URL of the differences between two commits.
     pub(super) fn diff(&self, from: &str, to: &str) -> String {
-        let (from, to) = (part(from.as_bytes()), part(to.as_bytes()));
+        let (from, to) = (encode_segment(from.as_bytes()), encode_segment(to.as_bytes()));
         format!("/r/{}/diff?from={from}&to={to}", self.repo)
     }
 
     /// Returns the URL of the differences below a path.
     pub(super) fn diff_of(&self, from: &str, to: &str, at: &[u8]) -> String {
-        format!("{}&path={}", self.diff(from, to), part(at))
+        format!("{}&path={}", self.diff(from, to), encode_segment(at))
     }
 
     /// Returns the URL of another page of the repository: `refs`, `search`, `stats`, `diff`.
@@ -85,13 +78,18 @@ impl Links {
 
     /// Returns the URL of a file's bytes.
     pub(super) fn raw(&self, commit: &CommitId, at: &[u8]) -> String {
-        format!("/v1/repos/{}/commits/{commit}/files/{}", self.repo, path(at))
+        self.below_commit(Route::File, commit, at)
     }
 
-    /// Returns the URL of a folder as an archive. `form` is `zip`, `tar` or `tar.zst`.
-    pub(super) fn archive(&self, commit: &CommitId, at: &[u8], form: &str) -> String {
-        let of = if at.is_empty() { String::new() } else { format!("?path={}", part(at)) };
-        format!("/v1/repos/{}/commits/{commit}/archive.{form}{of}", self.repo)
+    /// Returns the URL of a folder as an archive.
+    pub(super) fn archive(&self, commit: &CommitId, at: &[u8], format: Route) -> String {
+        let of =
+            if at.is_empty() { String::new() } else { format!("?path={}", encode_segment(at)) };
+        format!("{}{of}", self.below_commit(format, commit, at))
+    }
+
+    fn below_commit(&self, route: Route, commit: &CommitId, at: &[u8]) -> String {
+        route.url(&[self.name.as_bytes(), commit.to_string().as_bytes(), at])
     }
 }
 

@@ -103,7 +103,7 @@ fn read(
 /// Returns the URL of the repository for `snap clone` and `snap push`.
 pub(super) fn location(ask: &PageRequest) -> String {
     match ask.repo().as_str() {
-        snap_remote::service::snap_server::ONLY => ask.origin.clone(),
+        snap_remote::wire::routes::ONLY => ask.origin.clone(),
         repo => format!("{}/{repo}", ask.origin),
     }
 }

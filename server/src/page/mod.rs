@@ -51,13 +51,10 @@ use std::sync::Arc;
 
 use axum::middleware::from_fn;
 use http::Method;
+use snap_remote::wire::right::RouteAccess;
 
 use self::{page_request::PageRequest, stats_cache::StatsCache};
-use crate::{
-    body::hold_answer,
-    route_table::{RouteAccess, Routes},
-    routes::Server,
-};
+use crate::{body::hold_answer, route_table::Routes, routes::Server};
 
 /// The state that all pages share.
 #[derive(Clone, Debug)]

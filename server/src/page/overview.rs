@@ -102,7 +102,7 @@ impl Overview {
             damaged_refs: listing.damaged,
             damaged_packs: repository.damaged_pack_count(),
             packs: packs.len(),
-            stored_bytes: packs.iter().map(|(_, bytes)| bytes).sum(),
+            stored_bytes: packs.iter().map(|pack| pack.bytes).sum(),
             quota: quotas.usage(repository)?,
             checks: repository.data_checks().filter(|_| !packs.is_empty()),
         }))

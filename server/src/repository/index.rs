@@ -22,11 +22,12 @@ use snap_core::{
     },
     store::{Store, StoreError},
 };
+use snap_remote::wire::types::Listed;
 
-use super::Listed;
-use crate::problem::{Code, HttpProblem};
-
-use crate::causes::causes;
+use crate::{
+    causes::causes,
+    problem::{Code, HttpProblem},
+};
 
 /// The folder in `cache/` of a store.
 const FOLDER: &str = "outlines";
@@ -142,7 +143,11 @@ impl Index {
             let small: Vec<String> = small.iter().filter(is_in_others).cloned().collect();
             small.iter().for_each(|name| self.remove(&mut files, name));
         }
-        let all = || files.iter().map(|(name, (bytes, _))| (name.clone(), *bytes)).collect();
+        let listed = |(name, (bytes, _)): (&String, &IndexFile)| Listed {
+            name: name.clone(),
+            bytes: *bytes,
+        };
+        let all = || files.iter().map(listed).collect();
         Ok((!written.is_short).then(all))
     }
 
@@ -310,11 +315,15 @@ mod tests {
         let store = repo.store();
         let index = Index::open(store).unwrap();
         for damage in ["", "other bytes"] {
-            let [(name, _)] = &index.current(store, &|_| true).unwrap()[..] else { panic!() };
+            let [Listed { name, .. }] = &index.current(store, &|_| true).unwrap()[..] else {
+                panic!()
+            };
             let whole = index.read(name).unwrap();
             fs_err::write(index.dir.join(name), damage).unwrap();
             assert_eq!(index.read(name).unwrap_err().code, Code::NotFound);
-            let [(again, _)] = &index.current(store, &|_| true).unwrap()[..] else { panic!() };
+            let [Listed { name: again, .. }] = &index.current(store, &|_| true).unwrap()[..] else {
+                panic!()
+            };
             assert_eq!(index.read(again).unwrap(), whole);
         }
     }
@@ -378,7 +387,7 @@ mod tests {
         let told: BTreeSet<PackId> =
             index.files.lock().values().flat_map(|(_, packs)| packs).copied().collect();
         assert_eq!((listed.len(), told), (2, [good, bad].into()));
-        for (name, _) in listed {
+        for Listed { name, .. } in listed {
             index.read(&name).unwrap();
         }
     }

@@ -52,6 +52,7 @@ use snap_core::{
     },
     store::ContentError,
 };
+use snap_remote::wire::{headers::EpochTag, types::Listed};
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
 pub(crate) use self::folder_watch::FolderWatch;
@@ -100,13 +101,12 @@ pub struct Repository {
     /// Layouts of bundles that clients requested recently, by commit.
     bundles: ByteCache<CommitId, Arc<BundleLayout>>,
     upstream: Option<Arc<UpstreamRepository>>,
+    /// The epoch of the store when it was opened.
+    opened_epoch: Option<EpochTag>,
     landmarks: FolderWatch,
     /// Branches and tags as they were last read.
     listing: Mutex<Option<RefListing>>,
 }
-
-/// The name and the length in bytes of a listed file.
-pub type Listed = (String, u64);
 
 /// The state in which a ref must be for a write to change it (compare-and-swap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,6 +211,7 @@ impl Repository {
         let files = files.iter().map(|file| repo.dir().join(file));
         let files = files.filter(|file| upstream.is_some() || file.exists());
         let landmarks = FolderWatch::of(folders.into_iter().chain(mirrors), files);
+        let opened_epoch = known_epoch(&repo, upstream.as_deref());
         let repository = Self {
             name,
             number,
@@ -221,6 +222,7 @@ impl Repository {
             shared_checks,
             bundles,
             upstream,
+            opened_epoch,
             landmarks,
             listing: Mutex::default(),
         };
@@ -232,6 +234,17 @@ impl Repository {
     /// means that the state is current, or that there is no upstream.
     pub fn outage(&self) -> Option<UpstreamOutage> {
         self.upstream.as_ref().and_then(|upstream| upstream.outage())
+    }
+
+    /// Returns the epoch of the store, or of the store upstream, as of the last look at it. `None`
+    /// means that it is unknown. Reads nothing from disk.
+    pub fn epoch(&self) -> Option<EpochTag> {
+        known_epoch(&self.repo, self.upstream.as_deref())
+    }
+
+    /// Returns the [`epoch`](Self::epoch) when the store was opened.
+    pub fn opened_epoch(&self) -> Option<EpochTag> {
+        self.opened_epoch
     }
 
     /// Returns true if only the caller holds this repository and no request to its
@@ -620,12 +633,13 @@ impl Repository {
         self.check_seen()?;
         self.refresh()?;
         let store = self.repo.store();
-        let mut packs = self.staged.list()?;
+        let listed = |(name, bytes)| Listed { name, bytes };
+        let mut packs: Vec<Listed> = self.staged.list()?.into_iter().map(listed).collect();
         for id in store.packs().into_iter().filter(|id| self.has(id)) {
             let path = store.pack_path(&id);
             // Another process has just merged this pack into a larger one.
             let Ok(meta) = fs_err::metadata(&path) else { continue };
-            packs.push((id.to_string(), meta.len()));
+            packs.push(Listed { name: id.to_string(), bytes: meta.len() });
         }
         packs.sort_unstable();
         packs.dedup();
@@ -773,6 +787,13 @@ impl Repository {
         // Keep the client's file, so that the client does not download it again.
         self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
         Ok(sent)
+    }
+}
+
+fn known_epoch(repo: &Repo, upstream: Option<&UpstreamRepository>) -> Option<EpochTag> {
+    match upstream {
+        Some(upstream) => upstream.epoch(),
+        None => EpochTag::of(&repo.store().known_epoch()),
     }
 }
 

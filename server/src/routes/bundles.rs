@@ -10,7 +10,6 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use serde::{Deserialize, Serialize};
 use snap_core::{
     base::{
         id::{CommitId, ObjectId},
@@ -18,13 +17,16 @@ use snap_core::{
     },
     ops::bundle::unpack,
 };
+use snap_remote::wire::{
+    headers::BUNDLE_TYPE,
+    types::{Have, Unpacked},
+};
 use tokio::sync::oneshot;
 
 use super::{
     Server,
     conditional::{etag, not_modified, requested_range, set_commit_headers},
     disposition::{DispositionKind, disposition},
-    ids::IdListBody,
     path::Path,
     range::RequestedRange,
     target::CommitPath,
@@ -120,7 +122,7 @@ impl PreparedBundle {
         let name = format!("{:.12}.snap", self.commit);
         let name = disposition(DispositionKind::Attachment, name.as_bytes());
         headers.insert(header::CONTENT_DISPOSITION, name);
-        let kind = HeaderValue::from_static("application/vnd.snap.bundle");
+        let kind = HeaderValue::from_static(BUNDLE_TYPE);
         headers.insert(header::CONTENT_TYPE, kind);
         wanted.set_headers(&mut response, self.bytes)?;
         if !is_head {
@@ -151,14 +153,6 @@ pub(super) async fn read(
     }
 }
 
-/// The body of a request for a bundle: the commits and objects that the client has.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct HaveJson {
-    have: IdListBody<CommitId>,
-    have_objects: IdListBody<ObjectId>,
-}
-
 /// `POST …/commits/{commit}/bundle`: a bundle without the objects that the client has.
 pub(super) async fn without(
     State(server): State<Server>,
@@ -168,10 +162,9 @@ pub(super) async fn without(
     let most = server.settings().limits.missing_ids;
     let body = read_whole(body, server.accept(most as u64 * ID_BYTES + 1024)).await?;
     let invalid = |why: String| HttpProblem::new(Code::Invalid, why);
-    let sent: HaveJson =
+    let Have { have: commits, have_objects: objects } =
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
     let mut memory = body.into_memory();
-    let (commits, objects) = (sent.have.0, sent.have_objects.0);
     memory.shrink((commits.len() + objects.len()) * size_of::<ObjectId>() * SET);
     for (count, most) in [(commits.len(), limits::PREREQUISITES), (objects.len(), most)] {
         if count > most {
@@ -188,16 +181,6 @@ pub(super) async fn without(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.remove(header::ACCEPT_RANGES);
     Ok(response)
-}
-
-#[derive(Debug, Serialize)]
-struct TakenJson {
-    commit: String,
-    prerequisites: Vec<String>,
-    objects: u64,
-    bytes: u64,
-    new_commits: u64,
-    new_objects: u64,
 }
 
 /// `POST /v1/repos/{repo}/bundles`: unpacks the bundle if it is complete. Moves no ref.
@@ -218,9 +201,9 @@ pub(super) async fn take(
 /// Builds the response for a bundle that was unpacked.
 pub(super) fn unpacked_response(taken: &unpack::UnpackOutcome) -> impl IntoResponse + use<> {
     let status = if taken.added.objects > 0 { StatusCode::CREATED } else { StatusCode::OK };
-    let json = TakenJson {
-        commit: taken.commit.to_string(),
-        prerequisites: taken.prerequisites.iter().map(ToString::to_string).collect(),
+    let json = Unpacked {
+        commit: taken.commit,
+        prerequisites: taken.prerequisites.clone(),
         objects: taken.objects,
         bytes: taken.raw_bytes,
         new_commits: taken.commits,

@@ -3,6 +3,7 @@
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use snap_core::base::id::CommitId;
+use snap_remote::wire::headers::SNAP_COMMIT;
 
 use super::range::RequestedRange;
 use crate::problem::{Code, HttpProblem};
@@ -12,9 +13,6 @@ pub(super) const FOREVER: &str = "private, max-age=31536000, immutable";
 
 /// Cache lifetime of responses under a name that may move: revalidate each time.
 const REVALIDATE: &str = "private, no-cache";
-
-/// The header that names the commit of a response.
-pub(super) const COMMIT: HeaderName = HeaderName::from_static("snap-commit");
 
 /// Returns a strong ETag with this text.
 pub(super) fn etag(text: impl std::fmt::Display) -> Result<HeaderValue, HttpProblem> {
@@ -127,7 +125,7 @@ pub(super) fn set_commit_headers(
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(keep));
     headers.insert(header::ETAG, etag.clone());
     if let Ok(id) = HeaderValue::from_str(&commit.to_string()) {
-        headers.insert(COMMIT, id);
+        headers.insert(SNAP_COMMIT, id);
     }
 }
 

@@ -7,10 +7,17 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
-use serde::Serialize;
 use snap_core::base::limits;
+use snap_remote::wire::{
+    headers::{SNAP_EPOCH, SNAP_UPSTREAM},
+    routes::PROTOCOL,
+    types::{
+        Authentication, Capability, Limits, Repositories, RepositoryName, ServerInfo, UpstreamInfo,
+        UpstreamState,
+    },
+};
 
-use super::{PROTOCOL, Server, path::Path};
+use super::{Server, path::Path};
 use crate::{
     access::principal::{Principal, Right},
     body::{blocking, read_whole},
@@ -18,75 +25,31 @@ use crate::{
     upstream::health::UpstreamOutage,
 };
 
-#[derive(Serialize)]
-pub(super) struct ServerInfoResponse {
-    server: &'static str,
-    version: &'static str,
-    protocol: u32,
-    authentication: &'static str,
-    capabilities: Vec<&'static str>,
-    limits: LimitsJson,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upstream: Option<UpstreamJson>,
-}
-
-#[derive(Serialize)]
-struct UpstreamJson {
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    age_secs: Option<u64>,
-}
-
-impl UpstreamJson {
-    fn new(away: Option<UpstreamOutage>) -> Self {
-        match away {
-            None => Self { state: "there", age_secs: None },
-            Some(UpstreamOutage { age_secs }) => Self { state: "away", age_secs },
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct LimitsJson {
-    pack_bytes: u64,
-    bundle_bytes: u64,
-    unfinished_bytes: u64,
-    missing_ids: usize,
-}
-
 /// `GET /v1`. Needs no token.
-pub(super) async fn server(State(server): State<Server>) -> Json<ServerInfoResponse> {
+pub(super) async fn server(State(server): State<Server>) -> Json<ServerInfo> {
     let chosen = &server.settings().limits;
-    let limits = LimitsJson {
-        pack_bytes: chosen.upload_bytes,
-        bundle_bytes: chosen.bundle_bytes,
-        unfinished_bytes: chosen.unfinished_bytes,
-        missing_ids: chosen.missing_ids,
-    };
-    let authentication = if server.access().is_guarded() { "bearer" } else { "none" };
-    // `uploads` means that a client may send a pack in several requests.
-    let capabilities = (chosen.unfinished_uploads > 0).then_some("uploads").into_iter().collect();
-    let version = env!("CARGO_PKG_VERSION");
-    let upstream = server.hub().upstream().map(|there| UpstreamJson::new(there.contact().outage()));
-    Json(ServerInfoResponse {
-        server: "snap",
-        version,
+    let is_guarded = server.access().is_guarded();
+    let upstream = server.hub().upstream().map(|there| match there.contact().outage() {
+        None => UpstreamInfo { state: UpstreamState::There, age_secs: None },
+        Some(UpstreamOutage { age_secs }) => UpstreamInfo { state: UpstreamState::Away, age_secs },
+    });
+    Json(ServerInfo {
+        server: "snap".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: PROTOCOL,
-        authentication,
-        capabilities,
-        limits,
+        authentication: if is_guarded { Authentication::Bearer } else { Authentication::None },
+        capabilities: (chosen.unfinished_uploads > 0)
+            .then_some(Capability::Uploads)
+            .into_iter()
+            .collect(),
+        limits: Limits {
+            pack_bytes: chosen.upload_bytes,
+            bundle_bytes: chosen.bundle_bytes,
+            unfinished_bytes: chosen.unfinished_bytes,
+            missing_ids: chosen.missing_ids,
+        },
         upstream,
     })
-}
-
-#[derive(Serialize)]
-pub(super) struct RepositoriesJson {
-    repositories: Vec<RepositoryJson>,
-}
-
-#[derive(Serialize)]
-struct RepositoryJson {
-    name: String,
 }
 
 /// `GET /v1/openapi.json`. Needs no token.
@@ -99,11 +62,11 @@ pub(super) async fn openapi() -> impl IntoResponse {
 pub(super) async fn repositories(
     State(server): State<Server>,
     Extension(who): Extension<Principal>,
-) -> Result<Json<RepositoriesJson>, HttpProblem> {
+) -> Result<Json<Repositories>, HttpProblem> {
     let names = blocking(move || Ok(server.hub().names())).await?;
     let theirs = names.into_iter().filter(|name| who.can(Right::Read, name));
-    let repositories = theirs.map(|name| RepositoryJson { name }).collect();
-    Ok(Json(RepositoriesJson { repositories }))
+    let repositories = theirs.map(|name| RepositoryName { name }).collect();
+    Ok(Json(Repositories { repositories }))
 }
 
 /// `GET /v1/repos/{repo}/config`: returns the settings of the store.
@@ -145,26 +108,33 @@ pub(super) async fn create(
     Ok(StatusCode::CREATED)
 }
 
-/// Middleware that adds `snap-upstream: away` to each response that may be out of date, for a
-/// request that concerns `repository`. `age` is the number of seconds since the state was last
-/// known to match the upstream.
-pub async fn mark_outage<A: Future<Output = Response>>(
+/// Middleware that adds `snap-epoch`, and `snap-upstream: away` to each response that may be out of
+/// date, for a request that concerns `repository`. `age` is the number of seconds since the state
+/// was last known to match the upstream.
+pub async fn mark_state<A: Future<Output = Response>>(
     server: &Server,
     repository: Option<&str>,
     request: Request,
     next: impl FnOnce(Request) -> A,
 ) -> Response {
-    if server.hub().upstream().is_none() {
-        return next(request).await;
-    }
+    let hub = server.hub();
+    // Read before the response is built: it may rely on a later epoch than it names, but never on an
+    // earlier one.
+    let epoch = repository.and_then(|name| Some(hub.get_open_for_scan(name)?.epoch()));
     let mut response = next(request).await;
-    if let Some(away) = server.hub().outage(repository) {
+    let opened = || Some(hub.get_open_for_scan(repository?)?.opened_epoch());
+    if let Some(tag) = epoch.or_else(opened).flatten()
+        && let Ok(value) = HeaderValue::from_str(&tag.to_string())
+    {
+        response.headers_mut().insert(SNAP_EPOCH, value);
+    }
+    if let Some(away) = hub.outage(repository) {
         let UpstreamOutage { age_secs } = away;
         // The pages show the outage to people, too.
         response.extensions_mut().insert(away);
         let age = age_secs.map(|age| format!("; age={age}")).unwrap_or_default();
         if let Ok(value) = HeaderValue::from_str(&format!("away{age}")) {
-            response.headers_mut().insert("snap-upstream", value);
+            response.headers_mut().insert(SNAP_UPSTREAM, value);
         }
     }
     response

@@ -9,7 +9,6 @@ mod conditional;
 mod disposition;
 mod files;
 mod history;
-mod ids;
 pub mod info;
 mod objects;
 mod packs;
@@ -25,9 +24,15 @@ use std::{
     sync::Arc,
 };
 
-use axum::{body::Body, middleware::from_fn};
-use http::{HeaderMap, Method, header};
+use axum::{
+    body::Body,
+    handler::Handler,
+    middleware::from_fn,
+    routing::{MethodRouter, on},
+};
+use http::{HeaderMap, header};
 use snap_core::base::observe::Observer;
+use snap_remote::wire::routes::Route;
 
 use self::files::FileCache;
 use crate::{
@@ -43,12 +48,9 @@ use crate::{
     problem::{Code, HttpProblem},
     quota::{QuotaReservation, Quotas},
     repository::Repository,
-    route_table::{RouteAccess, Routes},
+    route_table::{Routes, filter},
     settings::ServerSettings,
 };
-
-/// The version of the API, which is the first part of each path.
-pub const PROTOCOL: u32 = 1;
 
 /// The state that all requests share.
 #[derive(Clone, Debug)]
@@ -299,116 +301,67 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 /// Returns the routes of the API. The handlers check no tokens: [`app_service`](crate::app_service)
 /// does.
 pub fn routes() -> Routes<Server> {
-    Routes::new()
-        .route(Method::GET, "/v1", RouteAccess::Nothing, info::server)
-        .route(Method::GET, "/v1/openapi.json", RouteAccess::Nothing, info::openapi)
-        .route(Method::GET, "/v1/repos", RouteAccess::AnyRight, info::repositories)
-        .nest("/v1/repos/{repo}", repository())
-        .merge(commits())
-        .route(Method::GET, "/health", RouteAccess::Nothing, status::health)
-        .route(Method::GET, "/ready", RouteAccess::Nothing, status::ready)
-        .route(Method::GET, "/metrics", RouteAccess::ReadAll, status::metrics)
-        .map_router(|router| {
-            router
-                .fallback(async || HttpProblem::new(Code::NoRoute, ""))
-                .method_not_allowed_fallback(async || HttpProblem::new(Code::NoMethod, ""))
-        })
+    let add = |routes: Routes<Server>, route: &Route| routes.add(route.spec(), handler(*route));
+    Route::ALL.iter().fold(Routes::new(), add).map_router(|router| {
+        router
+            .fallback(async || HttpProblem::new(Code::NoRoute, ""))
+            .method_not_allowed_fallback(async || HttpProblem::new(Code::NoMethod, ""))
+    })
 }
 
-/// Returns the routes of a repository.
-fn repository() -> Routes<Server> {
-    Routes::new()
-        .route(Method::PUT, "/", RouteAccess::ADMIN, info::create)
-        .route(Method::GET, "/config", RouteAccess::READ, info::config)
-        .route(Method::POST, "/config", RouteAccess::WRITE, info::mend_config)
-        .route(Method::GET, "/head", RouteAccess::READ, refs::head)
-        .route(Method::POST, "/head", RouteAccess::WRITE, refs::mend_head)
-        .route(Method::GET, "/refs/{*name}", RouteAccess::READ, refs::read)
-        // The handler refuses moves that are not a fast-forward to clients without `write`.
-        .route(Method::PUT, "/refs/{*name}", RouteAccess::APPEND, refs::write)
-        .route(Method::DELETE, "/refs/{*name}", RouteAccess::WRITE, refs::delete)
-        .route(Method::GET, "/packs", RouteAccess::READ, packs::list)
-        .route(Method::GET, "/packs/{id}", RouteAccess::READ, packs::read)
-        .route(Method::PUT, "/packs/{id}", RouteAccess::APPEND, packs::write)
-        .route(Method::HEAD, "/uploads/{id}", RouteAccess::READ, uploads::upload_status)
-        .route(Method::PATCH, "/uploads/{id}", RouteAccess::APPEND, uploads::resume)
-        .route(Method::DELETE, "/uploads/{id}", RouteAccess::APPEND, uploads::delete)
-        .route(Method::GET, "/index", RouteAccess::READ, packs::index)
-        .route(Method::GET, "/index/{name}", RouteAccess::READ, packs::index_file)
-        .route(Method::PUT, "/index/{name}", RouteAccess::APPEND, packs::publish)
-        .route(Method::GET, "/objects/{id}", RouteAccess::READ, objects::read)
-        .route(Method::PUT, "/objects/{id}", RouteAccess::APPEND, objects::write)
-        // A query by `POST`, because its ids are too long for a URL.
-        .route(Method::POST, "/missing", RouteAccess::READ, objects::missing)
-        .route(Method::POST, "/bundles", RouteAccess::APPEND, bundles::take)
-        .route(Method::HEAD, "/bundles/{id}", RouteAccess::READ, uploads::upload_status)
-        .route(Method::PATCH, "/bundles/{id}", RouteAccess::APPEND, uploads::resume_bundle)
-        .route(Method::DELETE, "/bundles/{id}", RouteAccess::APPEND, uploads::delete)
-        .merge(buffered())
+/// Returns the handler of an operation.
+fn handler(route: Route) -> MethodRouter<Server> {
+    match route {
+        Route::Health => to(route, status::health),
+        Route::Ready => to(route, status::ready),
+        Route::Metrics => to(route, status::metrics),
+        Route::Server => to(route, info::server),
+        Route::Openapi => to(route, info::openapi),
+        Route::Repositories => to(route, info::repositories),
+        Route::CreateRepository => to(route, info::create),
+        Route::Config => to(route, info::config),
+        Route::MendConfig => to(route, info::mend_config),
+        Route::Head => to(route, refs::head),
+        Route::MendHead => to(route, refs::mend_head),
+        Route::Refs => buffered(to(route, refs::list)),
+        Route::Ref => to(route, refs::read),
+        Route::MoveRef => to(route, refs::write),
+        Route::DeleteRef => to(route, refs::delete),
+        Route::Packs => to(route, packs::list),
+        Route::Pack | Route::PackLength => to(route, packs::read),
+        Route::SendPack => to(route, packs::write),
+        Route::Upload | Route::BundleUpload => to(route, uploads::upload_status),
+        Route::ResumeUpload => to(route, uploads::resume),
+        Route::ForgetUpload | Route::ForgetBundle => to(route, uploads::delete),
+        Route::Index => to(route, packs::index),
+        Route::IndexFile => to(route, packs::index_file),
+        Route::Publish => to(route, packs::publish),
+        Route::Object | Route::ObjectLength => to(route, objects::read),
+        Route::SendObject => to(route, objects::write),
+        Route::Missing => to(route, objects::missing),
+        Route::TakeBundle => to(route, bundles::take),
+        Route::ResumeBundle => to(route, uploads::resume_bundle),
+        Route::Log => buffered(to(route, history::log)),
+        Route::Diff => buffered(to(route, history::diff)),
+        Route::Find => buffered(to(route, history::find)),
+        Route::Stats => buffered(to(route, history::stats)),
+        Route::Commit => to(route, commits::read),
+        Route::Tree | Route::TreeAt => to(route, commits::tree),
+        Route::Tar => to(route, commits::tar),
+        Route::TarZst => to(route, commits::tar_zst),
+        Route::Zip => to(route, commits::zip),
+        Route::Bundle | Route::BundleLength => to(route, bundles::read),
+        Route::BundleWithout => to(route, bundles::without),
+        Route::File | Route::FileLength => to(route, files::read),
+    }
 }
 
-/// Returns the routes whose responses are built whole in memory, and may be long.
-fn buffered() -> Routes<Server> {
-    Routes::new()
-        .route(Method::GET, "/refs", RouteAccess::READ, refs::list)
-        .route(Method::GET, "/log", RouteAccess::READ, history::log)
-        .route(Method::GET, "/diff", RouteAccess::READ, history::diff)
-        .route(Method::GET, "/find", RouteAccess::READ, history::find)
-        .route(Method::GET, "/stats", RouteAccess::READ, history::stats)
-        .map_router(|router| router.route_layer(from_fn(hold_answer)))
+/// Sends requests with the method of the route to `handler`.
+fn to<T: 'static>(route: Route, handler: impl Handler<T, Server>) -> MethodRouter<Server> {
+    on(filter(&route.spec().method), handler)
 }
 
-/// Returns the routes below a commit. They are not nested, so that [`target::CommitPath`] sees the
-/// whole path.
-fn commits() -> Routes<Server> {
-    Routes::new()
-        .route(Method::GET, "/v1/repos/{repo}/commits/{commit}", RouteAccess::READ, commits::read)
-        .route(
-            Method::GET,
-            "/v1/repos/{repo}/commits/{commit}/tree",
-            RouteAccess::READ,
-            commits::tree,
-        )
-        .route(
-            Method::GET,
-            "/v1/repos/{repo}/commits/{commit}/tree/{*path}",
-            RouteAccess::READ,
-            commits::tree,
-        )
-        .route(
-            Method::GET,
-            "/v1/repos/{repo}/commits/{commit}/archive.tar",
-            RouteAccess::READ,
-            commits::tar,
-        )
-        .route(
-            Method::GET,
-            "/v1/repos/{repo}/commits/{commit}/archive.tar.zst",
-            RouteAccess::READ,
-            commits::tar_zst,
-        )
-        .route(
-            Method::GET,
-            "/v1/repos/{repo}/commits/{commit}/archive.zip",
-            RouteAccess::READ,
-            commits::zip,
-        )
-        .route(
-            Method::GET,
-            "/v1/repos/{repo}/commits/{commit}/bundle",
-            RouteAccess::READ,
-            bundles::read,
-        )
-        .route(
-            Method::POST,
-            "/v1/repos/{repo}/commits/{commit}/bundle",
-            RouteAccess::READ,
-            bundles::without,
-        )
-        .route(
-            Method::GET,
-            "/v1/repos/{repo}/commits/{commit}/files/{*path}",
-            RouteAccess::READ,
-            files::read,
-        )
+/// Prepares a handler whose responses are built whole in memory, and may be long.
+fn buffered(handler: MethodRouter<Server>) -> MethodRouter<Server> {
+    handler.route_layer(from_fn(hold_answer))
 }

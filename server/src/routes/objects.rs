@@ -1,6 +1,6 @@
 //! Objects by id, and queries about which of many objects are missing.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use axum::{
     body::Body,
@@ -9,16 +9,18 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use serde::Deserialize;
 use snap_core::{
     base::{id::ObjectId, observe::Observer},
     format::pack::ObjectKind,
+};
+use snap_remote::wire::{
+    headers::{IDS_TYPE, SNAP_KIND},
+    types::{Ids, Missing},
 };
 
 use super::{
     Server,
     conditional::{etag, requested_range},
-    ids::IdListBody,
     packs::status,
     path::Path,
 };
@@ -36,12 +38,6 @@ const JSON_ID_BYTES: u64 = 80;
 
 /// Maximum number of missing ids for which the JSON response is built whole instead of streamed.
 const FEW_IDS: usize = 512;
-
-/// Content type of binary ids, 32 bytes each, without separators.
-const IDS: &str = "application/vnd.snap.ids";
-
-/// The header with the kind of an object.
-const KIND: &str = "snap-kind";
 
 /// The kinds of objects that clients may store one by one.
 const KINDS: [ObjectKind; 5] = [
@@ -90,7 +86,7 @@ pub(super) async fn read(
         }
     };
     let headers = response.headers_mut();
-    headers.insert(KIND, HeaderValue::from_static(kind.noun()));
+    headers.insert(SNAP_KIND, HeaderValue::from_static(kind.noun()));
     headers.insert(header::ETAG, tag);
     Ok(response)
 }
@@ -104,7 +100,7 @@ pub(super) async fn write(
     body: Body,
 ) -> Result<StatusCode, HttpProblem> {
     let id = object_id(&id)?;
-    let kind = headers.get(KIND).and_then(|kind| kind.to_str().ok());
+    let kind = headers.get(SNAP_KIND).and_then(|kind| kind.to_str().ok());
     let kind = KINDS.into_iter().find(|known| Some(known.noun()) == kind).ok_or_else(|| {
         let nouns = KINDS.map(ObjectKind::noun).join(", ");
         HttpProblem::new(Code::Invalid, format!("snap-kind must be one of: {nouns}"))
@@ -127,12 +123,6 @@ fn is_missing(
         repository.look_shared()?;
     }
     is_missing()
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QuestionJson {
-    ids: IdListBody<ObjectId>,
 }
 
 /// `POST /v1/repos/{repo}/missing`: takes binary ids or JSON, and returns the missing ids in the
@@ -162,9 +152,9 @@ async fn missing_of_json(
     let most = server.settings().limits.missing_ids;
     let body = read_whole(body, server.accept(most as u64 * JSON_ID_BYTES + 1024)).await?;
     let missing = server.with(repo, move |repository| {
-        let question: QuestionJson = serde_json::from_slice(&body)
+        let Ids { mut ids } = serde_json::from_slice(&body)
             .map_err(|error| HttpProblem::new(Code::Invalid, error.to_string()))?;
-        let (mut ids, mut memory) = (question.ids.0, body.into_memory());
+        let mut memory = body.into_memory();
         memory.shrink(ids.len() * ID_BYTES);
         if ids.len() > most {
             return Err(too_many(most));
@@ -178,30 +168,20 @@ async fn missing_of_json(
             }
         }
         ids.truncate(kept);
-        Ok((ids, memory))
+        Ok((Missing { missing: ids }, memory))
     });
-    let (ids, memory) = missing.await?;
-    let body = if ids.len() <= FEW_IDS {
-        let mut text = Vec::with_capacity(ids.len() * 67 + 16);
-        write_json(&ids, &mut text).map_err(|_| HttpProblem::new(Code::Unavailable, ""))?;
-        text.into()
+    let (answer, memory) = missing.await?;
+    let body = if answer.missing.len() <= FEW_IDS {
+        let text = serde_json::to_vec(&answer);
+        text.map_err(|_| HttpProblem::new(Code::Unavailable, ""))?.into()
     } else {
         let write = move |out: &mut dyn Write| {
             let _held = memory;
-            write_json(&ids, out)
+            Ok(serde_json::to_writer(out, &answer)?)
         };
         server.send(write).await?
     };
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
-}
-
-fn write_json(ids: &[ObjectId], out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(b"{\"missing\":[")?;
-    for (number, id) in ids.iter().enumerate() {
-        let comma = if number == 0 { "" } else { "," };
-        write!(out, "{comma}\"{id}\"")?;
-    }
-    out.write_all(b"]}")
 }
 
 async fn missing_of_bytes(
@@ -236,7 +216,7 @@ async fn missing_of_bytes(
     });
     let (missing, memory) = answer.await?;
     let body = body::whole_body(missing.into(), memory).await?;
-    Ok(([(header::CONTENT_TYPE, IDS)], body).into_response())
+    Ok(([(header::CONTENT_TYPE, IDS_TYPE)], body).into_response())
 }
 
 fn too_many(most: usize) -> HttpProblem {

@@ -9,8 +9,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use serde::Serialize;
 use snap_core::base::{id::PackId, limits};
+use snap_remote::wire::{
+    headers::{OUTLINES_TYPE, PACK_TYPE},
+    types::{Index, Packs},
+};
 
 use super::{
     Server,
@@ -19,29 +22,8 @@ use super::{
 };
 use crate::{
     problem::{Code, HttpProblem},
-    repository::{Listed, Received},
+    repository::Received,
 };
-
-#[derive(Serialize)]
-pub(super) struct PacksJson {
-    packs: Vec<ListedJson>,
-}
-
-#[derive(Serialize)]
-pub(super) struct IndexJson {
-    files: Vec<ListedJson>,
-    collected: bool,
-}
-
-#[derive(Serialize)]
-struct ListedJson {
-    name: String,
-    bytes: u64,
-}
-
-fn listed(all: Vec<Listed>) -> Vec<ListedJson> {
-    all.into_iter().map(|(name, bytes)| ListedJson { name, bytes }).collect()
-}
 
 pub(super) fn pack_id(text: &str) -> Result<PackId, HttpProblem> {
     text.parse().map_err(|_| HttpProblem::new(Code::Invalid, "not a pack id"))
@@ -51,9 +33,9 @@ pub(super) fn pack_id(text: &str) -> Result<PackId, HttpProblem> {
 pub(super) async fn list(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<PacksJson>, HttpProblem> {
+) -> Result<Json<Packs>, HttpProblem> {
     let packs = server.with(repo, |repository| repository.packs()).await?;
-    Ok(Json(PacksJson { packs: listed(packs) }))
+    Ok(Json(Packs { packs }))
 }
 
 /// `GET` and `HEAD /v1/repos/{repo}/packs/{id}`: the pack, or the requested `Range` of it.
@@ -75,7 +57,7 @@ pub(super) async fn read(
     match wanted {
         None => *response.status_mut() = StatusCode::NOT_MODIFIED,
         Some(wanted) => {
-            let kind = HeaderValue::from_static("application/vnd.snap.pack");
+            let kind = HeaderValue::from_static(PACK_TYPE);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             wanted.set_headers(&mut response, length)?;
             if method != Method::HEAD {
@@ -111,11 +93,11 @@ pub(super) async fn write(
 pub(super) async fn index(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<IndexJson>, HttpProblem> {
+) -> Result<Json<Index>, HttpProblem> {
     let (files, collected) = server
         .with(repo, |repository| Ok((repository.index()?, repository.was_collected()?)))
         .await?;
-    Ok(Json(IndexJson { files: listed(files), collected }))
+    Ok(Json(Index { files, collected }))
 }
 
 /// `GET /v1/repos/{repo}/index/{name}`.
@@ -124,8 +106,8 @@ pub(super) async fn index_file(
     Path((repo, name)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
     let bytes = server.with(repo, move |repository| repository.index_file(&name)).await?;
-    let kind = "application/vnd.snap.outlines";
-    Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, FOREVER)], bytes).into_response())
+    let headers = [(header::CONTENT_TYPE, OUTLINES_TYPE), (header::CACHE_CONTROL, FOREVER)];
+    Ok((headers, bytes).into_response())
 }
 
 /// `PUT /v1/repos/{repo}/index/{name}`: publishes the packs that the file lists, if they and

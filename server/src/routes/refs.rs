@@ -12,11 +12,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use snap_core::{
     base::{id::CommitId, limits, observe::Observer},
     repo::ref_name::{RefKind, RefName},
 };
+use snap_remote::wire::types::{Head, Move, Ref, Refs};
 
 use super::{
     Server,
@@ -31,37 +32,8 @@ use crate::{
     repository::{RefCondition, Repository},
 };
 
-#[derive(Serialize)]
-pub(super) struct RefsResponse {
-    head: Option<String>,
-    refs: Vec<RefResponse>,
-    /// The names of damaged refs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    damaged: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct RefResponse {
-    name: String,
-    commit: String,
-}
-
-#[derive(Serialize)]
-pub(super) struct HeadResponse {
-    head: String,
-}
-
-/// The body of a request that moves a ref.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MoveJson {
-    commit: String,
-}
-
-impl RefResponse {
-    fn new(name: &RefName, commit: CommitId) -> Self {
-        Self { name: name.to_string(), commit: commit.to_string() }
-    }
+fn named(name: &RefName, commit: CommitId) -> Ref {
+    Ref { name: name.to_string(), commit }
 }
 
 /// Parses the name of a branch or tag. Other kinds of refs are private to a store.
@@ -84,18 +56,18 @@ fn tagged(headers: &HeaderMap, tag: HeaderValue, body: impl Serialize) -> Respon
 pub(super) async fn head(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<HeadResponse>, HttpProblem> {
+) -> Result<Json<Head>, HttpProblem> {
     let head = server.with(repo, |repository| repository.default_branch()).await?;
-    Ok(Json(HeadResponse { head: head.to_string() }))
+    Ok(Json(Head { head: head.to_string() }))
 }
 
 /// `POST /v1/repos/{repo}/head`: rewrites `HEAD` if it is lost or damaged.
 pub(super) async fn mend_head(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<HeadResponse>, HttpProblem> {
+) -> Result<Json<Head>, HttpProblem> {
     let head = server.with(repo, |repository| repository.mend_head()).await?;
-    Ok(Json(HeadResponse { head: head.to_string() }))
+    Ok(Json(Head { head: head.to_string() }))
 }
 
 /// `GET /v1/repos/{repo}/refs`. The ETag covers the whole response.
@@ -106,13 +78,12 @@ pub(super) async fn list(
 ) -> Result<Response, HttpProblem> {
     let listed = server.with(repo, |repository| {
         let listing = repository.listing()?;
-        let refs =
-            listing.refs.iter().map(|(name, commit)| RefResponse::new(name, *commit)).collect();
+        let refs = listing.refs.iter().map(|(name, commit)| named(name, *commit)).collect();
         let damaged = listing.damaged.iter().map(ToString::to_string).collect();
         // Send no second request to the upstream, so that `head` belongs to the same state as
         // `refs`.
         let head = repository.cached_branch().ok().map(|name| name.to_string());
-        Ok(RefsResponse { head, refs, damaged })
+        Ok(Refs { head, refs, damaged })
     });
     let listed = listed.await?;
     let mut all = blake3::Hasher::new();
@@ -145,7 +116,7 @@ pub(super) async fn read(
     };
     let state = state.and_then(|state| Some((state, state.commit()?)));
     let (state, commit) = state.ok_or_else(|| HttpProblem::not_found(&name))?;
-    Ok(tagged(&headers, etag(state.tag())?, RefResponse::new(&name, commit)))
+    Ok(tagged(&headers, etag(state.tag())?, named(&name, commit)))
 }
 
 /// `PUT /v1/repos/{repo}/refs/{name}`, with `If-Match` or `If-None-Match: *`.
@@ -159,11 +130,8 @@ pub(super) async fn write(
     let name = parse_ref_name(&name)?;
     let condition = Condition::of(&headers)?;
     let body = read_whole(body, server.accept(limits::REF_BYTES as u64)).await?;
-    let invalid = |why: String| HttpProblem::new(Code::Invalid, why);
-    let sent: MoveJson =
-        serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
-    let commit: CommitId =
-        sent.commit.parse().map_err(|_| invalid("`commit` is not a commit id".to_owned()))?;
+    let Move { commit } = serde_json::from_slice(&body)
+        .map_err(|error| HttpProblem::new(Code::Invalid, error.to_string()))?;
     let forward_only = !who.can(Right::Write, &repo);
     let (moved_in, wanted) = (repo.clone(), name.clone());
     // The walk through a long history stops when the client disconnects. The move

@@ -9,6 +9,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use snap_remote::wire::headers::{
+    COMPLETE, INCOMPLETE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
+};
 
 use super::{
     Server, bundles, declared_length,
@@ -17,13 +20,10 @@ use super::{
 };
 use crate::{
     body::BodyPieces,
-    problem::{Code, HttpProblem, UPLOAD_OFFSET},
+    problem::{Code, HttpProblem},
     quota::Quotas,
     repository::{Repository, UploadLimits, UploadOutcome, UploadPosition, UploadState},
 };
-
-const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
-const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
 
 /// The largest number in a header: 2⁵³ − 1, the largest integer that all JSON parsers
 /// read exactly (RFC 8259, section 6). The OpenAPI document states this limit.
@@ -38,7 +38,7 @@ const STEP: Duration = Duration::from_millis(10);
 
 /// Builds the response headers that describe the state of an upload.
 fn upload_headers(offset: u64, length: u64, is_whole: bool) -> [(HeaderName, HeaderValue); 4] {
-    let is_whole = HeaderValue::from_static(if is_whole { "?1" } else { "?0" });
+    let is_whole = HeaderValue::from_static(if is_whole { COMPLETE } else { INCOMPLETE });
     [
         (UPLOAD_OFFSET, offset.into()),
         (UPLOAD_LENGTH, length.into()),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use crate::right::Right;
+use snap_remote::wire::right::Right;
 
 /// An OpenID Connect issuer, and the rights that its tokens give.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

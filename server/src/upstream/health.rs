@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use snap_core::base::kind::ErrorKind;
 use snap_remote::{
+    peer::RemoteError,
     service::{FailureDetail, FailureReason},
-    store::RemoteError,
 };
 
 use crate::{

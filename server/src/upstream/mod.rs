@@ -22,25 +22,21 @@ mod staleness;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
-use snap_core::{
-    base::limits,
-    repo::{
-        config::{Config, ConfigError},
-        ref_name::RefName,
-    },
+use snap_core::repo::{
+    config::{Config, ConfigError},
+    ref_name::RefName,
 };
 use snap_remote::{
     location::{Location, Scheme},
-    remote_packs::PrefetchBudget,
-    service::{
-        StoredObject,
-        client::{Client, RequestPolicy},
-        keys::CONFIG,
-        open::{self, OpenError, RemoteCredentials},
-        traffic::Traffic,
+    peer::{
+        CONDITIONS, CONFIG, ConditionProofs, NewStore, Place, RemoteError, RemoteStore,
+        StoreLookup,
+        open::{OpenError, Opening, RemoteCredentials},
     },
-    store::{RemoteError, RemoteStore, StoreLookup},
+    remote_packs::PrefetchBudget,
+    service::client::RequestPolicy,
 };
 use tokio::runtime::Handle;
 
@@ -85,14 +81,16 @@ impl UpstreamAddress {
     }
 }
 
-/// Creates a client for the repository `name`; for the location itself if the name is
-/// empty.
-fn client(origin: &UpstreamAddress, name: &str, runtime: &Handle) -> Result<Client, OpenError> {
+/// Opens the place of the repository `name`; the location itself if the name is empty.
+fn open<T>(
+    origin: &UpstreamAddress,
+    name: &str,
+    runtime: &Handle,
+    condition_proofs: ConditionProofs,
+    open: impl FnOnce(&Opening<'_>) -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
     let _inside = runtime.enter();
-    let traffic: Arc<Traffic> = Arc::default();
-    let location = origin.at(name);
     let UpstreamAddress { options, secrets, .. } = origin;
-    let service = open::open(&location, options, secrets, &traffic)?;
     // Fewer and shorter attempts than the default, because the clients of this server
     // retry, too.
     let policy = RequestPolicy {
@@ -103,7 +101,9 @@ fn client(origin: &UpstreamAddress, name: &str, runtime: &Handle) -> Result<Clie
         busy: Duration::from_secs(15),
         ..RequestPolicy::default()
     };
-    Ok(Client::new(service, policy, traffic).with_location(&location.to_string()))
+    let (location, traffic) = (origin.at(name), Arc::default());
+    let opening = Opening::new(&location, options, secrets, &traffic);
+    open(&Opening { policy, condition_proofs: Some(condition_proofs), ..opening })
 }
 
 /// The kind of an upstream: one store, or a folder of stores.
@@ -123,8 +123,10 @@ pub struct Upstream {
     contact: Arc<UpstreamHealth>,
     cache: Arc<CacheFolder>,
     form: Mutex<Option<UpstreamLayout>>,
-    /// Client for the location itself.
-    root: Client,
+    /// Proofs that the buckets upstream honour conditional writes.
+    condition_proofs: ConditionProofs,
+    /// The location itself.
+    root: Place,
     names: NameList,
     /// Longest time that a reading request waits for the upstream.
     patience: Duration,
@@ -150,7 +152,9 @@ impl Upstream {
             (Scheme::Http | Scheme::Https, false) => Some(UpstreamLayout::Store),
             _ => None,
         };
-        let root = client(&origin, "", &runtime)?;
+        let condition_proofs = ConditionProofs::at(cache.root().join(CONDITIONS));
+        let root =
+            open(&origin, "", &runtime, condition_proofs.clone(), |opening| opening.place())?;
         let clock = cache.clock().clone();
         Ok(Self {
             origin,
@@ -158,6 +162,7 @@ impl Upstream {
             contact: Arc::new(UpstreamHealth::new(clock.clone())),
             cache: Arc::new(cache),
             form: Mutex::new(form),
+            condition_proofs,
             root,
             names: NameList::new(clock.clone()),
             patience: Duration::from_secs(limits.upstream_secs),
@@ -186,24 +191,32 @@ impl Upstream {
         &self.cache
     }
 
-    fn client(&self, name: &str) -> Result<Client, HttpProblem> {
-        client(&self.origin, self.below(name), &self.runtime).map_err(|error| {
-            tracing::error!(%error, "cannot use the upstream");
-            HttpProblem::new(Code::Unavailable, "the upstream cannot be used")
+    fn open<T>(
+        &self,
+        name: &str,
+        opening: impl FnOnce(&Opening<'_>) -> Result<T, OpenError>,
+    ) -> Result<T, HttpProblem> {
+        let proofs = self.condition_proofs.clone();
+        open(&self.origin, self.below(name), &self.runtime, proofs, opening).map_err(|error| {
+            match error {
+                OpenError::Cache(error) => problem(error),
+                error => {
+                    tracing::error!(%error, "cannot use the upstream");
+                    HttpProblem::new(Code::Unavailable, "the upstream cannot be used")
+                }
+            }
         })
     }
 
     /// Reads the settings of a repository upstream. Requests nothing else, so that nothing is
     /// cached for a repository that does not exist.
-    fn config(&self, name: &str) -> Result<Option<StoredObject>, HttpProblem> {
-        self.ask(self.client(name)?.find(CONFIG, limits::CONFIG_BYTES))
+    fn config(&self, name: &str) -> Result<Option<Bytes>, HttpProblem> {
+        self.ask(self.open(name, |opening| opening.place())?.config())
     }
 
     fn remote(&self, name: &str, mirror: &str) -> Result<RemoteStore, HttpProblem> {
-        let client = self.client(name)?;
         let cache = self.cache.of(name).join(mirror);
-        let location = self.origin.at(self.below(name)).to_string();
-        RemoteStore::new(client, location, &cache).map(RemoteStore::keep_mirror).map_err(problem)
+        self.open(name, |opening| opening.store(&cache)).map(RemoteStore::keep_mirror)
     }
 
     /// Returns the path of a repository below the location.
@@ -235,7 +248,7 @@ impl Upstream {
 
     /// Returns true if the upstream answers now, and gives this server access.
     pub fn answers(&self) -> bool {
-        match self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)) {
+        match self.ask(self.root.config()) {
             Ok(_) => true,
             // Damaged settings are an answer, too.
             Err(problem) => problem.code == Code::Damaged,
@@ -251,7 +264,7 @@ impl Upstream {
         if let Some(form) = *known() {
             return Ok(form);
         }
-        let (form, is_asked) = match self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)) {
+        let (form, is_asked) = match self.ask(self.root.config()) {
             Ok(Some(config)) if are_settings(&config) => (UpstreamLayout::Store, true),
             // The object may be the web page of a proxy in between. Do not remember a layout
             // because of it.
@@ -290,14 +303,14 @@ impl Upstream {
             return Err(there);
         }
         let first = RefName::branch("main").map_err(|_| there)?;
-        self.ask(remote.create(config, &first))
+        self.ask(remote.create(&NewStore { config: config.to_owned(), head: first }))
     }
 }
 
 /// Returns true if an object holds the settings of a store, even of a later version.
-fn are_settings(object: &StoredObject) -> bool {
+fn are_settings(bytes: &Bytes) -> bool {
     let parse = |text| Config::parse(text, Path::new(CONFIG));
-    let parsed = std::str::from_utf8(&object.bytes).map(parse);
+    let parsed = std::str::from_utf8(bytes).map(parse);
     parsed.is_ok_and(|parsed| !matches!(parsed, Err(ConfigError::Syntax { .. })))
 }
 
@@ -307,8 +320,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_html_page_is_not_parsed_as_settings() {
-        let are =
-            |text: &'static str| are_settings(&StoredObject { bytes: text.into(), version: None });
+        let are = |text: &'static str| are_settings(&text.into());
         assert!(are("version = 2\n") && are("version = 99\nlater = true\n"));
         assert!(!are("<!doctype html><title>Welcome</title><p>Please log in."));
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use snap_remote::service::snap_server::ONLY;
+use snap_remote::wire::routes::ONLY;
 
 use super::{
     Upstream, UpstreamLayout,
@@ -135,7 +135,7 @@ impl Upstream {
                 true
             }
             Ok(Err(error)) => {
-                let _ = self.contact.failed(error.into());
+                let _ = self.contact.failed(error);
                 false
             }
             // Either there are many folders, or upstream is away; other requests will show which of

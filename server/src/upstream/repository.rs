@@ -47,9 +47,10 @@ use snap_core::{
     store::Store,
 };
 use snap_remote::{
+    peer::{RefMove, RemoteError, RemoteStore, gc_view::GcView},
     remote_packs::{BlockingContext, RemotePacks},
     service::keys::CONFIG,
-    store::{RemoteError, RemoteStore},
+    wire::headers::EpochTag,
 };
 
 use self::frames::{DamagedPacks, ProgressWatch, UpstreamFrames};
@@ -124,6 +125,8 @@ pub struct UpstreamRepository {
     damaged: Arc<DamagedPacks>,
     /// True if garbage was collected upstream.
     collected: AtomicBool,
+    /// The epoch of a bucket, if it is known.
+    epoch: Mutex<Option<EpochTag>>,
     /// Minimum number of packs upstream. The cache has each of them, as a stub or whole.
     upstream_pack_count: AtomicUsize,
 }
@@ -199,7 +202,7 @@ impl UpstreamRepository {
     /// files by these settings, and a damaged settings file may still be valid.
     fn check_settings(&self, name: &str) -> Result<(), HttpProblem> {
         let Ok(Some(found)) = self.upstream.config(name) else { return Ok(()) };
-        let text = String::from_utf8_lossy(&found.bytes);
+        let text = String::from_utf8_lossy(&found);
         let ours = self.repo.config();
         match Config::parse(&text, Path::new(CONFIG)) {
             Ok(theirs) => match theirs == *ours {
@@ -223,7 +226,7 @@ impl UpstreamRepository {
                 format!("repository `{name}` does not exist upstream"),
             )
         };
-        let text = String::from_utf8(found.ok_or_else(none)?.bytes.to_vec());
+        let text = String::from_utf8(found.ok_or_else(none)?.to_vec());
         let config = Config::parse(&text.unwrap_or_default(), Path::new(CONFIG));
         let config = config.map_err(|why| HttpProblem::new(Code::Damaged, why.to_string()))?;
         let folder = upstream.cache.of(name);
@@ -243,7 +246,7 @@ impl UpstreamRepository {
         let [remote, asking] = MIRRORS.map(|mirror| upstream.remote(name, mirror));
         let (remote, asking) = (remote?, asking?);
         let watch = Arc::new(ProgressWatch::new(
-            remote.client().clone(),
+            Arc::clone(remote.traffic()),
             upstream.patience,
             upstream.clock.clone(),
         ));
@@ -281,6 +284,7 @@ impl UpstreamRepository {
             adopting,
             damaged,
             collected: AtomicBool::new(false),
+            epoch: Mutex::default(),
             upstream_pack_count: AtomicUsize::new(0),
         };
         let written = fs_err::read_to_string(repository.followed_path()).ok();
@@ -301,6 +305,12 @@ impl UpstreamRepository {
     /// Returns true if garbage was collected upstream, as of the last read of its list of packs.
     pub fn was_collected(&self) -> bool {
         self.collected.load(Ordering::Relaxed)
+    }
+
+    /// Returns the epoch of a bucket as of the last read of its list of packs; `None` before the first
+    /// collection, and for a snap server.
+    pub fn epoch(&self) -> Option<EpochTag> {
+        *self.epoch.lock()
     }
 
     /// Returns the folders beside the local store that must stay in place.
@@ -540,6 +550,8 @@ impl UpstreamRepository {
             let _ = fs_err::write(self.loss_path(), "");
         }
         self.collected.store(moving.remote.was_collected(), Ordering::Relaxed);
+        let tag = |view: Arc<GcView>| EpochTag::new(view.state.epoch, view.state.epoch_nonce);
+        *self.epoch.lock() = moving.remote.mirror().gc().map(tag);
         let learnt =
             self.sync_packs(&before, &moving.remote).map_err(|error| self.to_problem(error))?;
         moving.keeps_lost = learnt == PackSync::LostKept;
@@ -688,7 +700,8 @@ impl UpstreamRepository {
             }
         }
         self.moves.fetch_add(1, Ordering::SeqCst);
-        let swapped = self.upstream.runtime.block_on(remote.swap(name, &slot, new));
+        let one = RefMove { name, expected: &slot, new };
+        let swapped = self.upstream.runtime.block_on(remote.swap(one, &Silent));
         self.moves.fetch_add(1, Ordering::SeqCst);
         moving.known = None;
         match swapped {
@@ -760,7 +773,7 @@ impl UpstreamRepository {
     /// snap server checks commits itself. It also merges packs, so a missing pack there is
     /// not a loss.
     fn upstream_is_unchecked(&self) -> bool {
-        !self.ref_reader.client().maintains_index()
+        self.ref_reader.keeps_unchecked()
     }
 
     /// Returns the path of the marker for a loss of packs upstream since the cache was created.
@@ -809,7 +822,7 @@ impl Upstream {
     /// # Errors
     /// As [`Upstream::form`].
     pub fn may_have(&self, name: &str) -> Result<bool, HttpProblem> {
-        let is_only = name == snap_remote::service::snap_server::ONLY;
+        let is_only = name == snap_remote::wire::routes::ONLY;
         Ok(self.form()? == UpstreamLayout::Folder || is_only)
     }
 }

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use snap_core::base::kind::ErrorKind;
 use snap_nettest::{Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
+    peer::{RemoteError, RemoteStore},
     service::{
         Service, UploadProgress,
         client::{Client, RequestPolicy, WHOLE_BYTES},
         traffic::Traffic,
     },
-    store::{RemoteError, RemoteStore},
 };
 
 use crate::place::{Place, branch, bucket, complete, hasty, keyed_bucket};

@@ -16,16 +16,16 @@ use parking_lot::Mutex;
 use snap_core::{base::id::CommitId, format::gc_state::GcState};
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
+    peer::{CONDITIONS, ConditionProofs, NewStore, RemoteError, claims::LEASE},
     service::{
         ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
         StoredObject, WriteCondition, memory::MemoryService,
     },
-    store::{RemoteError, claims::LEASE},
     transfer::push,
 };
 use tokio::time::{Instant, sleep};
 
-use crate::place::{Draw, Place, Wrapped, branch, bucket, complete};
+use crate::place::{Draw, Place, Wrapped, branch, bucket, complete, swap};
 
 /// Runs `count` clients that push to their own branches and to a shared one.
 fn clients_push(count: usize, rounds: usize) {
@@ -174,7 +174,7 @@ async fn moves(
                 sleep(Duration::from_millis(draw.below(longest_pause_ms))).await;
                 let new = made_up(seed * 1_000 + who * 10 + number);
                 let slot = remote.slot(&branch("main")).await.unwrap();
-                match remote.swap(&branch("main"), &slot, Some(new)).await {
+                match swap(&remote, &branch("main"), &slot, Some(new)).await {
                     Ok(()) => moved.push((slot.commit, new)),
                     Err(RemoteError::Raced { .. }) => raced.push((slot.commit, new)),
                     Err(error) => panic!("{error}"),
@@ -246,41 +246,22 @@ fn one_failed_trial_does_not_disable_conditional_writes() {
     {
         let proxy = Proxy::start(&server.endpoint());
         let place = Place::new();
-        let mut remote = place.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "r");
+        let service = bucket(&proxy.endpoint(), &server, &Arc::default());
+        let unproven = service.unproven_bucket().unwrap().to_owned();
+        let mut remote = place.remote(service, "r");
         // The settings exist already, so the next write of them is the test of conditions.
-        let text = place.repo.config().to_text();
-        place.runtime.block_on(remote.create(&text, &branch("main"))).unwrap();
+        let new = NewStore { config: place.repo.config().to_text(), head: branch("main") };
+        place.runtime.block_on(remote.create(&new)).unwrap();
         proxy.add(Rule::new(fault).kind(Kind::Put).path("config.toml").times(1));
         let commit = place.change("a", format!("{number}"));
         let name = format!("own/{number}");
         let pushed = place.push_all(&mut remote, vec![place.update(&name, commit)]).unwrap();
         pushed.all_moved().unwrap();
-        assert_eq!(remote.mirror().keeps_conditions(), Some(true), "{number}");
+        let proofs = ConditionProofs::at(remote.mirror().store().dir().join(CONDITIONS));
+        assert_eq!(proofs.get(&unproven), Some(true), "{number}");
         let claims = proxy.requests().iter().filter(|seen| seen.path.contains("claims")).count();
         assert_eq!(claims, 0, "{number}");
     }
-}
-
-#[test]
-fn unsupported_conditional_writes_are_remembered_for_a_day() {
-    let place = Place::new();
-    let remote = place.remote(Arc::new(MemoryService::named("a_day", Arc::default())), "remote");
-    let mirror = remote.mirror();
-    assert_eq!(mirror.keeps_conditions(), None);
-    mirror.remember_conditions(false);
-    assert_eq!(mirror.keeps_conditions(), Some(false));
-    let path = place.folder.path().join("store/cache/remote/conditions");
-    let text = fs_err::read_to_string(&path).unwrap();
-    let since: i64 = text.trim().strip_prefix("ignored ").unwrap().parse().unwrap();
-    for (since, is_believed) in [(since - 86_000, true), (since - 86_500, false)] {
-        fs_err::write(&path, format!("ignored {since}\n")).unwrap();
-        assert_eq!(mirror.keeps_conditions(), is_believed.then_some(false));
-    }
-    // An older version recorded a failed test without its time.
-    fs_err::write(&path, "ignored\n").unwrap();
-    assert_eq!(mirror.keeps_conditions(), None);
-    mirror.remember_conditions(true);
-    assert_eq!(mirror.keeps_conditions(), Some(true));
 }
 
 #[test]
@@ -317,13 +298,13 @@ fn the_claim_of_a_dead_client_expires_and_is_removed() {
             .unwrap();
         let began = Instant::now();
         let slot = remote.slot(&branch("main")).await.unwrap();
-        remote.swap(&branch("main"), &slot, Some(made_up(1))).await.unwrap();
+        swap(&remote, &branch("main"), &slot, Some(made_up(1))).await.unwrap();
         assert!(began.elapsed() >= LEASE && began.elapsed() < LEASE * 2);
         assert_eq!(memory.list("claims/").await.unwrap(), []);
         // The next client does not have to wait.
         let again = Instant::now();
         let slot = remote.slot(&branch("main")).await.unwrap();
-        remote.swap(&branch("main"), &slot, Some(made_up(2))).await.unwrap();
+        swap(&remote, &branch("main"), &slot, Some(made_up(2))).await.unwrap();
         assert_eq!(again.elapsed(), Duration::ZERO);
     });
 }
@@ -391,10 +372,6 @@ impl Service for Late {
     fn conditions(&self) -> ConditionalWrites {
         NONE
     }
-
-    fn must_prove_conditions(&self) -> bool {
-        false
-    }
 }
 
 #[test]
@@ -410,10 +387,10 @@ fn a_delayed_write_overwrites_no_later_ref_move() {
             let main = branch("main");
             let slot = first.slot(&main).await.unwrap();
             // The write is retried, and the retry succeeds.
-            first.swap(&main, &slot, Some(made_up(1))).await.unwrap();
+            swap(&first, &main, &slot, Some(made_up(1))).await.unwrap();
             let slot = second.slot(&main).await.unwrap();
             assert_eq!(slot.commit, Some(made_up(1)));
-            second.swap(&main, &slot, Some(made_up(2))).await.unwrap();
+            swap(&second, &main, &slot, Some(made_up(2))).await.unwrap();
             sleep(Duration::from_secs(120)).await;
             let stands = second.slot(&main).await.unwrap();
             assert_eq!(stands.commit, Some(made_up(2)), "the acknowledged move was lost");
@@ -440,7 +417,7 @@ fn a_ref_write_is_refused_after_its_claim_expired() {
         let remote = place.remote(service, "remote");
         let error = virtual_time().block_on(async {
             let slot = remote.slot(&branch("main")).await.unwrap();
-            remote.swap(&branch("main"), &slot, Some(made_up(1))).await.unwrap_err()
+            swap(&remote, &branch("main"), &slot, Some(made_up(1))).await.unwrap_err()
         });
         let RemoteError::Service(error) = error else { panic!("{at}: {error}") };
         assert_eq!(error.reason, FailureReason::Temporary, "{at}: {error}");

@@ -95,6 +95,12 @@ fn pattern_fn(pattern: &str) -> Option<Test> {
         "^[0-7]{4}$" => {
             Some(|text| text.len() == 4 && text.bytes().all(|b| (b'0'..=b'7').contains(&b)))
         }
+        "^(0|[1-9][0-9]{0,18})-[0-9a-f]{32}$" => Some(|text| {
+            let parts = text.split_once('-');
+            parts.is_some_and(|(number, nonce)| {
+                digits(number, (1, 19)) && nonce.len() == 32 && is_hex(nonce)
+            })
+        }),
         "^\"[^\"]+\"$" => Some(|text| text.len() > 2 && is_quoted(text)),
         "^bytes [0-9]+-[0-9]+/[0-9]+$" => Some(|text| is_part(text, |of| of.split_once('-'))),
         "^bytes \\*/[0-9]+$" => Some(|text| is_part(text, |of| (of == "*").then_some(("0", "0")))),

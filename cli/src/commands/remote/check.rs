@@ -9,20 +9,15 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use serde::Serialize;
 use snap_core::{
-    base::{blocked::Blocked, kind::ErrorKind, limits},
-    disk::scratch::unique_name,
+    base::{blocked::Blocked, kind::ErrorKind},
     repo::Config,
 };
 use snap_remote::{
     location::Scheme,
-    service::{
-        ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition,
-        client::Client,
-    },
-    store::{CONFIG, HEAD, INDEX, Mirror, RemoteError, default_branch::branch_of},
+    peer::{CONFIG, Mirror, Place, RemoteError, Trial, TrialResult},
+    service::{FailureReason, ServiceError},
 };
 use tokio::time::Instant;
 
@@ -33,20 +28,11 @@ use crate::{
     ui::{Out, text},
 };
 
-/// Name of the check of writes that only create an object.
-const IF_ABSENT: &str = "if absent";
-
-/// Name of the test of a write that replaces an unchanged object.
-const IF_UNCHANGED: &str = "if unchanged";
-
 /// Folder of the key.
 const TEMPORARY: &str = "tmp";
 
 /// Number of timed reads.
 const ROUNDS: usize = 5;
-
-/// Content of the test object.
-const TEXT: &[u8] = b"written by `snap remote check`, which removes it\n";
 
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -107,7 +93,7 @@ struct CheckFindings {
 
 pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<CommandOutcome, CliError> {
     let place = cx.remote(remote.into())?;
-    let client = cx.client(&place)?;
+    let opened = cx.open_place(&place)?;
     let (cache, _scratch) = place.cache(CachePolicy::Kept, cx)?;
     let is_folder = place.location.scheme == Scheme::File;
     let mut trials = CheckRun {
@@ -118,7 +104,7 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<CommandOutcome, 
         was_seen: Mirror::has_seen(&cache),
         folder: is_folder.then(|| PathBuf::from(&place.location.path)),
     };
-    let found = cx.runtime()?.block_on(trials.run(&client))?;
+    let found = cx.runtime()?.block_on(trials.run(&opened))?;
     if cx.cancelled() {
         return Err(RemoteError::Blocked(Blocked::Interrupted).into());
     }
@@ -154,9 +140,6 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<CommandOutcome, 
         writeln!(out, "store           {text}")?;
     }
     out.finish()?;
-    if let Some(is_kept) = conditions_kept(&done) {
-        Mirror::correct_conditions(&cache, is_kept).map_err(RemoteError::from)?;
-    }
     if is_gone && refused.is_empty() {
         let location = place.location.to_string();
         return Err(RemoteError::Emptied { location }.into());
@@ -167,19 +150,6 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<CommandOutcome, 
         return Ok(CommandOutcome::Success);
     }
     ended(&place, &refused, first, cx)
-}
-
-/// Returns whether the service supports conditional requests; `None` unless both tests gave a
-/// certain answer.
-fn conditions_kept(done: &[TrialJson]) -> Option<bool> {
-    let tried = done.iter().filter(|trial| trial.name == IF_ABSENT || trial.name == IF_UNCHANGED);
-    let kept = tried.map(|trial| match trial.can {
-        CheckResult::Yes => Some(true),
-        CheckResult::NotNeeded => Some(false),
-        CheckResult::No | CheckResult::Untried => None,
-    });
-    let kept: Vec<bool> = kept.collect::<Option<_>>()?;
-    (kept.len() == 2).then(|| kept.iter().all(|kept| *kept))
 }
 
 /// Returns the result of the command. The first error is the most useful one.
@@ -244,9 +214,10 @@ impl CheckRun<'_> {
         }
     }
 
-    async fn run(&mut self, client: &Client) -> Result<CheckFindings, CliError> {
+    async fn run(&mut self, place: &Place) -> Result<CheckFindings, CliError> {
         let mut found = CheckFindings::default();
-        let listed = client.list(INDEX).await;
+        let listed = place.list_index().await.map_err(service_error);
+        let listed = listed.map(|listing| listing.files);
         // With wrong credentials, all other tests would only report the same error again.
         let is_shut = |error: &ServiceError| {
             matches!(
@@ -268,7 +239,7 @@ impl CheckRun<'_> {
         let mut settings = None;
         for _ in 0..ROUNDS {
             let start = Instant::now();
-            let read = client.find(CONFIG, limits::CONFIG_BYTES).await;
+            let read = place.config().await.map_err(service_error);
             let Ok(object) = read else {
                 self.tried("read", read)?;
                 break;
@@ -282,7 +253,7 @@ impl CheckRun<'_> {
             None if found.has_store.is_some() && has_index => Some(lost),
             None => None,
             Some(object) => {
-                let text = std::str::from_utf8(&object.bytes).unwrap_or("");
+                let text = std::str::from_utf8(&object).unwrap_or("");
                 let config = Config::parse(text, Path::new(CONFIG));
                 config.err().map(|error| format!("invalid: {error}"))
             }
@@ -294,13 +265,7 @@ impl CheckRun<'_> {
             self.record("read", CheckResult::Yes, None)?;
         }
         if has_index && found.has_store == Some(true) {
-            self.check_head(client).await;
-        }
-        if client.must_create_store_first() {
-            let why = "a write there would be part of a push";
-            self.record("write", CheckResult::Untried, Some(why.to_owned()))?;
-            self.record("remove", CheckResult::Untried, None)?;
-            return Ok(found);
+            self.check_head(place).await;
         }
         // If a disk is not mounted, a write would go into its mount point.
         let why = match &self.folder {
@@ -319,21 +284,28 @@ impl CheckRun<'_> {
         }
         let temporary = self.folder.as_ref().map(|folder| folder.join(TEMPORARY));
         let made = temporary.filter(|temporary| !temporary.exists());
-        let found = self.write(client, found).await;
+        let trials = place.try_writes().await?;
         if let Some(made) = made {
             // A concurrent push may use the folder.
             let _ = fs_err::remove_dir(made);
         }
-        found
+        match trials {
+            Some(trials) => trials.into_iter().try_for_each(|trial| self.report(trial))?,
+            None => {
+                let why = "a write there would be part of a push";
+                self.record("write", CheckResult::Untried, Some(why.to_owned()))?;
+                self.record("remove", CheckResult::Untried, None)?;
+            }
+        }
+        Ok(found)
     }
 
     /// Warns about a lost or damaged `HEAD`. A push creates it before the first index file.
-    async fn check_head(&self, client: &Client) {
-        let why = match client.find(HEAD, limits::REF_BYTES as u64).await {
-            Ok(Some(object)) if branch_of(&object.bytes).is_some() => return,
-            Ok(Some(_)) => "does not name a branch",
+    async fn check_head(&self, place: &Place) {
+        let why = match place.head().await {
+            Ok(Some(_)) => return,
             Ok(None) => "is missing",
-            Err(error) if error.reason.kind() == ErrorKind::Damaged => "is lost or damaged",
+            Err(error) if error.kind() == ErrorKind::Damaged => "does not name a branch",
             // Another test reports the error.
             Err(_) => return,
         };
@@ -342,94 +314,21 @@ impl CheckRun<'_> {
         ));
     }
 
-    /// Tests writing and removing.
-    async fn write(
-        &mut self,
-        client: &Client,
-        found: CheckFindings,
-    ) -> Result<CheckFindings, CliError> {
-        let key = format!("{TEMPORARY}/{}", unique_name("check"));
-        let bytes = Bytes::from_static(TEXT);
-        let written = client.write(&key, bytes, WriteCondition::Always).await;
-        if matches!(&written, Err(error) if error.reason == FailureReason::Stopped) {
-            // The object may have been written although the request was stopped.
-            let _ = client.remove_leftover(&key).await;
-        }
-        let Some(version) = self.tried("write", written)? else {
-            self.record("remove", CheckResult::Untried, None)?;
-            return Ok(found);
-        };
-        let rest = self.written(client, (&key, version)).await;
-        let removed = client.remove_leftover(&key).await;
-        rest?;
-        self.tried("remove", removed)?;
-        Ok(found)
-    }
-
-    /// Runs the tests that need an object.
-    async fn written(
-        &mut self,
-        client: &Client,
-        (key, version): (&str, Option<ObjectVersion>),
-    ) -> Result<(), CliError> {
-        let back = client.read_whole(key, limits::CONFIG_BYTES).await;
-        match self.tried("read back", back)? {
-            Some(object) if object.bytes != TEXT => {
-                self.record(
-                    "content",
-                    CheckResult::No,
-                    Some("the content read differs from the content written".to_owned()),
-                )?;
-            }
-            _ => {}
-        }
-        let ConditionalWrites { absent, unchanged } = client.conditions();
-        let without = || Some("pushes use claims instead".to_owned());
-        match absent {
-            true => {
-                let taken =
-                    client.write(key, Bytes::from_static(TEXT), WriteCondition::Absent).await;
-                self.kept(IF_ABSENT, taken.map(drop))?;
-            }
-            false => self.record(IF_ABSENT, CheckResult::NotNeeded, without())?,
-        }
-        let Some(version) = version.filter(|_| unchanged) else {
-            return self.record(IF_UNCHANGED, CheckResult::NotNeeded, without());
-        };
-        let new = Bytes::from_static(b"changed\n");
-        let changed =
-            client.write(key, new.clone(), WriteCondition::Unchanged(version.clone())).await;
-        if changed.as_ref().is_err_and(|error| error.reason == FailureReason::Conflict) {
-            let why = "it rejects a condition that is met; pushes use claims instead";
-            return self.record(IF_UNCHANGED, CheckResult::NotNeeded, Some(why.to_owned()));
-        }
-        if let Err(error) = changed {
-            return self.kept(IF_UNCHANGED, Err(error));
-        }
-        let stale = client.write(key, new, WriteCondition::Unchanged(version)).await;
-        self.kept(IF_UNCHANGED, stale.map(drop))
-    }
-
-    /// Reports a write whose condition was not met.
-    fn kept(
-        &mut self,
-        name: &'static str,
-        result: Result<(), ServiceError>,
-    ) -> Result<(), CliError> {
+    fn report(&mut self, Trial { name, result }: Trial) -> Result<(), CliError> {
         match result {
-            Err(error) if error.reason == FailureReason::Conflict => {
-                self.record(name, CheckResult::Yes, None)
-            }
-            Err(error) if error.reason == FailureReason::Unsupported => {
-                let why = "pushes use claims instead";
-                self.record(name, CheckResult::NotNeeded, Some(why.to_owned()))
-            }
-            Err(error) => self.tried(name, Err::<(), _>(error)).map(drop),
-            Ok(()) => {
-                let why = "it ignores conditions; each push first writes a file that claims the \
-                           branch";
-                self.record(name, CheckResult::NotNeeded, Some(why.to_owned()))
-            }
+            TrialResult::Works => self.record(name, CheckResult::Yes, None),
+            TrialResult::Fails(error) => self.tried(name, Err::<(), _>(error)).map(drop),
+            TrialResult::Wrong(why) => self.record(name, CheckResult::No, Some(why)),
+            TrialResult::Unneeded(why) => self.record(name, CheckResult::NotNeeded, Some(why)),
+            TrialResult::Untried => self.record(name, CheckResult::Untried, None),
         }
+    }
+}
+
+/// Returns the failed request of an error.
+fn service_error(error: RemoteError) -> ServiceError {
+    match error {
+        RemoteError::Service(error) => error,
+        error => ServiceError::new("read", CONFIG, FailureReason::DamagedThere, error.to_string()),
     }
 }

@@ -275,7 +275,7 @@ fn behind(named: &str, settings: &ServerSettings, cx: &Context) -> Result<(Hub, 
     let above = settings.cache.clone().or_else(of_user).ok_or(ServeError::NoCacheFolder)?;
     let origin = cx.origin(&place)?;
     let cache = CacheFolder::open(&above, &origin.key(), settings.cache_bytes);
-    let cache = cache.map_err(snap_remote::store::RemoteError::from)?;
+    let cache = cache.map_err(snap_remote::peer::RemoteError::from)?;
     let runtime = cx.runtime()?.handle().clone();
     let upstream = Upstream::new(origin, cache, &settings.limits, runtime)?;
     Ok((Hub::for_upstream(upstream), shown))

@@ -6,8 +6,9 @@ use futures::future::join_all;
 use tokio::{sync::Mutex, time::timeout};
 
 use super::{
+    super::requests::CLEARING,
     super::{FailureReason, MultipartUpload, ServiceError, UploadProgress, check_hash},
-    CLEARING, Client, PART_BYTES,
+    Client, PART_BYTES,
 };
 
 /// Extra attempts for a multipart upload: each of several concurrent parts may fail once.
@@ -16,7 +17,7 @@ const PART_ATTEMPTS: u32 = 4;
 impl Client {
     /// Aborts multipart uploads of killed processes, once for each client. Sends no request if none
     /// are [noted](crate::service::upload_notes), and leaves failures to the next push.
-    pub(super) async fn abort_abandoned_uploads(&self) {
+    pub(crate) async fn abort_abandoned_uploads(&self) {
         self.has_aborted_left.get_or_init(|| self.abort_abandoned_uploads_now()).await;
     }
 
@@ -29,7 +30,7 @@ impl Client {
                 left.remove();
             }
         });
-        let _ = self.stop.run_until_cancelled(timeout(CLEARING, join_all(aborts))).await;
+        let _ = self.requests.stop().run_until_cancelled(timeout(CLEARING, join_all(aborts))).await;
     }
 
     pub(super) async fn write_parts(
@@ -40,24 +41,24 @@ impl Client {
         length: u64,
         progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
-        let tries = self.policy.attempts + PART_ATTEMPTS;
+        let tries = self.requests.policy().attempts + PART_ATTEMPTS;
         let (mut at, mut hasher) = (0, blake3::Hasher::new());
         while at < length {
-            self.check_not_stopped(key, progress)?;
+            self.requests.check_not_stopped(key, progress)?;
             let end = length.min(at + PART_BYTES);
             let bytes = self.read_file_part(key, path, at..end).await?;
             hasher.update(&bytes);
             // A part may have to wait for earlier parts, so its timeout covers eight parts.
             let patience = (end - at).saturating_mul(8);
             let part = || async { upload.lock().await.send_part(bytes.clone()).await };
-            self.retry_until_stopped(tries, "write", key, patience, part).await?;
+            self.requests.retry_until_stopped(tries, "write", key, patience, part).await?;
             progress.advance(end - at);
             at = end;
         }
         // Check the hash before the object becomes visible.
-        check_hash(key, hasher.finalize()).map_err(|error| self.at_location(error))?;
+        check_hash(key, hasher.finalize()).map_err(|error| self.requests.at_location(error))?;
         let finish = || async { upload.lock().await.finish().await };
-        match self.retry_until_stopped(tries, "write", key, PART_BYTES * 8, finish).await {
+        match self.requests.retry_until_stopped(tries, "write", key, PART_BYTES * 8, finish).await {
             // `NotFound` may follow a lost reply: the completed upload no longer exists.
             Err(error) if error.reason == FailureReason::NotFound => {
                 match self.length(key).await? {

@@ -55,7 +55,7 @@ const PIECE_BYTES: u64 = 255 << 10;
 const ENDING: Duration = Duration::from_secs(2);
 
 /// Why a connection could not be opened, or a request failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SftpFailure {
     pub(super) reason: FailureReason,
     pub(super) message: String,
@@ -83,6 +83,8 @@ struct ConnectionPool {
     most: AtomicUsize,
     /// A lock that makes logins happen one at a time.
     opening: tokio::sync::Mutex<()>,
+    /// Why a login last failed. The requests that waited for that login fail with it.
+    failure: Mutex<Option<Arc<SftpFailure>>>,
 }
 
 /// An `ssh` process that speaks SFTP.
@@ -137,10 +139,24 @@ impl SftpConnections {
         let lane = if Self::is_small(bytes) { &self.small } else { &self.bulk };
         loop {
             let Some(lease) = lane.take(bytes) else {
+                let before = lane.failure.lock().clone();
                 let _opening = lane.opening.lock().await;
-                // Another request may have opened a connection in the meantime.
-                if lane.take(0).is_none() {
-                    lane.add(SftpConnection::open(&self.host).await?);
+                // Another request may have opened a connection in the meantime, or failed to.
+                if lane.take(0).is_some() {
+                    continue;
+                }
+                let now = lane.failure.lock().clone();
+                if let Some(now) = now
+                    && before.is_none_or(|before| !Arc::ptr_eq(&before, &now))
+                {
+                    return Err((*now).clone());
+                }
+                match SftpConnection::open(&self.host).await {
+                    Ok(connection) => lane.add(connection),
+                    Err(error) => {
+                        *lane.failure.lock() = Some(Arc::new(error.clone()));
+                        return Err(error);
+                    }
                 }
                 continue;
             };
@@ -163,6 +179,7 @@ impl ConnectionPool {
             open: Mutex::default(),
             most: AtomicUsize::new(most),
             opening: tokio::sync::Mutex::default(),
+            failure: Mutex::default(),
         }
     }
 

@@ -21,7 +21,10 @@ use futures::{
 };
 use openssh_sftp_client::{Error, error::SftpErrorKind, file::File, metadata::MetaData};
 use snap_core::base::{limits, time::Time};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::OnceCell,
+    time::{sleep, timeout},
+};
 
 use super::{
     ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
@@ -66,6 +69,8 @@ pub struct SftpService {
     traffic: Arc<Traffic>,
     /// Maximum number of objects in a listing.
     most_listed: usize,
+    /// Set once the service has removed the leftovers of killed pushes, before its first write.
+    swept: Arc<OnceCell<()>>,
 }
 
 /// The body of a write.
@@ -99,7 +104,8 @@ impl SftpService {
     pub fn new(host: SshHost, root: &str, traffic: Arc<Traffic>) -> Self {
         let root = format!("{}/", root.trim_end_matches('/'));
         let connections = SftpConnections::new(host);
-        Self { connections, root, traffic, most_listed: limits::LISTED_OBJECTS }
+        let swept = Arc::default();
+        Self { connections, root, traffic, most_listed: limits::LISTED_OBJECTS, swept }
     }
 
     /// Sets the maximum number of objects in a listing.
@@ -405,6 +411,16 @@ impl SftpService {
         self.traffic.request(RequestKind::Put);
         let length = body.length();
         let lease = self.lease("write", key, length).await?;
+        let swept = self.swept.get_or_try_init(|| async {
+            match self.sweep(&lease).await {
+                // A folder that cannot be listed may still be writable.
+                Ok(()) | Err(Error::SftpError(..)) => Ok(()),
+                Err(error) => Err(error),
+            }
+        });
+        if let Err(error) = swept.await {
+            return Err(self.with_ssh_message("open the store", "", &lease, error.into()).await);
+        }
         let Some(aside) = temporary_key::of(key) else {
             let written = self.put(&lease, key, &body).await;
             return match written {
@@ -656,26 +672,8 @@ impl Service for SftpService {
         })
     }
 
-    fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(async move {
-            self.traffic.request(RequestKind::List);
-            let lease = self.lease("open the store", "", 0).await?;
-            match self.sweep(&lease).await {
-                // A folder that cannot be listed may still be writable.
-                Ok(()) | Err(Error::SftpError(..)) => Ok(()),
-                Err(error) => {
-                    Err(self.with_ssh_message("open the store", "", &lease, error.into()).await)
-                }
-            }
-        })
-    }
-
     fn conditions(&self) -> ConditionalWrites {
         ConditionalWrites::NONE
-    }
-
-    fn must_prove_conditions(&self) -> bool {
-        true
     }
 
     fn max_concurrency(&self) -> usize {

@@ -1,8 +1,8 @@
-//! The result of a push, for each ref and in numbers.
+//! The planned and actual results of a push, for each ref and in numbers.
 
 use snap_core::{base::id::CommitId, repo::ref_name::RefName};
 
-use crate::store::RemoteError;
+use crate::peer::RemoteError;
 
 /// The outcome for one ref.
 #[derive(Debug)]
@@ -15,6 +15,21 @@ pub struct PushedRef {
     pub after: CommitId,
     /// [`RemoteError::Behind`], [`RemoteError::Diverged`], or another failure.
     pub result: Result<(), RemoteError>,
+}
+
+/// The planned work of a push.
+#[derive(Debug, Default)]
+pub struct PushPlan {
+    /// The refs in the given order, with their planned results. No ref has moved.
+    pub refs: Vec<PushedRef>,
+    /// Number of objects that the remote store lacks.
+    pub objects: u64,
+    /// Uncompressed bytes of these objects.
+    pub raw_bytes: u64,
+    /// Bytes of packs to send.
+    pub bytes: u64,
+    /// Number of packs to send.
+    pub packs: u64,
 }
 
 /// The outcome of a push.

@@ -78,9 +78,9 @@ pub(super) fn name(claims: &Map<String, Value>, name_claim: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use snap_remote::wire::right::Right;
 
     use super::*;
-    use crate::right::Right;
 
     fn map(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()

@@ -21,9 +21,9 @@ use snap_core::{
     store::{RemoteCopies, RemoteFrameError, RemoteFrames},
 };
 use snap_remote::{
+    peer::RemoteError,
     remote_packs::{RemotePacks, StopCheck},
-    service::client::Client,
-    store::RemoteError,
+    service::traffic::Traffic,
 };
 
 use crate::{
@@ -135,8 +135,8 @@ fn gone() -> RemoteFrameError {
 /// Detects whether any data arrives while reads wait.
 #[derive(Debug)]
 pub(super) struct ProgressWatch {
-    /// The client whose progress counter grows when data arrives.
-    client: Client,
+    /// The counter that grows when data arrives.
+    traffic: Arc<Traffic>,
     patience: Duration,
     state: Mutex<ProgressState>,
     clock: Clock,
@@ -146,7 +146,7 @@ pub(super) struct ProgressWatch {
 struct ProgressState {
     /// Number of waiting reads.
     waiting: usize,
-    /// Value of the client's counter at the last look.
+    /// Value of the counter at the last look.
     progress: u64,
     /// When a look last found that the counter had grown.
     last_progress: Option<Instant>,
@@ -157,10 +157,10 @@ struct ProgressState {
 }
 
 impl ProgressWatch {
-    /// Watches what `client` receives. A read fails if no data arrives for `patience`.
-    pub(super) fn new(client: Client, patience: Duration, clock: Clock) -> Self {
-        let state = ProgressState::new(client.traffic().progress(), clock.now());
-        Self { client, patience, state: Mutex::new(state), clock }
+    /// Watches what `traffic` counts as received. A read fails if no data arrives for `patience`.
+    pub(super) fn new(traffic: Arc<Traffic>, patience: Duration, clock: Clock) -> Self {
+        let state = ProgressState::new(traffic.progress(), clock.now());
+        Self { traffic, patience, state: Mutex::new(state), clock }
     }
 
     /// Returns a function that returns true once waiting reads must give up.
@@ -169,10 +169,10 @@ impl ProgressWatch {
         Arc::new(move || watch.clock.elapsed(watch.look().stalled_since) >= watch.patience)
     }
 
-    /// Locks the state, and updates it from the client's counter.
+    /// Locks the state, and updates it from the counter.
     fn look(&self) -> MutexGuard<'_, ProgressState> {
         let mut state = self.state.lock();
-        state.observe(self.client.traffic().progress(), self.clock.now());
+        state.observe(self.traffic.progress(), self.clock.now());
         state
     }
 
@@ -196,7 +196,7 @@ impl ProgressState {
         Self { waiting: 0, progress, last_progress, stalled_since, gave_up_at }
     }
 
-    /// Updates the state with a value of the client's counter.
+    /// Updates the state with a value of the counter.
     fn observe(&mut self, progress: u64, now: Instant) {
         if self.progress != progress {
             (self.progress, self.last_progress, self.stalled_since) = (progress, Some(now), now);

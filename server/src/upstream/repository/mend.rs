@@ -15,7 +15,7 @@ use snap_core::{
     base::{id::PackId, kind::ErrorKind},
     store::StoreError,
 };
-use snap_remote::store::RemoteError;
+use snap_remote::peer::RemoteError;
 
 use super::UpstreamRepository;
 use crate::causes::causes;

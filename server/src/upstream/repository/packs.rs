@@ -16,7 +16,7 @@ use snap_core::{
     base::{id::PackId, io::PathError, limits},
     store::{StoreError, pack_stream::hash_file},
 };
-use snap_remote::{service::UploadProgress, store::OBJECTS};
+use snap_remote::{peer::PackToSend, service::UploadProgress};
 
 use super::{PushState, UpstreamRepository};
 use crate::{
@@ -82,8 +82,8 @@ impl UpstreamRepository {
             return Err(self.lost(id, path));
         }
         let length = fs_err::metadata(path).map_err(PathError::when("stat", path))?.len();
-        let (key, progress) = (format!("{OBJECTS}{id}"), UploadProgress::default());
-        self.wait(self.ref_reader.client().write_file(&key, path, length, &progress))?;
+        let pack = PackToSend { id: *id, path, bytes: length };
+        self.wait(self.ref_reader.send(pack, &UploadProgress::default()))?;
         self.sent.lock().insert(*id);
         Ok(())
     }
@@ -122,8 +122,8 @@ impl UpstreamRepository {
         &self,
         id: &PackId,
     ) -> Result<Option<impl Iterator<Item = Result<Bytes, HttpProblem>>>, HttpProblem> {
-        let (key, client) = (format!("{OBJECTS}{id}"), self.ref_reader.client());
-        let Some(length) = self.wait(client.length(&key))? else { return Ok(None) };
+        let (id, remote) = (*id, &self.ref_reader);
+        let Some(length) = self.wait(remote.pack_bytes(id))? else { return Ok(None) };
         let most = limits::PACK_BYTES;
         if length > most {
             return Ok(None);
@@ -131,7 +131,7 @@ impl UpstreamRepository {
         let starts = (0..length).step_by(PIECE_BYTES as usize);
         Ok(Some(starts.map(move |start| {
             let range = start..length.min(start + PIECE_BYTES);
-            self.wait(client.read(&key, range)).map(|object| object.bytes)
+            self.wait(remote.read(id, range))
         })))
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Request, header};
+use http::{HeaderName, Request, header};
 
 use super::kind::Kind;
 
@@ -21,6 +21,8 @@ pub struct Seen {
     pub path: String,
     /// The `Range` header.
     pub range: Option<String>,
+    /// The `snap-epoch` header.
+    pub epoch: Option<String>,
     /// The announced length of the body, if any.
     pub body_bytes: Option<u64>,
     /// The time of arrival, since the start of the proxy.
@@ -39,6 +41,7 @@ impl Seen {
             method: request.method().to_string(),
             path: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
             range: text(header::RANGE).map(str::to_owned),
+            epoch: text(HeaderName::from_static("snap-epoch")).map(str::to_owned),
             body_bytes: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
             at: start.elapsed(),
             reply: OnceLock::new(),
