@@ -22,7 +22,7 @@ use snap_core::{
     ops::{
         bundle::{Error, unpack},
         inbox::{
-            Inbox,
+            Adoption, Inbox,
             accept::{self, AcceptError},
         },
         verify,
@@ -442,9 +442,10 @@ fn a_bundle_above_the_byte_limit_is_refused_by_its_head() {
     let target = Crafted::empty();
     let repo = target.repo();
     let take = |most_bytes| {
-        let options = unpack::UnpackOptions { tips: Vec::new(), level: 3, most_bytes };
+        let options = unpack::UnpackOptions { tips: Vec::new(), most_bytes };
         let opened = BundleReader::new(&*bundle)?;
-        unpack::prepare(repo.store(), opened, &options, &Silent)?.adopt(&Silent)
+        let bundle = unpack::prepare(repo.store(), opened, &options, &Silent)?;
+        bundle.adopt(Adoption::NewObjects(3), &Silent)
     };
     let error = take(1000).unwrap_err();
     assert!(matches!(error, Error::TooMuch { most: 1000, .. }), "{error}");

@@ -11,6 +11,7 @@ use snap_core::{
     ops::{
         bundle::{Error, archive, pack, unpack},
         commit::CommitSource,
+        inbox::Adoption,
         tidy, verify,
     },
     repo::{Config, Head, RefLogMessage, Repo},
@@ -37,8 +38,9 @@ pub(crate) fn packed(store: &Store, commit: CommitId, since: &[CommitId]) -> Vec
 
 /// Unpacks a bundle into a store whose refs are not known.
 pub(crate) fn taken(store: &Store, bundle: &[u8]) -> Result<unpack::UnpackOutcome, Error> {
-    let options = unpack::UnpackOptions { tips: Vec::new(), level: 3, most_bytes: u64::MAX };
-    unpack::prepare(store, BundleReader::new(bundle)?, &options, &Silent)?.adopt(&Silent)
+    let options = unpack::UnpackOptions { tips: Vec::new(), most_bytes: u64::MAX };
+    let bundle = unpack::prepare(store, BundleReader::new(bundle)?, &options, &Silent)?;
+    bundle.adopt(Adoption::NewObjects(3), &Silent)
 }
 
 /// Updates the branch of `HEAD` to a commit.
@@ -119,10 +121,10 @@ fn a_bundle_with_prerequisites_has_only_the_other_objects() {
     let target = to.repo();
     for (commit, since) in [(commits[0], vec![]), (commits[2], vec![commits[0]])] {
         let bundle = packed(repo.store(), commit, &since);
-        let options = unpack::UnpackOptions { tips: since.clone(), level: 3, most_bytes: u64::MAX };
+        let options = unpack::UnpackOptions { tips: since.clone(), most_bytes: u64::MAX };
         let opened = BundleReader::new(&*bundle).unwrap();
         let unpacked = unpack::prepare(target.store(), opened, &options, &Silent).unwrap();
-        let outcome = unpacked.adopt(&Silent).unwrap();
+        let outcome = unpacked.adopt(Adoption::NewObjects(3), &Silent).unwrap();
         assert_eq!(outcome.prerequisites, since);
     }
     point(&target, commits[2]);

@@ -258,11 +258,10 @@ fn every_file_opens_with_a_module_comment() {
 }
 
 /// Methods that ask what kind of store or service another object is, and what it can do.
-const FLAGS: [&str; 15] = [
+const FLAGS: [&str; 14] = [
     "applies_rate_limits",
     "conditions",
     "has_folders",
-    "keeps_unchecked",
     "known_conditions",
     "local_store",
     "maintains_index",

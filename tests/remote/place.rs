@@ -160,7 +160,7 @@ impl Place {
 
     pub(crate) fn remote_of(&self, peer: Arc<dyn Peer>, cache: &str) -> RemoteStore {
         let cache = self.folder.path().join("store/cache").join(cache);
-        RemoteStore::of(peer, "test://place".to_owned(), &cache).unwrap()
+        Place::new(peer, "test://place".to_owned()).into_store(&cache).unwrap()
     }
 
     /// A client like that of [`Self::remote`].

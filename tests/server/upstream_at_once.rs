@@ -7,7 +7,7 @@ use futures::future::join_all;
 use reqwest::{RequestBuilder, Response, StatusCode};
 use snap_core::{
     base::{id::CommitId, observe::Silent},
-    ops::bundle::unpack,
+    ops::{bundle::unpack, inbox::Adoption},
     store::BundleReader,
 };
 use snap_nettest::{Fault, Kind, Rule};
@@ -122,13 +122,11 @@ pub(crate) async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes
     for one in refs["refs"].as_array().unwrap() {
         let bundle = fresh.get(&format!("commits/{}/bundle", one["commit"].as_str().unwrap()));
         let bundle = answer(bundle).await.bytes().await.unwrap();
-        let (whole, options) = (
-            Place::new(),
-            unpack::UnpackOptions { tips: Vec::new(), level: 1, most_bytes: u64::MAX },
-        );
+        let whole = Place::new();
+        let options = unpack::UnpackOptions { tips: Vec::new(), most_bytes: u64::MAX };
         let opened = BundleReader::new(&*bundle).unwrap();
         let unpacked = unpack::prepare(whole.repo.store(), opened, &options, &Silent).unwrap();
-        unpacked.adopt(&Silent).unwrap();
+        unpacked.adopt(Adoption::NewObjects(1), &Silent).unwrap();
         let commit = one["commit"].as_str().unwrap().parse().unwrap();
         assert!(whole.repo.store().commit(&commit).is_ok());
     }

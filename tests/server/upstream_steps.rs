@@ -61,7 +61,7 @@ async fn a_retried_upload_is_published_before_it_is_confirmed() {
     bucket.come_back();
     assert!(!is_there(&bucket.replica("two"), id).await);
     let again = object(&one, id, "blob", "content").send().await.unwrap();
-    assert_eq!(again.status(), StatusCode::OK);
+    assert_eq!(again.status(), StatusCode::CREATED);
     assert!(is_there(&bucket.replica("three"), id).await);
 }
 
@@ -73,14 +73,10 @@ async fn a_repeated_bundle_is_confirmed_only_after_publication() {
     let one = bucket.replica("one");
     create(&one).await;
     assert!(!is_there(&one, commit.object()).await);
-    // The upload fails after its packs are in the store and before they are marked as
-    // pending.
-    let cache = folders(&bucket.folder.path().join("one"), "store").remove(0).join("cache");
-    fs_err::create_dir_all(&cache).unwrap();
-    fs_err::write(cache.join("pending"), "").unwrap();
-    let failed = bundle(&one, &bytes).send().await.unwrap();
-    assert!(failed.status().is_server_error());
-    fs_err::remove_file(cache.join("pending")).unwrap();
+    bucket.proxy.add(Rule::new(Fault::Reset).kind(Kind::Put).path("/index/"));
+    refused(bundle(&one, &bytes), 503, "unavailable").await;
+    bucket.come_back();
+    assert!(!is_there(&one, commit.object()).await);
     let second = bundle(&one, &bytes).send().await.unwrap();
     assert!(second.status().is_success(), "{}", second.text().await.unwrap());
     assert!(is_there(&bucket.replica("two"), commit.object()).await);

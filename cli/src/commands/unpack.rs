@@ -10,9 +10,12 @@ use std::{
 use serde::Serialize;
 use snap_core::{
     base::{again::until_settled, io::PathError, limits},
-    ops::bundle::{
-        Error,
-        unpack::{self, UnpackOptions, UnpackOutcome},
+    ops::{
+        bundle::{
+            Error,
+            unpack::{self, UnpackOptions, UnpackOutcome},
+        },
+        inbox::Adoption,
     },
     repo::{Head, RefError, RefName, Repo, open::STORE_FOLDER, seen::Seen},
     store::{BundleReader, read_outline},
@@ -136,10 +139,11 @@ fn attempt(
     cx: &Context,
 ) -> Result<(UnpackOutcome, Option<RefName>), CliError> {
     let (tips, level) = (log::all_starts(repo, cx)?, repo.config().compression_level);
-    let options = UnpackOptions { tips, level, most_bytes: u64::MAX };
+    let options = UnpackOptions { tips, most_bytes: u64::MAX };
     let progress = cx.progress();
     let prepared = unpack::prepare(repo.store(), opened, &options, &progress);
-    let outcome = prepared.and_then(|bundle| bundle.adopt(&progress));
+    let how = Adoption::NewObjects(level);
+    let outcome = prepared.and_then(|bundle| bundle.adopt(how, &progress));
     let outcome = outcome.map_err(|source| failed(args, source))?;
     drop(progress);
     let old = match branch {

@@ -41,8 +41,7 @@ pub(super) fn run(file: &Path, cx: &Context) -> Result<CommandOutcome, CliError>
     let opened = opened.map_err(|error| broken(error.into()))?;
     let progress = cx.progress();
     let settings = cx.settings().config()?;
-    let mut options =
-        UnpackOptions { tips: Vec::new(), level: settings.compression_level, most_bytes: u64::MAX };
+    let mut options = UnpackOptions { tips: Vec::new(), most_bytes: u64::MAX };
     let checked = if opened.1.prerequisites.is_empty() {
         unpack::verify_alone(&settings, cx.scratch(), opened, &options, &progress)
     } else {

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     base::{
@@ -96,8 +96,6 @@ pub struct Store {
     /// True if the packs are in a bundle, which never changes, and not in `objects/` and `partial/`.
     pub(super) is_bundle: bool,
     pub(super) fetcher: Option<Arc<Fetcher>>,
-    /// Held shared while a thread adds packs that belong together; see [`Store::consistent_packs`].
-    pub(super) adoption_lock: RwLock<()>,
     pub(super) hashed: HashedObjects,
 }
 
@@ -158,7 +156,6 @@ impl Store {
             repaired: Mutex::new(IndexRepair::default()),
             is_bundle,
             fetcher: None,
-            adoption_lock: RwLock::default(),
             hashed: HashedObjects::default(),
         }
     }
@@ -235,11 +232,6 @@ impl Store {
         self.index_pack(pack, objects);
         self.record_proven(&[pack.id()]);
         Ok(())
-    }
-
-    /// Excludes operations that must not see a part of the packs of an adoption.
-    pub(crate) fn lock_adoption(&self) -> RwLockReadGuard<'_, ()> {
-        self.adoption_lock.read()
     }
 
     /// Returns the packs that this open store has once listed and that no longer exist.

@@ -196,17 +196,16 @@ impl Store {
     }
 
     /// Replaces a pack with a stub, durably, to free disk space. Later reads fetch the frames
-    /// again; a reader with an open file can go on. Returns true if the pack was replaced. Returns
-    /// false if another process fills or completes the pack, or if `may` returns false. Calls `may`
-    /// while no other process can change the pack. Does **not** check that the remote has the pack.
+    /// again; a reader with an open file can go on. Returns true if the pack was replaced, and false
+    /// if another process fills or completes it. Does **not** check that the remote has the pack.
     ///
     /// If the disk has no room for the stub, removes the pack first. If the stub still cannot be
     /// written, this store loses the pack.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read, or the stub cannot be written.
-    pub fn evict_pack(&self, id: &PackId, may: &dyn Fn() -> bool) -> Result<bool, StoreError> {
-        self.replace_locked_with_stub(id, may, &|| self.outline(id))
+    pub fn evict_pack(&self, id: &PackId) -> Result<bool, StoreError> {
+        self.replace_locked_with_stub(id, &|| self.outline(id))
     }
 
     /// Replaces a pack in any state, even an unreadable one, with a stub made of `outline`. Returns
@@ -215,15 +214,11 @@ impl Store {
     /// # Errors
     /// [`StoreError::Format`] if the outline is damaged, and other errors if the stub cannot be
     /// written.
-    pub fn renew_stub(
-        &self,
-        outline: &PackOutline,
-        may: &dyn Fn() -> bool,
-    ) -> Result<bool, StoreError> {
+    pub fn renew_stub(&self, outline: &PackOutline) -> Result<bool, StoreError> {
         let id = outline.id;
         let tables = outline.tables();
         let (frames, objects) = tables.map_err(|source| StoreError::Format { pack: id, source })?;
-        if !self.replace_locked_with_stub(&id, may, &|| Ok(outline.clone()))? {
+        if !self.replace_locked_with_stub(&id, &|| Ok(outline.clone()))? {
             return Ok(false);
         }
         let is_of = |error: &Arc<StoreError>| error.damaged_pack() == Some(id);
@@ -239,7 +234,6 @@ impl Store {
     fn replace_locked_with_stub(
         &self,
         id: &PackId,
-        may: &dyn Fn() -> bool,
         outline: &dyn Fn() -> Result<PackOutline, StoreError>,
     ) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
@@ -247,7 +241,7 @@ impl Store {
         let path = layout.path(completeness, id);
         let Ok(locked) = fs_err::File::open(&path) else { return Ok(false) };
         // Hold the lock until the catalog is updated, like [`Store::complete`].
-        if locked.file().try_lock().is_err() || !is_file_at(locked.file(), &path)? || !may() {
+        if locked.file().try_lock().is_err() || !is_file_at(locked.file(), &path)? {
             return Ok(false);
         }
         let outline = outline()?;
@@ -298,13 +292,6 @@ impl Store {
     /// this time.
     pub fn last_used(&self, id: &PackId) -> Option<SystemTime> {
         self.catalog().slot(id).and_then(|slot| slot.used())
-    }
-
-    /// Returns the ids of all packs. Waits for a running adoption, so the list has either all or
-    /// none of the packs that are added together.
-    pub fn consistent_packs(&self) -> Vec<PackId> {
-        let _nobody_adds = self.adoption_lock.write();
-        self.packs()
     }
 
     /// Lets the store fetch absent frames from `remote`.

@@ -11,7 +11,7 @@ use snap_core::{
     },
 };
 
-use super::{HEAD, RemoteError, RemoteStore};
+use super::{HEAD, Place, RemoteError};
 
 /// Returns the default branch of a store whose `HEAD` is missing.
 pub fn first_branch() -> RefName {
@@ -50,7 +50,7 @@ pub(super) fn damaged_head(location: &str, why: &str) -> RemoteError {
     RemoteError::Damaged { key, location, why: why.to_owned() }
 }
 
-impl RemoteStore {
+impl Place {
     /// Makes `first` the branch that clones start with.
     ///
     /// # Errors
@@ -64,15 +64,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Damaged`] if `HEAD` does not name a branch.
     pub async fn default_branch(&self) -> Result<RefName, RemoteError> {
-        Ok(self.find_head().await?.unwrap_or_else(first_branch))
-    }
-
-    /// Returns the branch that `HEAD` names, or `None` if there is no `HEAD`.
-    ///
-    /// # Errors
-    /// [`RemoteError::Damaged`] if `HEAD` does not name a branch.
-    pub(crate) async fn find_head(&self) -> Result<Option<RefName>, RemoteError> {
-        self.peer.head().await
+        Ok(self.head().await?.unwrap_or_else(first_branch))
     }
 
     /// Creates the error for a store with branches and without `HEAD`. The push that creates a
@@ -91,7 +83,7 @@ impl RemoteStore {
         &self,
         refs: &[(RefName, CommitId)],
     ) -> Result<Option<RemoteError>, RemoteError> {
-        let head = match self.find_head().await {
+        let head = match self.head().await {
             Err(error) if error.kind() == ErrorKind::Damaged => return Ok(Some(error)),
             head => head?,
         };

@@ -450,11 +450,6 @@ pub trait Peer: Debug + Send + Sync + 'static {
         Box::pin(async { Ok(None) })
     }
 
-    /// Returns true if the store keeps packs and refs without looking at them.
-    fn keeps_unchecked(&self) -> bool {
-        false
-    }
-
     /// Returns the counters of requests and bytes.
     fn traffic(&self) -> &Arc<Traffic>;
 }

@@ -164,7 +164,7 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// [`OpenError`] if an option is wrong.
     pub fn place(&self) -> Result<Place, OpenError> {
-        Ok(Place { peer: self.peer(None)?, location: self.location.to_string() })
+        Ok(Place::new(self.peer(None)?, self.location.to_string()))
     }
 
     /// Opens the store there, with its mirror in `cache`. Sends no request yet. The caller must have
@@ -173,7 +173,7 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// [`OpenError`] if an option is wrong or `cache` cannot be used.
     pub fn store(&self, cache: &Path) -> Result<RemoteStore, OpenError> {
-        Ok(RemoteStore::of(self.peer(Some(cache))?, self.location.to_string(), cache)?)
+        Ok(Place::new(self.peer(Some(cache))?, self.location.to_string()).into_store(cache)?)
     }
 
     fn peer(&self, cache: Option<&Path>) -> Result<Arc<dyn Peer>, OpenError> {

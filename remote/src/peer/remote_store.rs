@@ -32,21 +32,12 @@ const READINGS: usize = 2;
 /// A remote store, and its local mirror.
 #[derive(Debug)]
 pub struct RemoteStore {
-    pub(super) peer: Arc<dyn Peer>,
-    /// For error messages; has no secrets.
-    location: String,
+    place: Place,
     known: Known,
     /// If true, the mirror stays when the remote store is gone.
     is_kept: bool,
     /// Damaged index files with unknown packs. A push skips them.
     passed_over: BTreeSet<String>,
-}
-
-/// The state of an existing ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteRef {
-    /// The commit.
-    pub commit: CommitId,
 }
 
 /// The result of a search for a store at a location.
@@ -91,16 +82,16 @@ impl RemoteStore {
     ) -> Result<Self, RemoteError> {
         let client = client.with_location(&location).with_upload_notes(cache);
         let peer = BucketStore::new(client, location.clone(), proofs);
-        Self::of(Arc::new(peer), location, cache)
+        Place::new(Arc::new(peer), location).into_store(cache)
     }
 
-    /// Creates a handle for the store of a peer.
+    /// Creates a handle for the store at a location.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn of(peer: Arc<dyn Peer>, location: String, cache: &Path) -> Result<Self, RemoteError> {
+    pub(super) fn at(place: Place, cache: &Path) -> Result<Self, RemoteError> {
         let known = Known::new(Mirror::open(cache)?);
-        Ok(Self { peer, location, known, is_kept: false, passed_over: BTreeSet::new() })
+        Ok(Self { place, known, is_kept: false, passed_over: BTreeSet::new() })
     }
 
     /// Opens the same store again, with the current state of the mirror.
@@ -108,7 +99,7 @@ impl RemoteStore {
     /// # Errors
     /// As [`RemoteStore::new`].
     pub fn reopen(&self) -> Result<Self, RemoteError> {
-        Self::of(Arc::clone(&self.peer), self.location.clone(), self.known.mirror.dir())
+        self.place.clone().into_store(self.known.mirror.dir())
     }
 
     /// Makes it an error if the store is gone, and keeps the mirror then.
@@ -122,18 +113,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Itself`].
     pub fn must_be_another(&self, dir: &Path) -> Result<(), RemoteError> {
-        self.peer.check_another(dir)
-    }
-
-    /// Checks that the store exists. An empty location may be temporarily unavailable.
-    ///
-    /// # Errors
-    /// [`RemoteError::Emptied`] if there is no store.
-    pub async fn must_exist(&self) -> Result<(), RemoteError> {
-        match self.peer.config().await? {
-            Some(_) => Ok(()),
-            None => Err(RemoteError::Emptied { location: self.location.clone() }),
-        }
+        self.place.peer.check_another(dir)
     }
 
     /// Sets the approximate length of new index files.
@@ -143,58 +123,14 @@ impl RemoteStore {
         self
     }
 
-    /// Returns the peer.
-    pub(crate) fn peer(&self) -> &Arc<dyn Peer> {
-        &self.peer
+    /// Returns the location, for what needs no mirror.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Returns what this process knows.
     pub(crate) fn known(&self) -> &Known {
         &self.known
-    }
-
-    /// Returns the location.
-    pub fn location(&self) -> &str {
-        &self.location
-    }
-
-    /// Returns the counters of requests and bytes.
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        self.peer.traffic()
-    }
-
-    /// Returns true if the store keeps packs and refs without looking at them.
-    pub fn keeps_unchecked(&self) -> bool {
-        self.peer.keeps_unchecked()
-    }
-
-    /// Sends the file of a pack, which is not part of the store before it is published.
-    ///
-    /// # Errors
-    /// [`FailureReason::Damaged`](crate::service::FailureReason::Damaged) if the pack does not hash to
-    /// its name.
-    pub async fn send(
-        &self,
-        pack: PackToSend<'_>,
-        progress: &UploadProgress,
-    ) -> Result<SentPack, ServiceError> {
-        self.peer.send(pack, progress).await
-    }
-
-    /// Returns the length of a pack, published or not; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`RemoteError::Service`].
-    pub async fn pack_bytes(&self, pack: PackId) -> Result<Option<u64>, RemoteError> {
-        self.peer.pack_bytes(pack).await
-    }
-
-    /// Reads a range of a pack.
-    ///
-    /// # Errors
-    /// [`ServiceError`].
-    pub async fn read(&self, pack: PackId, range: Range<u64>) -> Result<Bytes, ServiceError> {
-        self.peer.read(pack, range).await
     }
 
     /// Returns the mirror, for reading only.
@@ -232,7 +168,7 @@ impl RemoteStore {
         if self.known.mirror.was_seen() {
             return Ok(StoreLookup::Store);
         }
-        let config = self.peer.config().await?;
+        let config = self.place.peer.config().await?;
         self.check_config(config.as_deref())
     }
 
@@ -243,7 +179,7 @@ impl RemoteStore {
     pub(crate) async fn settings(&self) -> Result<SettingsState, RemoteError> {
         let mut damage = None;
         for _ in 0..READINGS {
-            let found = self.peer.config().await;
+            let found = self.place.peer.config().await;
             match found.and_then(|found| self.check_config(found.as_deref())) {
                 Ok(StoreLookup::Store) => return Ok(SettingsState::Usable),
                 Ok(StoreLookup::Missing) => return Ok(SettingsState::Missing),
@@ -260,7 +196,7 @@ impl RemoteStore {
     /// [`RemoteError::Config`]; [`RemoteError::NoSettings`] if only the settings of a store are
     /// missing; [`RemoteError::NotAStore`] if the location has other files.
     pub async fn inspect_location(&self) -> Result<StoreLookup, RemoteError> {
-        let config = self.peer.inspect().await?;
+        let config = self.place.peer.inspect().await?;
         self.check_config(config.as_deref())
     }
 
@@ -274,7 +210,7 @@ impl RemoteStore {
 
     /// Creates the error for unusable settings.
     fn config_error(&self, source: ConfigError) -> RemoteError {
-        RemoteError::Config { location: self.location.clone(), source: Box::new(source) }
+        RemoteError::Config { location: self.place.location.clone(), source: Box::new(source) }
     }
 
     /// Creates a store at a free location. Succeeds if another client creates the store first.
@@ -301,14 +237,14 @@ impl RemoteStore {
             sent = Some(send.await?);
             Ok(())
         };
-        let created = self.peer.create(new, Box::pin(sending)).await?;
+        let created = self.place.peer.create(new, Box::pin(sending)).await?;
         self.check_config(created.as_deref())?;
         Ok(sent.expect("the peer has run the future"))
     }
 
     /// As [`Peer::begin`].
     pub(crate) async fn begin(&self) -> Result<(), RemoteError> {
-        self.peer.begin().await
+        self.place.peer.begin().await
     }
 
     /// Mends something. Returns the keys of what was written or removed.
@@ -316,64 +252,29 @@ impl RemoteStore {
         if matches!(what, Mend::Index) {
             self.catch_up().note_wrong_lengths().await?;
         }
-        let mended = self.peer.mend(&self.known, what).await?;
+        let mended = self.place.peer.mend(&self.known, what).await?;
         if let Mend::Settings(config) = what {
             self.check_config(Some(config.as_bytes()))?;
         }
         Ok(mended)
     }
 
-    /// Returns the commit of a ref.
-    ///
-    /// # Errors
-    /// [`RemoteError::Damaged`] if the content is not a valid ref.
-    pub async fn read_ref(&self, name: &RefName) -> Result<Option<RemoteRef>, RemoteError> {
-        Ok(self.slot(name).await?.commit.map(|commit| RemoteRef { commit }))
-    }
-
-    /// Returns the content under the key of a ref.
-    ///
-    /// # Errors
-    /// [`RemoteError::Damaged`] if the content is not a valid ref.
-    pub async fn slot(&self, name: &RefName) -> Result<RefSlot, RemoteError> {
-        let slot = self.any_slot(name).await?;
-        slot.error(name, &self.location).map_or(Ok(slot), Err)
-    }
-
-    /// Returns the content under the key of a ref, also invalid content, so that a caller can replace
-    /// it.
-    ///
-    /// # Errors
-    /// [`RemoteError::Service`].
-    pub async fn any_slot(&self, name: &RefName) -> Result<RefSlot, RemoteError> {
-        let slots = self.peer.slots(&[name]).await?;
-        Ok(slots.into_iter().next().unwrap_or_default())
-    }
-
-    /// Creates the error for a ref that a newer version of snap wrote.
-    pub(crate) fn newer(&self, name: &RefName) -> RemoteError {
-        RemoteError::Newer { key: key(name), location: self.location.clone() }
-    }
-
-    /// Creates the error for a write that relied on an earlier epoch.
-    pub(crate) fn collected(&self) -> RemoteError {
-        RemoteError::Collected { location: self.location.clone() }
-    }
-
-    /// Moves a ref by compare-and-swap. Informs `observer` about a wait for other clients.
+    /// Moves a ref by compare-and-swap, but creates none whose name another ref blocks. Informs
+    /// `observer` about a wait for other clients.
     ///
     /// # Errors
     /// [`RemoteError::Raced`] if the ref is not as expected; [`RemoteError::Collected`] if a
     /// collection has begun a new epoch; [`RemoteError::Newer`], [`RemoteError::Held`].
     pub async fn swap(&self, one: RefMove<'_>, observer: &dyn Observer) -> Result<(), RemoteError> {
-        self.peer.swap(&self.known, one, observer).await
+        let moved = self.place.peer.move_refs(&self.known, &[one], None, observer).await;
+        moved.into_iter().collect()
     }
 
     fn catch_up(&mut self) -> CatchUp<'_> {
         CatchUp {
-            peer: &self.peer,
+            peer: &self.place.peer,
             known: &mut self.known,
-            location: &self.location,
+            location: &self.place.location,
             passed_over: &mut self.passed_over,
             damaged: None,
             is_kept: self.is_kept,
@@ -407,7 +308,7 @@ impl RemoteStore {
     ///
     /// # Errors
     /// As [`Self::refresh`].
-    pub(crate) async fn take_in_listed(
+    pub async fn take_in_listed(
         &mut self,
         listing: IndexListing,
     ) -> Result<(), RemoteError> {
@@ -419,7 +320,7 @@ impl RemoteStore {
     /// # Errors
     /// As [`Self::refresh`].
     pub(crate) async fn learn_collection(&mut self) -> Result<(), RemoteError> {
-        match self.peer.learn_epoch(&self.known).await? {
+        match self.place.peer.learn_epoch(&self.known).await? {
             true => Ok(()),
             false => self.refresh().await,
         }
@@ -437,9 +338,9 @@ impl RemoteStore {
     /// [`RemoteError`]; either all packs or none are visible then.
     pub async fn publish(&self, store: &Store, packs: &[PackId]) -> Result<(), RemoteError> {
         let packs = packs.iter().map(|id| (store, *id)).collect();
-        self.peer.publish(&self.known, packs).await?;
+        self.place.peer.publish(&self.known, packs).await?;
         // The next push removes the files that remain.
-        let _ = self.peer.tidy(&self.known).await;
+        let _ = self.place.peer.tidy(&self.known).await;
         Ok(())
     }
 

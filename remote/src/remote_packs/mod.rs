@@ -37,7 +37,7 @@ pub use lazy::LazyRemotePacks;
 
 use self::prefetch::{PackRange, PrefetchState, ReadStep};
 use crate::{
-    peer::{Mirror, OBJECTS, Peer, PeerPacks, RemoteError, RemoteStore, place_of},
+    peer::{Mirror, OBJECTS, Peer, PeerPacks, Place, RemoteError, RemoteStore, place_of},
     ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
 };
 
@@ -192,8 +192,8 @@ impl RemotePacks {
         budget: &Arc<PrefetchBudget>,
     ) -> Self {
         let shared = Arc::new(PacksInner {
-            peer: Arc::clone(remote.peer()),
-            location: remote.location().to_owned(),
+            peer: Arc::clone(remote.place().peer()),
+            location: remote.place().location().to_owned(),
             link: Arc::default(),
             waiting,
             held: Mutex::new(PrefetchState::new(HELD_BYTES, budget)),
@@ -352,7 +352,8 @@ impl PacksInner {
         let (count, was_collected) = &mut *refreshes;
         if *count < limits::GC_ROUNDS {
             *count += 1;
-            let remote = RemoteStore::of(Arc::clone(&self.peer), self.location.clone(), dir);
+            let place = Place::new(Arc::clone(&self.peer), self.location.clone());
+            let remote = place.into_store(dir);
             let refreshed = remote.and_then(|mut remote| {
                 self.waiting.block_on(remote.refresh())?;
                 Ok(remote.was_collected())

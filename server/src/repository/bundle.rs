@@ -18,10 +18,10 @@ use snap_core::{
         kind::ErrorKind,
         observe::Observer,
     },
-    disk::scratch::Scratch,
     format::bundle::{BundleHead, LENGTH_BYTES},
     ops::{
         bundle::{Error, unpack},
+        inbox::Adoption,
         reach,
         select::{Gather, PeerHas, SelectedPacks},
     },
@@ -221,35 +221,12 @@ impl Repository {
         most: u64,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         let watch = pieces.observer();
-        if let Some(upstream) = &self.upstream {
-            // Fail before the upload if the upstream cannot be reached.
-            upstream.refresh_packs()?;
-            return self.unpack_kept(pieces, most, &*watch);
-        }
         let mut input = BodyReader { pieces, rest: bytes::Bytes::new(), problem: None };
         let taken = self.unpack(BundleReader::new(&mut input), most, &*watch);
         match (input.problem, taken) {
             (Some(problem), Err(_)) => Err(problem),
             (_, taken) => taken,
         }
-    }
-
-    /// Stores the bundle in a temporary file, then unpacks it. Unpacking blocks cache eviction and
-    /// other publications, so it must not wait for a slow client.
-    fn unpack_kept(
-        &self,
-        pieces: BodyPieces,
-        most_bytes: u64,
-        observer: &dyn Observer,
-    ) -> Result<unpack::UnpackOutcome, HttpProblem> {
-        let scratch = Scratch::create(&self.repo.store().dir().join("tmp"))?;
-        let path = scratch.path().join("bundle");
-        let failed = || PathError::when("write", &path);
-        let mut file = fs_err::File::create_new(&path).map_err(failed())?;
-        for piece in pieces {
-            file.write_all(&piece?).map_err(failed())?;
-        }
-        self.unpack_file(&path, most_bytes, observer)
     }
 
     /// Unpacks a bundle from a file.
@@ -262,27 +239,32 @@ impl Repository {
         self.unpack(BundleReader::<io::Empty>::of_file(path), most_bytes, observer)
     }
 
-    /// Unpacks a bundle. On a relay, the caller must have stored all of the bundle on disk.
+    /// Unpacks a bundle.
     fn unpack(
         &self,
         opened: Result<unpack::OpenedBundle<impl Read>, BundleError>,
         most_bytes: u64,
         observer: &dyn Observer,
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
-        if let Some(upstream) = &self.upstream {
-            // The bundle may refer to packs that were sent through another relay.
-            upstream.refresh_packs()?;
-        }
+        // Fail before the upload if the upstream does not answer.
+        self.refresh_for_writer()?;
         let tips = self.refs()?.iter().map(|(_, id)| *id).collect();
-        let level = self.repo.config().compression_level;
-        let options = unpack::UnpackOptions { tips, level, most_bytes };
+        let options = unpack::UnpackOptions { tips, most_bytes };
         let prepared = opened
             .map_err(Error::from)
             .and_then(|opened| unpack::prepare(self.repo.store(), opened, &options, observer));
         let prepared = prepared.map_err(not_taken)?;
-        let _one_at_a_time =
-            self.upstream.is_some().then(|| self.staged.publishing()).transpose()?;
-        self.announce(|| prepared.adopt(observer).map_err(not_taken))
+        let added = match &self.upstream {
+            Some(upstream) => {
+                let publication = upstream.publish(prepared.own())?;
+                publication.followed(prepared.adopt(Adoption::Packs, observer))
+            }
+            None => {
+                let level = self.repo.config().compression_level;
+                prepared.adopt(Adoption::NewObjects(level), observer)
+            }
+        };
+        added.map_err(not_taken)
     }
 }
 

@@ -203,7 +203,7 @@ impl Repository {
         let (uploads, shared_checks) =
             (Uploads::new(clock.clone()), SharedChecks::new(clock.clone()));
         let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
-        let mirrors = upstream.iter().flat_map(|upstream| upstream.mirrors());
+        let mirrors = upstream.iter().map(|upstream| upstream.mirror());
         // A served store stays usable without `HEAD`, and without settings that were
         // missing when it was opened. A cache needs both files.
         let files: &[&str] =
@@ -701,14 +701,16 @@ impl Repository {
         Ok(file.map(|file| file.into_parts().0))
     }
 
-    /// Returns true if a pack that a client sends is already published here and is sound.
+    /// Returns true if a pack that a client sends is already published here, on a relay upstream, and
+    /// is sound.
     fn is_whole_here(&self, id: &PackId) -> Result<bool, HttpProblem> {
         let store = self.repo.store();
         if !store.packs().contains(id) {
             return Ok(false);
         }
-        if self.upstream.is_some() {
-            return Ok(true);
+        if let Some(upstream) = &self.upstream {
+            upstream.refresh_packs()?;
+            return Ok(store.packs().contains(id));
         }
         Ok(!store.is_partial(id) && inbox::is_sound(store, id)?)
     }
@@ -723,7 +725,7 @@ impl Repository {
     pub fn receive(&self, id: PackId, pieces: BodyPieces) -> Result<Received, HttpProblem> {
         self.check_epoch()?;
         if self.is_whole_here(&id)? {
-            return self.already_present();
+            return Ok(Received::AlreadyPresent);
         }
         let watch = pieces.observer();
         let sent = self.staged.receive(id, pieces, &*watch)?;

@@ -22,7 +22,8 @@ pub const OBJECT_BYTES: u64 = limits::CHUNK_BYTES as u64;
 
 impl Repository {
     /// Looks up an object's place in the index. If the object is unknown, looks for packs that
-    /// other processes or other relays of the same upstream have added, and tries again.
+    /// others have added to this store or upstream, and tries again. Ignores an upstream that does not
+    /// answer.
     ///
     /// # Errors
     /// [`Code::Unavailable`] when the store cannot be listed.
@@ -31,20 +32,28 @@ impl Repository {
         if let Some(place) = store.locate(id)? {
             return Ok(Some(place));
         }
-        self.look_shared()?;
-        Ok(store.locate(id)?)
-    }
-
-    /// Looks for packs that others have added, to this store and upstream. Ignores an upstream
-    /// that does not answer.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`] when the store cannot be listed.
-    pub fn look_shared(&self) -> Result<(), HttpProblem> {
         if let Some(upstream) = &self.upstream {
             upstream.refresh_packs_shared();
         }
-        self.refresh()
+        self.refresh()?;
+        Ok(store.locate(id)?)
+    }
+
+    /// Reads which packs the store has now; for a cache, those that upstream has.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store cannot be listed, or the upstream does not answer.
+    pub fn refresh_for_writer(&self) -> Result<(), HttpProblem> {
+        match &self.upstream {
+            Some(upstream) => upstream.refresh_packs(),
+            None => self.refresh(),
+        }
+    }
+
+    /// Returns true if an object that a client sends is stored, on a relay upstream.
+    fn has_now(&self, id: &ObjectId) -> Result<bool, HttpProblem> {
+        self.refresh_for_writer()?;
+        Ok(self.repo.store().locate(id)?.is_some())
     }
 
     /// Stores one object durably.
@@ -63,8 +72,8 @@ impl Repository {
             return Err(HttpProblem::new(Code::Rejected, why));
         }
         let store = self.repo.store();
-        if self.locate(id)?.is_some() {
-            return self.already_present();
+        if self.has_now(id)? {
+            return Ok(Received::AlreadyPresent);
         }
         let scratch = Scratch::create(&store.dir().join("tmp"))?;
         Store::create(scratch.path(), &Disk::scratch())?;
@@ -80,18 +89,15 @@ impl Repository {
         writer.finish()?;
         let packs: Vec<_> = own.packs().into_iter().map(|id| (id, own.pack_path(&id))).collect();
         if let Some(upstream) = &self.upstream {
-            // The object may refer to packs that were sent through another relay.
-            upstream.refresh_packs()?;
+            let verified = accept::prepare(store, &packs, &self.tips()?, &Silent)?;
+            // If the cache has a stub instead, the object is published all the same.
+            let _ = upstream.publish(verified.own())?.followed(verified.adopt(&Silent));
+            return Ok(Received::Added);
         }
-        self.refresh()?;
-        let tips: Vec<CommitId> = match &self.upstream {
-            Some(_) => self.refs()?.iter().map(|(_, id)| *id).collect(),
-            None => inbox::tips(&self.repo)?,
-        };
-        let prepared = accept::prepare(store, &packs, &tips, &Silent)?;
+        let verified = accept::prepare(store, &packs, &inbox::tips(&self.repo)?, &Silent)?;
         let _one_at_a_time = self.staged.publishing()?;
         self.refresh()?;
-        self.announce(|| Ok(prepared.adopt(&Silent)?))?;
+        verified.adopt(&Silent)?;
         self.staged.complete().extend(packs.iter().map(|(id, _)| *id));
         Ok(Received::Added)
     }

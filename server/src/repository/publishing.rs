@@ -10,7 +10,6 @@
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -21,12 +20,10 @@ use std::{
 use parking_lot::Mutex;
 use snap_core::{
     base::{
-        id::{CommitId, PackId},
+        id::PackId,
         observe::Observer,
         single_flight::{Flight, LeaderGuard, SingleFlight},
     },
-    ops::inbox::{PublishTarget, SharedInbox, accept::VerifiedPacks},
-    repo::Repo,
 };
 use tokio::{runtime::Handle, task::AbortHandle};
 
@@ -35,7 +32,6 @@ use crate::{
     body::DisconnectObserver,
     clock::Clock,
     problem::{Code, HttpProblem},
-    upstream::repository::UpstreamRepository,
 };
 
 /// How long a check continues after its last client has disconnected, so that the client may retry.
@@ -189,73 +185,7 @@ impl Repository {
             let new = self.staged.publish(&self.repo, ids, observer)?;
             return Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added });
         };
-        let (target, mut lock) = (Relay { repository: self, upstream }, None);
-        let new = self.staged.publish_to(&target, ids, observer, &mut lock)?;
-        let _one_at_a_time = lock.map_or_else(|| self.staged.publishing(), Ok)?;
-        upstream.publish()?;
-        Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added })
-    }
-
-    /// Returns the packs of `ids` that are not in the cache's store yet.
-    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
-        let there: BTreeSet<PackId> = self.repo.store().packs().into_iter().collect();
-        ids.difference(&there).copied().collect()
-    }
-}
-
-/// A repository with an upstream, to which new packs are announced.
-struct Relay<'a> {
-    repository: &'a Repository,
-    upstream: &'a UpstreamRepository,
-}
-
-impl PublishTarget for Relay<'_> {
-    type Error = HttpProblem;
-
-    fn repo(&self) -> &Repo {
-        &self.repository.repo
-    }
-
-    fn refresh(&self) -> Result<(), HttpProblem> {
-        self.repository.refresh()?;
-        self.upstream.refresh_packs()
-    }
-
-    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
-        self.repository.lacking(ids)
-    }
-
-    fn sent(&self, _: &SharedInbox, id: &PackId) -> Result<Option<PathBuf>, HttpProblem> {
-        self.repository.sent(id)
-    }
-
-    fn tips(&self) -> Result<Vec<CommitId>, HttpProblem> {
-        Ok(self.repository.cached_refs()?.iter().map(|(_, id)| *id).collect())
-    }
-
-    fn repair_damage(&self) -> bool {
-        // The packs may refer to objects whose cached copy is damaged.
-        self.upstream.mend()
-    }
-
-    fn adopt(
-        &self,
-        staged: &SharedInbox,
-        new: &BTreeSet<PackId>,
-        prepared: VerifiedPacks<'_>,
-        observer: &dyn Observer,
-    ) -> Result<(), HttpProblem> {
-        let upstream = self.upstream;
-        let ids: Vec<PackId> = new.iter().copied().collect();
-        upstream.remember_pending(&ids)?;
-        if let Err(error) = prepared.adopt(observer) {
-            upstream.forget_pending(&ids);
-            return Err(error.into());
-        }
-        staged.complete().extend(&ids);
-        ids.iter().for_each(|id| staged.forget(id));
-        upstream.record_growth(&ids);
-        Ok(())
+        self.publish_upstream(upstream, ids, observer)
     }
 }
 

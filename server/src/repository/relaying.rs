@@ -1,9 +1,15 @@
 //! Relaying: keeps a repository in step with its upstream, and passes uploads on to it.
 //! Does nothing for a repository without an upstream.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
-use snap_core::base::{id::PackId, observe::Silent};
+use snap_core::{
+    base::{
+        id::{CommitId, PackId},
+        observe::{Observer, Silent},
+    },
+    ops::inbox::{StagedError, accept},
+};
 
 use super::{Received, Repository};
 use crate::{
@@ -34,14 +40,6 @@ impl Repository {
     /// Checks that the local state has matched the upstream's, now or earlier.
     pub(super) fn check_seen(&self) -> Result<(), HttpProblem> {
         self.upstream.as_ref().map_or(Ok(()), |upstream| upstream.check_followed())
-    }
-
-    /// Publishes pending packs to the upstream, then reports an upload as already stored.
-    pub(super) fn already_present(&self) -> Result<Received, HttpProblem> {
-        if let Some(upstream) = &self.upstream {
-            upstream.publish()?;
-        }
-        Ok(Received::AlreadyPresent)
     }
 
     /// Reads refs or other cached state. If the cached copy was damaged and is repaired, reads it
@@ -91,25 +89,73 @@ impl Repository {
         self.staged.pack(id)?.map_or(Ok(()), |path| upstream.send(id, &path))
     }
 
-    /// Runs `work`, which adds packs to the store, then announces them to the upstream.
-    pub(super) fn announce<T>(
+    /// Publishes staged packs upstream, if they and everything that they refer to are sound and
+    /// complete, and then adds them to the cache.
+    pub(super) fn publish_upstream(
         &self,
-        work: impl FnOnce() -> Result<T, HttpProblem>,
-    ) -> Result<T, HttpProblem> {
-        match &self.upstream {
-            Some(upstream) => upstream.publish_added(work),
-            None => work(),
+        upstream: &UpstreamRepository,
+        ids: &BTreeSet<PackId>,
+        observer: &dyn Observer,
+    ) -> Result<Received, HttpProblem> {
+        let store = self.repo.store();
+        let lacking = || {
+            let there: BTreeSet<PackId> = store.packs().into_iter().collect();
+            ids.difference(&there).copied().collect::<BTreeSet<_>>()
+        };
+        loop {
+            upstream.refresh_packs()?;
+            let new = lacking();
+            if new.is_empty() {
+                return Ok(Received::AlreadyPresent);
+            }
+            let mut packs = Vec::new();
+            for id in &new {
+                let not_sent = || StagedError::NotSent { name: format!("pack {id}") };
+                packs.push((*id, self.sent(upstream, id)?.ok_or_else(not_sent)?));
+            }
+            self.staged.touch(&new);
+            let verified = match accept::prepare(store, &packs, &self.tips()?, observer) {
+                Ok(verified) => verified,
+                Err(error) => {
+                    let may_be_damage = error.may_be_damage();
+                    if may_be_damage {
+                        self.staged.check_again(&new);
+                    }
+                    // The packs may refer to objects whose cached copy is damaged, or another request
+                    // has published some of them meanwhile and removed the files.
+                    if may_be_damage && upstream.mend() || lacking().len() < new.len() {
+                        continue;
+                    }
+                    return Err(StagedError::from(error).into());
+                }
+            };
+            let published = upstream.publish(verified.own());
+            if published.is_err() {
+                self.staged.check_again(&new);
+            }
+            // If the cache has stubs instead, the packs are published all the same.
+            let _ = published?.followed(verified.adopt(observer));
+            new.iter().for_each(|id| self.staged.forget(id));
+            return Ok(Received::Added);
         }
     }
 
-    /// Returns a staged pack, from this store or from the upstream. A client may have sent it
-    /// to the upstream through another relay.
-    pub(super) fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, HttpProblem> {
+    /// Returns the commits that refs point at, as last read.
+    fn tips(&self) -> Result<Vec<CommitId>, HttpProblem> {
+        Ok(self.cached_refs()?.iter().map(|(_, id)| *id).collect())
+    }
+
+    /// Returns a staged pack, from this store or from the upstream. A client may have sent it through
+    /// another replica of the same bucket.
+    fn sent(
+        &self,
+        upstream: &UpstreamRepository,
+        id: &PackId,
+    ) -> Result<Option<PathBuf>, HttpProblem> {
         let found = self.staged.pack(id)?;
         if found.is_some() {
             return Ok(found);
         }
-        let Some(upstream) = &self.upstream else { return Ok(None) };
         let Some(pieces) = upstream.unpublished_pack(id)? else { return Ok(None) };
         self.staged.receive(*id, pieces, &Silent)?;
         Ok(self.staged.pack(id)?)

@@ -443,7 +443,7 @@ impl Repository {
     ) -> Result<UploadOutcome<Received>, HttpProblem> {
         let id = PackId::from_bytes(*coming.hash.as_bytes());
         if self.is_whole_here(&id)? {
-            return self.already_present().map(UploadOutcome::Whole);
+            return Ok(UploadOutcome::Whole(Received::AlreadyPresent));
         }
         let mut sent = Received::AlreadyPresent;
         if self.staged.pack(&id)?.is_none() {

@@ -111,18 +111,9 @@ pub(super) async fn write(
     taken.await.map(status)
 }
 
-/// Returns true if an object is missing. Looks for packs that others have added, but at most once
-/// for each request (`has_looked`).
-fn is_missing(
-    repository: &Repository,
-    id: &ObjectId,
-    has_looked: &mut bool,
-) -> Result<bool, HttpProblem> {
-    let is_missing = || Ok(repository.repo().store().locate_unshadowed(id)?.is_none());
-    if is_missing()? && !std::mem::replace(has_looked, true) {
-        repository.look_shared()?;
-    }
-    is_missing()
+/// Returns true if an object is missing.
+fn is_missing(repository: &Repository, id: &ObjectId) -> Result<bool, HttpProblem> {
+    Ok(repository.repo().store().locate_unshadowed(id)?.is_none())
 }
 
 /// `POST /v1/repos/{repo}/missing`: takes binary ids or JSON, and returns the missing ids in the
@@ -160,9 +151,10 @@ async fn missing_of_json(
             return Err(too_many(most));
         }
         // Move the missing ids to the front, in place.
-        let (mut kept, mut has_looked) = (0, false);
+        repository.refresh_for_writer()?;
+        let mut kept = 0;
         for at in 0..ids.len() {
-            if is_missing(repository, &ids[at], &mut has_looked)? {
+            if is_missing(repository, &ids[at])? {
                 ids.swap(kept, at);
                 kept += 1;
             }
@@ -193,12 +185,13 @@ async fn missing_of_bytes(
     let answer = receive(body, accept, move |pieces| {
         server.run(&repo, |repository| {
             let (watch, mut memory) = (pieces.observer(), pieces.memory());
-            let (mut rest, mut missing, mut has_looked) = (Vec::new(), Vec::new(), false);
+            let (mut rest, mut missing) = (Vec::new(), Vec::new());
+            repository.refresh_for_writer()?;
             for piece in pieces {
                 rest.extend_from_slice(&piece?);
                 let (ids, left) = rest.as_chunks::<ID_BYTES>();
                 for id in ids {
-                    if is_missing(repository, &ObjectId::from_bytes(*id), &mut has_looked)? {
+                    if is_missing(repository, &ObjectId::from_bytes(*id))? {
                         missing.extend_from_slice(id);
                     }
                 }

@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -45,7 +45,7 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Pause after an eviction that freed too little.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Disk space that is kept free for small files (refs, stubs, markers), in bytes.
+/// Disk space that is kept free for small files (refs, stubs), in bytes.
 const SPARE_BYTES: u64 = 1 << 20;
 
 /// Disk space to free after a write did not fit, in bytes.
@@ -59,10 +59,6 @@ const DIGITS: usize = 32;
 
 /// File that the server locks while it uses the folder.
 const LOCK: &str = "lock";
-
-/// Folder in `cache/` of a store, with markers of packs that are not published upstream
-/// yet.
-pub(super) const PENDING: &str = "pending";
 
 /// Counters of the lookups in a cache.
 #[derive(Debug, Default)]
@@ -96,7 +92,7 @@ pub struct CacheFolder {
     most_bytes: u64,
     used_bytes: AtomicU64,
     /// The stores that are open or being opened, by path.
-    open: Mutex<HashMap<PathBuf, CachedStore>>,
+    open: Mutex<HashMap<PathBuf, Weak<Repo>>>,
     /// When eviction last failed to bring the cache below its limit. Locked during an
     /// eviction.
     trimming: Mutex<Option<Instant>>,
@@ -110,14 +106,6 @@ pub struct CacheFolder {
     clock: Clock,
 }
 
-/// A store that is open or being opened.
-#[derive(Clone, Debug, Default)]
-pub(super) struct CachedStore {
-    pub(super) repo: Weak<Repo>,
-    /// Number of threads that are adding packs to the store. These packs have no markers yet.
-    pub(super) adopting: Arc<AtomicUsize>,
-}
-
 /// A store that is being opened. Until it is open, nothing of it is evicted.
 pub(super) struct StoreOpening<'c> {
     cache: &'c CacheFolder,
@@ -127,8 +115,8 @@ pub(super) struct StoreOpening<'c> {
 
 impl StoreOpening<'_> {
     /// Marks the store as open.
-    pub(super) fn opened(mut self, kept: CachedStore) {
-        self.cache.open.lock().insert(self.store.to_owned(), kept);
+    pub(super) fn opened(mut self, repo: Weak<Repo>) {
+        self.cache.open.lock().insert(self.store.to_owned(), repo);
         self.is_open = true;
     }
 }
@@ -287,14 +275,14 @@ impl CacheFolder {
 
     /// Records that a store is about to be opened.
     pub(super) fn opening<'c>(&'c self, store: &'c Path) -> StoreOpening<'c> {
-        self.open.lock().insert(store.to_owned(), CachedStore::default());
+        self.open.lock().insert(store.to_owned(), Weak::new());
         StoreOpening { cache: self, store, is_open: false }
     }
 
     /// Records that a store was closed, unless it was opened again meanwhile.
     pub(super) fn closed(&self, store: &Path, repo: &Arc<Repo>) {
         let mut open = self.open.lock();
-        let is_ours = |kept: &CachedStore| std::ptr::eq(kept.repo.as_ptr(), Arc::as_ptr(repo));
+        let is_ours = |open: &Weak<Repo>| std::ptr::eq(open.as_ptr(), Arc::as_ptr(repo));
         if open.get(store).is_some_and(is_ours) {
             open.remove(store);
         }
@@ -382,7 +370,7 @@ impl CacheFolder {
     }
 
     fn last_used(&self, pack: &CachedPack) -> SystemTime {
-        let repo = self.open.lock().get(&pack.store).and_then(|kept| kept.repo.upgrade());
+        let repo = self.open.lock().get(&pack.store).and_then(Weak::upgrade);
         repo.and_then(|repo| repo.store().last_used(&pack.id)).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
@@ -390,23 +378,14 @@ impl CacheFolder {
     /// success.
     fn replace_with_stub(&self, pack: &CachedPack) -> bool {
         let open = self.open.lock();
-        let Some(kept) = open.get(&pack.store).cloned() else {
+        let Some(repo) = open.get(&pack.store).cloned() else {
             // The lock keeps the store from being opened before the file is removed. When
             // it is opened, it gets stubs of missing packs.
             let disk = Disk::default().in_store(&pack.store);
-            return !pack.is_pending() && disk.remove(&pack.path).is_ok();
+            return disk.remove(&pack.path).is_ok();
         };
         drop(open);
-        let may = || kept.adopting.load(Ordering::SeqCst) == 0 && !pack.is_pending();
-        let repo = kept.repo.upgrade();
-        repo.is_some_and(|repo| repo.store().evict_pack(&pack.id, &may).unwrap_or(false))
-    }
-}
-
-impl CachedPack {
-    /// Returns true if the pack is possibly not upstream yet.
-    fn is_pending(&self) -> bool {
-        self.store.join("cache").join(PENDING).join(self.id.to_string()).exists()
+        repo.upgrade().is_some_and(|repo| repo.store().evict_pack(&pack.id).unwrap_or(false))
     }
 }
 

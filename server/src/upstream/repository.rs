@@ -1,19 +1,12 @@
 //! One store of an upstream, and the local store that caches it.
 //!
 //! A client that reads refs sees the state upstream after its request arrived. During an outage of
-//! the upstream, it sees the last known state. The server passes a push on upstream step by step: a
-//! pack once it is verified; its index once everything that it refers to was found; a ref by
-//! compare-and-swap upstream, and only then in the cache. So the steps of a push may go through
-//! different servers.
-//!
-//! A pack that is cached but not yet published upstream has a marker in `cache/pending/`, or
-//! was added just now. The next request that publishes packs publishes it, too.
+//! the upstream, it sees the last known state. A write goes upstream first, and the cache follows:
+//! it never has a pack or a ref that upstream lacks, as far as this server knows.
 
 mod frames;
 mod mend;
 mod packs;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::HashSet,
@@ -21,13 +14,13 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use snap_core::{
     base::{
         id::{CommitId, PackId},
@@ -47,7 +40,7 @@ use snap_core::{
     store::Store,
 };
 use snap_remote::{
-    peer::{RefMove, RemoteError, RemoteStore, gc_view::GcView},
+    peer::{Place, RefMove, RemoteError, RemoteStore, gc_view::GcView},
     remote_packs::{BlockingContext, RemotePacks},
     service::keys::CONFIG,
     wire::headers::EpochTag,
@@ -56,7 +49,6 @@ use snap_remote::{
 use self::frames::{DamagedPacks, ProgressWatch, UpstreamFrames};
 use super::{
     Upstream, UpstreamLayout,
-    cache::{CachedStore, PENDING},
     health::{UpstreamOutage, unavailable},
     shared_queries::{QueryGuard, SharedQueries},
     staleness::Staleness,
@@ -74,8 +66,8 @@ const OUTLINES: usize = 64;
 /// upstream. If the refs have another fingerprint now, some of them were lost.
 const FOLLOWED: &str = "followed";
 
-/// Folders beside the local store, with what is known of the store upstream.
-const MIRRORS: [&str; 2] = ["mirror", "asking"];
+/// Folder beside the local store, with what is known of the store upstream.
+const MIRROR: &str = "mirror";
 
 /// Maximum number of commits that are remembered as complete upstream.
 const VERIFIED: usize = 64;
@@ -93,63 +85,48 @@ struct UpstreamRefs {
     head: Option<RefName>,
 }
 
+/// What the last read of the index upstream has shown.
+#[derive(Clone, Copy, Debug, Default)]
+struct UpstreamIndex {
+    /// True if garbage was collected upstream.
+    was_collected: bool,
+    /// The epoch of a bucket, if it is known.
+    epoch: Option<EpochTag>,
+    /// Number of packs. The cache has each of them, as a stub or whole.
+    packs: usize,
+}
+
 /// One store of an upstream, and the local store that caches it.
 #[derive(Debug)]
 pub struct UpstreamRepository {
     upstream: Arc<Upstream>,
     repo: Arc<Repo>,
-    /// Reads refs without the lock on `push_state`.
-    ref_reader: RemoteStore,
-    push_state: Mutex<PushState>,
+    /// For requests that need no mirror.
+    place: Place,
+    /// The mirror. Locked for writing while the index is read and the cache follows it.
+    remote: RwLock<RemoteStore>,
+    index: Mutex<UpstreamIndex>,
+    /// The refs upstream as last read, if the cached ones match them. Locked while a ref moves.
+    refs: Mutex<Option<UpstreamRefs>>,
     /// Grows by one before and after each move of a ref by this server. An answer to a query that
     /// began before such a change is out of date.
     moves: AtomicU64,
     ref_queries: SharedQueries,
+    /// Queries for the index.
+    pack_queries: SharedQueries,
     fresh: Staleness,
     /// The fingerprint of the cached refs when they last matched those upstream, if they ever did.
     synced_fingerprint: Mutex<Option<String>>,
     /// True if refs could not be copied because the disk of this server is full.
     is_full: AtomicBool,
-    /// Queries for the list of packs.
-    pack_queries: SharedQueries,
-    /// Packs that were sent upstream, published or not.
+    /// Commits verified as complete since upstream lost packs, the newest first.
+    verified: Mutex<Vec<CommitId>>,
+    /// Packs that were sent upstream and are not published yet.
     sent: Mutex<HashSet<PackId>>,
     /// The packs that are being fetched.
     fetching: SingleFlight<PackId, ()>,
-    /// Packs that must not be published: they are gone upstream, or the push that brought
-    /// them failed.
-    unpublishable: Mutex<HashSet<PackId>>,
-    /// Number of threads that are adding packs to the local store.
-    adopting: Arc<AtomicUsize>,
     /// Packs whose cached copy is damaged.
     damaged: Arc<DamagedPacks>,
-    /// True if garbage was collected upstream.
-    collected: AtomicBool,
-    /// The epoch of a bucket, if it is known.
-    epoch: Mutex<Option<EpochTag>>,
-    /// Minimum number of packs upstream. The cache has each of them, as a stub or whole.
-    upstream_pack_count: AtomicUsize,
-}
-
-/// The mutable state. Its lock is held while refs are moved.
-#[derive(Debug)]
-struct PushState {
-    remote: RemoteStore,
-    known: Option<UpstreamRefs>,
-    /// Commits verified as complete since upstream lost packs, the newest first; `None` if no loss
-    /// was seen.
-    verified_since_loss: Option<Vec<CommitId>>,
-    /// True if packs that are gone upstream are still cached, because other packs were being added.
-    keeps_lost: bool,
-}
-
-/// What happened to the cached packs that are gone upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PackSync {
-    /// No lost pack is left in the cache.
-    LostRemoved,
-    /// The lost packs stay until the packs that are being added have their markers.
-    LostKept,
 }
 
 /// How recent the known state must be.
@@ -203,16 +180,12 @@ impl UpstreamRepository {
     fn check_settings(&self, name: &str) -> Result<(), HttpProblem> {
         let Ok(Some(found)) = self.upstream.config(name) else { return Ok(()) };
         let text = String::from_utf8_lossy(&found);
-        let ours = self.repo.config();
         match Config::parse(&text, Path::new(CONFIG)) {
-            Ok(theirs) => match theirs == *ours {
-                true => Ok(()),
-                false => Err(HttpProblem::new(
-                    Code::Damaged,
-                    "the cached settings differ from those upstream",
-                )),
-            },
-            Err(_) => Ok(()),
+            Ok(theirs) if theirs != *self.repo.config() => {
+                let why = "the cached settings differ from those upstream";
+                Err(HttpProblem::new(Code::Damaged, why))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -243,80 +216,66 @@ impl UpstreamRepository {
     /// Opens the existing local store.
     fn open_kept(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
         let store = upstream.cache.of(name).join("store");
-        let [remote, asking] = MIRRORS.map(|mirror| upstream.remote(name, mirror));
-        let (remote, asking) = (remote?, asking?);
+        let remote = upstream.remote(name, MIRROR)?;
+        let place = remote.place().clone();
         let watch = Arc::new(ProgressWatch::new(
-            Arc::clone(remote.traffic()),
+            Arc::clone(place.traffic()),
             upstream.patience,
             upstream.clock.clone(),
         ));
         let waiting = BlockingContext { runtime: upstream.runtime.clone(), stop: watch.stop() };
         let packs = RemotePacks::with_shared_budget(&remote, waiting, &upstream.memory);
         let (cache, contact) = (Arc::clone(&upstream.cache), Arc::clone(&upstream.contact));
-        let damaged = Arc::new(DamagedPacks::new(store.join("cache").join(PENDING)));
+        let damaged = Arc::<DamagedPacks>::default();
         let packs = UpstreamFrames { packs, watch, cache, contact, damaged: Arc::clone(&damaged) };
-        let adopting = Arc::default();
         let opening = upstream.cache.opening(&store);
         let repo =
             Repo::open(&store, Disk::default(), &Silent)?.with_remote_frames(Arc::new(packs));
         let repo = Arc::new(repo);
-        opening
-            .opened(CachedStore { repo: Arc::downgrade(&repo), adopting: Arc::clone(&adopting) });
+        opening.opened(Arc::downgrade(&repo));
         let repository = Self {
             upstream: Arc::clone(upstream),
             repo,
-            ref_reader: asking,
-            push_state: Mutex::new(PushState {
-                remote,
-                known: None,
-                verified_since_loss: None,
-                keeps_lost: false,
-            }),
+            place,
+            remote: RwLock::new(remote),
+            index: Mutex::default(),
+            refs: Mutex::default(),
             moves: AtomicU64::new(0),
             ref_queries: SharedQueries::new(upstream.clock.clone()),
+            pack_queries: SharedQueries::new(upstream.clock.clone()),
             fresh: Staleness::new(upstream.clock.clone()),
             synced_fingerprint: Mutex::default(),
             is_full: AtomicBool::new(false),
-            pack_queries: SharedQueries::new(upstream.clock.clone()),
+            verified: Mutex::default(),
             sent: Mutex::default(),
             fetching: SingleFlight::default(),
-            unpublishable: Mutex::default(),
-            adopting,
             damaged,
-            collected: AtomicBool::new(false),
-            epoch: Mutex::default(),
-            upstream_pack_count: AtomicUsize::new(0),
         };
         let written = fs_err::read_to_string(repository.followed_path()).ok();
         let followed =
             written.filter(|written| repository.fingerprint().is_ok_and(|is| is == *written));
         *repository.synced_fingerprint.lock() = followed;
-        if repository.loss_path().exists() {
-            repository.push_state.lock().verified_since_loss = Some(Vec::new());
-        }
         // Packs that upstream has may have been evicted from the cache: add their stubs.
-        repository
-            .sync_packs(&HashSet::new(), &repository.push_state.lock().remote)
-            .map_err(|error| repository.to_problem(error))?;
+        let synced = repository.sync_packs(&repository.remote.read());
+        synced.map_err(|error| repository.to_problem(error))?;
         repository.mend();
         Ok(repository)
     }
 
-    /// Returns true if garbage was collected upstream, as of the last read of its list of packs.
+    /// Returns true if garbage was collected upstream, as of the last read of its index.
     pub fn was_collected(&self) -> bool {
-        self.collected.load(Ordering::Relaxed)
+        self.index.lock().was_collected
     }
 
-    /// Returns the epoch of a bucket as of the last read of its list of packs; `None` before the first
+    /// Returns the epoch of a bucket as of the last read of its index; `None` before the first
     /// collection, and for a snap server.
     pub fn epoch(&self) -> Option<EpochTag> {
-        *self.epoch.lock()
+        self.index.lock().epoch
     }
 
-    /// Returns the folders beside the local store that must stay in place.
-    pub fn mirrors(&self) -> impl Iterator<Item = PathBuf> {
-        let beside = |mirror| self.repo.dir().with_file_name(mirror);
-        MIRRORS.into_iter().map(beside)
+    /// Returns the folder beside the local store that must stay in place.
+    pub fn mirror(&self) -> PathBuf {
+        self.repo.dir().with_file_name(MIRROR)
     }
 
     /// Returns true if only the caller holds the repository, and no thread still queries the
@@ -427,13 +386,13 @@ impl UpstreamRepository {
 
     /// Returns true if everything that was copied from upstream is still in the cache. Files of a
     /// cache may be deleted one by one.
-    fn is_intact(&self, moving: &PushState) -> Result<bool, HttpProblem> {
+    fn is_intact(&self) -> Result<bool, HttpProblem> {
         self.store().refresh()?;
         let here: HashSet<PackId> = self.store().packs().into_iter().collect();
-        let has_packs = self.there(moving).is_subset(&here);
         let followed = self.synced_fingerprint.lock().clone();
-        let is_mirror_intact = moving.remote.mirror().is_intact();
-        Ok(has_packs && is_mirror_intact && self.fingerprint().ok() == followed)
+        let remote = self.remote.read();
+        let has_packs = remote.mirror().store().packs().iter().all(|id| here.contains(id));
+        Ok(has_packs && remote.mirror().is_intact() && self.fingerprint().ok() == followed)
     }
 
     /// Discards the local store: the next request creates it again.
@@ -447,12 +406,12 @@ impl UpstreamRepository {
     fn read_refs(&self) -> Result<UpstreamRefs, HttpProblem> {
         let asked = async {
             let head = async {
-                match self.ref_reader.default_branch().await {
+                match self.place.default_branch().await {
                     Err(RemoteError::Damaged { .. }) => Ok(None),
                     head => head.map(Some),
                 }
             };
-            futures::try_join!(self.ref_reader.readable_refs(), head)
+            futures::try_join!(self.place.readable_refs(), head)
         };
         let ((refs, damaged), head) = self.upstream.ask(asked)?;
         let is_blocked = |error: &RemoteError| matches!(error, RemoteError::RefBlocked { .. });
@@ -470,52 +429,47 @@ impl UpstreamRepository {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn damage(&self, name: &RefName) -> Result<Option<Damage>, HttpProblem> {
-        Ok(self.upstream.ask(self.ref_reader.any_slot(name))?.damage())
+        Ok(self.upstream.ask(self.place.any_slot(name))?.damage())
     }
 
     /// Copies the state from upstream. If the disk of the cache is full, makes room and tries once
     /// more.
     fn compare_with_room(&self) -> Result<(), HttpProblem> {
-        let flown = self.compare().or_else(|problem| match problem.is_own_disk_full {
+        let compared = self.compare().or_else(|problem| match problem.is_own_disk_full {
             true if self.upstream.cache.make_room(0) => self.compare(),
             _ => Err(problem),
         });
-        let is_full = flown.as_ref().is_err_and(|problem| problem.is_own_disk_full);
+        let is_full = compared.as_ref().is_err_and(|problem| problem.is_own_disk_full);
         self.is_full.store(is_full, Ordering::SeqCst);
-        flown
+        compared
     }
 
     /// Reads the refs upstream, and updates the cached ones.
     fn compare(&self) -> Result<(), HttpProblem> {
         let moves = self.moves.load(Ordering::SeqCst);
         let mut found = self.read_refs()?;
-        let mut moving = self.push_state.lock();
+        let mut known = self.refs.lock();
         if self.moves.load(Ordering::SeqCst) != moves {
             // This server moved a ref during the query, so the answer may be out of date. Read the
             // refs again under the lock, without which this server moves no ref.
             found = self.read_refs()?;
         }
-        let is_known = moving.known.as_ref() == Some(&found);
-        if is_known && self.is_intact(&moving)? {
+        let is_known = known.as_ref() == Some(&found);
+        if is_known && self.is_intact()? {
             return Ok(());
         }
         // A store that looks empty may be storage that is not reachable: check before packs are
         // removed from the cache.
         if found.refs.is_empty() && !self.store().packs().is_empty() {
-            self.wait(self.ref_reader.must_exist())?;
+            self.wait(self.place.must_exist())?;
         }
-        self.refresh(&mut moving)?;
-        let learnt = match is_known {
-            // The refs are known, so the cache is incomplete, and nothing is new upstream.
-            true => self.sync_packs(&HashSet::new(), &moving.remote).map(drop),
-            false => Ok(()),
-        };
-        let followed = learnt.and_then(|()| self.sync_refs(&found));
+        self.refresh_packs()?;
+        let followed = self.sync_refs(&found);
         if is_known && followed.is_err() {
             self.discard();
         }
         let is_all = followed.map_err(|error| self.to_problem(error))?;
-        moving.known = is_all.then_some(found);
+        *known = is_all.then_some(found);
         Ok(self.remember_followed()?)
     }
 
@@ -528,43 +482,31 @@ impl UpstreamRepository {
         }
         // If it cannot be written, the next server serves no refs before it has compared
         // them.
-        let path = self.followed_path();
         let tmp = self.repo.dir().join("tmp");
-        let _ = self.repo.disk().write_whole(&tmp, &path, fingerprint.as_bytes());
+        let disk = self.repo.disk();
+        let _ = disk.write_whole(&tmp, &self.followed_path(), fingerprint.as_bytes());
         *followed = Some(fingerprint);
         Ok(())
     }
 
-    /// Reads the list of packs upstream. Discards the cache if its own copy of the list is damaged.
-    fn refresh(&self, moving: &mut PushState) -> Result<(), HttpProblem> {
-        let before = self.there(moving);
-        self.wait(moving.remote.refresh())?;
+    /// Makes the cache follow an index that was just read. Discards the cache if its own copy of the
+    /// index is damaged.
+    fn follow_index(&self, remote: &RemoteStore) -> Result<(), HttpProblem> {
         // Packs whose outlines the cache has lost must not count as packs that upstream has lost.
-        if !moving.remote.mirror().is_intact() {
+        if !remote.mirror().is_intact() {
             self.discard();
             return Err(unavailable());
         }
-        if self.upstream_is_unchecked() && !before.is_subset(&self.there(moving)) {
-            moving.verified_since_loss = Some(Vec::new());
-            // If the marker cannot be written, a restarted server takes upstream for complete.
-            let _ = fs_err::write(self.loss_path(), "");
-        }
-        self.collected.store(moving.remote.was_collected(), Ordering::Relaxed);
         let tag = |view: Arc<GcView>| EpochTag::new(view.state.epoch, view.state.epoch_nonce);
-        *self.epoch.lock() = moving.remote.mirror().gc().map(tag);
-        let learnt =
-            self.sync_packs(&before, &moving.remote).map_err(|error| self.to_problem(error))?;
-        moving.keeps_lost = learnt == PackSync::LostKept;
-        Ok(())
+        let epoch = remote.mirror().gc().map(tag);
+        let packs = remote.mirror().store().pack_count();
+        *self.index.lock() =
+            UpstreamIndex { was_collected: remote.was_collected(), epoch, packs };
+        self.sync_packs(remote).map_err(|error| self.to_problem(error))
     }
 
-    /// Adds stubs for all packs that are upstream, and removes packs that are not. `before`
-    /// are the packs that were upstream until now.
-    fn sync_packs(
-        &self,
-        before: &HashSet<PackId>,
-        remote: &RemoteStore,
-    ) -> Result<PackSync, RemoteError> {
+    /// Adds stubs for all packs that are upstream, and removes packs that are not.
+    fn sync_packs(&self, remote: &RemoteStore) -> Result<(), RemoteError> {
         let there = remote.mirror().store();
         let here: HashSet<PackId> = self.store().packs().into_iter().collect();
         let theirs: HashSet<PackId> = there.packs().into_iter().collect();
@@ -574,20 +516,14 @@ impl UpstreamRepository {
                 some.iter().map(|id| there.outline(id)).collect::<Result<Vec<_>, _>>()?;
             self.store().add_stubs(&outlines)?;
         }
-        self.upstream_pack_count.store(theirs.len(), Ordering::SeqCst);
-        self.unpublishable.lock().extend(before.difference(&theirs));
-        // A pack that was just added has no marker yet, and looks like one that is gone
-        // upstream.
-        let is_quiet = self.adopting.load(Ordering::SeqCst) == 0;
-        let is_gone = |id: &&PackId| is_quiet && !self.mark(id).exists();
-        let gone: Vec<&PackId> = here.difference(&theirs).filter(is_gone).collect();
-        for id in &gone {
+        let mut gone = here.difference(&theirs).peekable();
+        if gone.peek().is_none() {
+            return Ok(());
+        }
+        for id in gone {
             self.repo.disk().remove(&self.store().pack_path(id))?;
         }
-        if !gone.is_empty() {
-            self.store().refresh()?;
-        }
-        Ok(if is_quiet { PackSync::LostRemoved } else { PackSync::LostKept })
+        Ok(self.store().refresh()?)
     }
 
     /// Moves the cached refs to their commits upstream. Returns true if that was possible for all
@@ -659,18 +595,19 @@ impl UpstreamRepository {
         if self.upstream.contact.is_backing_off() {
             return Err(unavailable());
         }
-        self.send_pending()?;
-        let mut moving = self.push_state.lock();
-        if new.is_some() && self.upstream_is_unchecked() {
-            // Upstream may have been emptied, or restored to an older state.
-            self.refresh(&mut moving)?;
+        let mut known = self.refs.lock();
+        let (slot, listing) = self.wait(self.place.look(name))?;
+        if let Some(new) = &new {
+            if let Some(listing) = listing {
+                // This store accepts any ref, and may have been emptied, or restored to an older
+                // state.
+                let mut remote = self.remote.write();
+                self.wait(remote.take_in_listed(listing))?;
+                self.follow_index(&remote)?;
+            }
+            self.check_commit_complete(new)?;
         }
-        self.publish_with(&moving)?;
-        if let Some(new) = new {
-            self.check_commit_complete(&mut moving, &new)?;
-        }
-        let remote = &moving.remote;
-        let slot = self.wait(remote.any_slot(name))?;
+        let remote = self.remote.read();
         // This server remembers what is stored upstream, and would rely on deleted objects.
         if new.is_some() && (remote.mirror().gc().is_some() || slot.epoch() != FIRST_EPOCH) {
             return Err(HttpProblem::collected());
@@ -686,38 +623,21 @@ impl UpstreamRepository {
                 false => conflict_at(name, slot.commit),
             });
         }
-        let mut is_first = false;
-        if new.is_some() && slot.commit.is_none() {
-            // A bucket has no folders and would store both `a` and `a/b`; a clone cannot.
-            let UpstreamRefs { refs, damaged, head } = self.read_refs()?;
-            let mut others = refs.iter().map(|(other, _)| other).chain(&damaged);
-            let has_branches = others.clone().any(|other| other.kind() == RefKind::Branch);
-            is_first = name.kind() == RefKind::Branch
-                && !has_branches
-                && head.is_some_and(|head| head != *name);
-            if let Some(other) = others.find(|other| name.conflicts_with(other)) {
-                return Err(HttpProblem::name_clash(name, other.short()));
-            }
-        }
+        let is_first = new.is_some() && slot.commit.is_none() && self.is_first_branch(name)?;
         self.moves.fetch_add(1, Ordering::SeqCst);
         let one = RefMove { name, expected: &slot, new };
         let swapped = self.upstream.runtime.block_on(remote.swap(one, &Silent));
         self.moves.fetch_add(1, Ordering::SeqCst);
-        moving.known = None;
+        *known = None;
         match swapped {
             Ok(()) => {}
             Err(RemoteError::Raced { theirs, .. }) => return Err(conflict_at(name, theirs)),
-            Err(RemoteError::Collected { .. }) => {
-                return Err(HttpProblem::collected());
-            }
+            Err(RemoteError::Collected { .. }) => return Err(HttpProblem::collected()),
             Err(error) => return Err(self.to_problem(error)),
         }
         // The ref has moved upstream. From here on, report success, whatever fails.
-        if is_first {
-            // Clones begin with the first branch. A snap server sets that itself.
-            if let Err(problem) = self.wait(moving.remote.begin_head(name)) {
-                tracing::warn!(%problem, %name, "the first branch is not the default branch upstream");
-            }
+        if is_first && let Err(problem) = self.wait(self.place.begin_head(name)) {
+            tracing::warn!(%problem, %name, "the first branch is not the default branch upstream");
         }
         match self.follow_swap(name, new, who) {
             Ok(()) => {}
@@ -731,54 +651,46 @@ impl UpstreamRepository {
         Ok(())
     }
 
+    /// Returns true if upstream has no branch, and another default branch than `name`. Clones begin
+    /// with the first branch; a snap server sets that itself.
+    fn is_first_branch(&self, name: &RefName) -> Result<bool, HttpProblem> {
+        let is_branch = |name: &RefName| name.kind() == RefKind::Branch;
+        if !is_branch(name) || !self.repo.refs().names(RefKind::Branch)?.is_empty() {
+            return Ok(false);
+        }
+        let UpstreamRefs { refs, damaged, head } = self.read_refs()?;
+        let mut names = refs.iter().map(|(other, _)| other).chain(&damaged);
+        Ok(!names.any(is_branch) && head.is_some_and(|head| head != *name))
+    }
+
     /// Checks that a commit is upstream, with everything that it refers to.
     ///
     /// # Errors
     /// [`Code::Rejected`] when there is no such commit, [`Code::Unavailable`] when packs
     /// that it needs are gone.
-    fn check_commit_complete(
-        &self,
-        moving: &mut PushState,
-        new: &CommitId,
-    ) -> Result<(), HttpProblem> {
-        // Look upstream: the local store may have packs that were not sent yet.
-        let is_there = |moving: &PushState| moving.remote.mirror().has(&new.object());
-        if !is_there(moving)? {
-            self.refresh(moving)?;
+    fn check_commit_complete(&self, new: &CommitId) -> Result<(), HttpProblem> {
+        let is_there = || self.remote.read().mirror().has(&new.object());
+        if !is_there()? {
+            self.refresh_packs()?;
         }
-        if !is_there(moving)? || self.store().locate(&new.object())?.is_none() {
-            self.wait(self.ref_reader.must_exist())?;
+        if !is_there()? {
+            self.wait(self.place.must_exist())?;
             return Err(HttpProblem::new(Code::Rejected, format!("commit {new} does not exist")));
         }
         self.store().commit(new)?;
-        // Read the whole commit only after upstream has lost packs.
-        if let Some(verified) = &mut moving.verified_since_loss {
-            if moving.keeps_lost {
-                let why = "upstream has lost packs while others are being added";
-                return Err(HttpProblem::new(Code::Unavailable, why));
-            }
-            accept::check_commit(self.store(), new, verified, false, &Silent).map_err(|error| {
-                let why = format!("commit {new} is incomplete upstream: {}", causes(&error));
-                HttpProblem::new(Code::Unavailable, why)
-            })?;
-            // Keep the newest. An evicted commit is trusted again through a kept
-            // descendant.
-            verified.truncate(VERIFIED - 1);
-            verified.insert(0, *new);
+        // Read the whole commit only after upstream has lost objects.
+        if !self.remote.read().mirror().is_damaged() {
+            return Ok(());
         }
+        let mut verified = self.verified.lock();
+        accept::check_commit(self.store(), new, &verified, false, &Silent).map_err(|error| {
+            let why = format!("commit {new} is incomplete upstream: {}", causes(&error));
+            HttpProblem::new(Code::Unavailable, why)
+        })?;
+        // Keep the newest. An evicted commit is trusted again through a kept descendant.
+        verified.truncate(VERIFIED - 1);
+        verified.insert(0, *new);
         Ok(())
-    }
-
-    /// Returns true if upstream stores any ref without checking it, as a bucket does. A
-    /// snap server checks commits itself. It also merges packs, so a missing pack there is
-    /// not a loss.
-    fn upstream_is_unchecked(&self) -> bool {
-        self.ref_reader.keeps_unchecked()
-    }
-
-    /// Returns the path of the marker for a loss of packs upstream since the cache was created.
-    fn loss_path(&self) -> PathBuf {
-        self.repo.dir().join("cache").join("upstream-lost-packs")
     }
 
     /// Moves a cached ref after it was moved upstream.

@@ -28,8 +28,6 @@ pub struct UnpackOptions {
     /// Commits that refs point at. Everything reachable from them is complete and is not
     /// walked again.
     pub tips: Vec<CommitId>,
-    /// The zstd level for data that is compressed again.
-    pub level: i32,
     /// Maximum size of the unpacked bundle in bytes. Also limits the bytes that the check of its
     /// chunk lists reads.
     pub most_bytes: u64,
@@ -99,7 +97,12 @@ pub fn prepare<'s>(
 }
 
 impl VerifiedBundle<'_> {
-    /// Adds the bundle to the store, and moves no ref. If packs of the store are gone since the
+    /// Returns the store that holds the packs of the bundle.
+    pub fn own(&self) -> &Store {
+        self.inbox.own()
+    }
+
+    /// Adds the bundle to the store as `how` says, and moves no ref. If packs of the store are gone since the
     /// check, completeness is checked again.
     ///
     /// When this returns, the commit and everything it refers to survive a power cut. If adding the
@@ -107,14 +110,14 @@ impl VerifiedBundle<'_> {
     ///
     /// # Errors
     /// As [`prepare`].
-    pub fn adopt(self, observer: &dyn Observer) -> Result<UnpackOutcome, Error> {
+    pub fn adopt(self, how: Adoption, observer: &dyn Observer) -> Result<UnpackOutcome, Error> {
         let Self { inbox, head, mut commits, options } = self;
         if inbox.target_lost_packs()? {
             commits = check_complete(&inbox, &head, &options, observer)?;
         }
         let (objects, raw_bytes) = inbox.totals();
         let target = inbox.target();
-        let added = inbox.adopt(Adoption::NewObjects(options.level))?;
+        let added = inbox.adopt(how)?;
         target.report_repairs(observer);
         let BundleHead { commit, prerequisites, .. } = head;
         Ok(UnpackOutcome { commit, prerequisites, objects, raw_bytes, commits, added })

@@ -57,7 +57,7 @@ impl AcceptError {
 
     /// Returns true if the error may come from packs that were damaged after they were
     /// checked.
-    pub(super) fn may_be_damage(&self) -> bool {
+    pub fn may_be_damage(&self) -> bool {
         !matches!(self, Self::TooMuch { .. } | Self::Blocked(Blocked::Interrupted))
     }
 }
@@ -111,6 +111,11 @@ pub fn prepare<'s>(
 }
 
 impl VerifiedPacks<'_> {
+    /// Returns the store that holds the packs.
+    pub fn own(&self) -> &Store {
+        self.inbox.own()
+    }
+
     /// Adds the packs to the store, durably. If packs of the store are gone since the check,
     /// usually because they were merged, checks completeness again. Reads no contents again, since
     /// their ids have not changed.

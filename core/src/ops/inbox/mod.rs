@@ -21,8 +21,7 @@ use std::{
 };
 
 pub use shared::{
-    GROUP, IndexUpload, PART, PublishTarget, Publishing, Received, SharedInbox, StagedError,
-    is_sound, tips,
+    GROUP, IndexUpload, PART, Publishing, Received, SharedInbox, StagedError, is_sound, tips,
 };
 
 use crate::{
@@ -309,7 +308,6 @@ impl<'s> Inbox<'s> {
     /// # Errors
     /// [`StoreError`]. The target may then have some of the objects, but no commit refers to them.
     pub fn adopt(self, how: Adoption) -> Result<WriteStats, StoreError> {
-        let _all_at_once = self.target.lock_adoption();
         let ordered = self.ordered()?;
         self.own.drop_index();
         // Another process may have added some of the packs meanwhile.

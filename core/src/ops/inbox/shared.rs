@@ -451,6 +451,14 @@ impl SharedInbox {
     }
 }
 
+/// Returns the packs of `ids` that are not part of the store. Damaged and partial packs do not count
+/// as part of it.
+fn lacking(store: &Store, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
+    let is_lacking = |id: &PackId| store.is_damaged(id) || store.is_partial(id);
+    let packs = store.packs().into_iter().filter(|id| !is_lacking(id));
+    ids.difference(&packs.collect()).copied().collect()
+}
+
 fn not_sent(id: &PackId) -> StagedError {
     StagedError::NotSent { name: format!("pack {id}") }
 }
@@ -462,78 +470,6 @@ fn not_sent(id: &PackId) -> StagedError {
 /// [`RefError::Io`].
 pub fn tips(repo: &Repo) -> Result<Vec<CommitId>, RefError> {
     Ok(Roots::read(repo, RootChoice::Shared)?.commits().into_iter().collect())
-}
-
-/// A store to which staged packs are published.
-pub trait PublishTarget {
-    /// The error of a failed publication.
-    type Error: From<StagedError>;
-
-    /// Returns the store.
-    fn repo(&self) -> &Repo;
-
-    /// Reads which packs other processes have added.
-    ///
-    /// # Errors
-    /// The errors of the target.
-    fn refresh(&self) -> Result<(), Self::Error> {
-        Ok(self.repo().store().refresh().map_err(StagedError::from)?)
-    }
-
-    /// Returns the packs of `ids` that are not part of the store. By default, damaged and partial packs
-    /// do not count as part of it.
-    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
-        let store = self.repo().store();
-        let is_lacking = |id: &PackId| store.is_damaged(id) || store.is_partial(id);
-        let packs = store.packs().into_iter().filter(|id| !is_lacking(id));
-        ids.difference(&packs.collect()).copied().collect()
-    }
-
-    /// Returns the path of a pack that the inbox has received.
-    ///
-    /// # Errors
-    /// The errors of the target.
-    fn sent(&self, inbox: &SharedInbox, id: &PackId) -> Result<Option<PathBuf>, Self::Error> {
-        Ok(inbox.pack(id)?)
-    }
-
-    /// Returns the commits that refs point at.
-    ///
-    /// # Errors
-    /// The errors of the target.
-    fn tips(&self) -> Result<Vec<CommitId>, Self::Error> {
-        Ok(tips(self.repo()).map_err(StagedError::from)?)
-    }
-
-    /// Repairs damage that made a check fail. Returns true if the packs should be checked
-    /// again.
-    fn repair_damage(&self) -> bool {
-        false
-    }
-
-    /// Adds packs of the inbox that are sound and complete to the store. The caller holds the
-    /// [lock](Publishing).
-    ///
-    /// # Errors
-    /// The errors of the target.
-    fn adopt(
-        &self,
-        inbox: &SharedInbox,
-        new: &BTreeSet<PackId>,
-        prepared: VerifiedPacks<'_>,
-        observer: &dyn Observer,
-    ) -> Result<(), Self::Error> {
-        Ok(inbox.adopt(new, prepared, observer)?)
-    }
-}
-
-/// The store that contains the inbox, as its own target.
-impl PublishTarget for Repo {
-    type Error = StagedError;
-
-    fn repo(&self) -> &Repo {
-        self
-    }
 }
 
 impl SharedInbox {
@@ -549,49 +485,39 @@ impl SharedInbox {
         ids: &BTreeSet<PackId>,
         observer: &dyn Observer,
     ) -> Result<BTreeSet<PackId>, StagedError> {
-        self.publish_to(repo, ids, observer, &mut None)
+        self.publish_under(&mut None, repo, ids, observer)
     }
 
-    /// As [`SharedInbox::publish`], for any target. If new packs were checked, `lock` holds the
-    /// publishing lock on return, even after an error. A caller that already has the lock passes it
-    /// in.
-    ///
-    /// # Errors
-    /// As [`SharedInbox::publish`], and the errors of the target.
-    pub fn publish_to<'s, T: PublishTarget>(
+    /// As [`SharedInbox::publish`]. Takes the publishing lock if `lock` does not hold it.
+    fn publish_under<'s>(
         &'s self,
-        target: &T,
+        lock: &mut Option<Publishing<'s>>,
+        repo: &Repo,
         ids: &BTreeSet<PackId>,
         observer: &dyn Observer,
-        lock: &mut Option<Publishing<'s>>,
-    ) -> Result<BTreeSet<PackId>, T::Error> {
-        let store = target.repo().store();
+    ) -> Result<BTreeSet<PackId>, StagedError> {
+        let store = repo.store();
         let is_locked = lock.is_some();
         // The packs may come from a killed process, and no other process may remove them now.
-        self.enter().map_err(StagedError::from)?;
+        self.enter()?;
         loop {
-            target.refresh()?;
-            let new = self.sent_of(target, ids)?;
+            store.refresh()?;
+            let new = self.sent_of(store, ids)?;
             let new_ids: BTreeSet<PackId> = new.iter().map(|(id, _)| *id).collect();
             if new.is_empty() {
                 return Ok(new_ids);
             }
             self.touch(&new_ids);
-            let tips = target.tips()?;
-            let prepared = accept::prepare(store, &new, &tips, observer);
+            let prepared = accept::prepare(store, &new, &tips(repo)?, observer);
             if prepared.as_ref().is_err_and(AcceptError::may_be_damage) {
-                // The packs may have been damaged since they were checked, so check them again.
-                self.checked.lock().retain(|id, _| !new_ids.contains(id));
-                if target.repair_damage() {
-                    continue;
-                }
+                self.check_again(&new_ids);
             }
             if lock.is_none() {
-                *lock = Some(self.publishing().map_err(StagedError::from)?);
+                *lock = Some(self.publishing()?);
             }
-            store.refresh().map_err(StagedError::from)?;
+            store.refresh()?;
             // Another process may have published some of the packs meanwhile.
-            let lacking = target.lacking(&new_ids);
+            let lacking = lacking(store, &new_ids);
             if prepared.is_err() && !lacking.is_empty() && lacking.len() < new_ids.len() {
                 // The check may have failed because another process published packs and
                 // removed their staged files. Try again without those.
@@ -601,33 +527,38 @@ impl SharedInbox {
                 continue;
             }
             if !lacking.is_empty() {
-                let prepared = prepared.map_err(StagedError::from)?;
+                let prepared = prepared?;
                 for id in &lacking {
                     // If the file has changed since the check, `pack` verifies it again.
                     self.pack(id)?.ok_or_else(|| not_sent(id))?;
                 }
-                target.adopt(self, &lacking, prepared, observer)?;
+                self.adopt(&lacking, prepared, observer)?;
             }
             return Ok(lacking);
         }
     }
 
-    /// Returns the packs of `ids` that were received and are not part of the target yet.
-    fn sent_of<T: PublishTarget>(
+    /// Makes [`Self::pack`] check packs again, because they may have been damaged since.
+    pub fn check_again(&self, ids: &BTreeSet<PackId>) {
+        self.checked.lock().retain(|id, _| !ids.contains(id));
+    }
+
+    /// Returns the packs of `ids` that were received and are not part of the store yet.
+    fn sent_of(
         &self,
-        target: &T,
+        store: &Store,
         ids: &BTreeSet<PackId>,
-    ) -> Result<Vec<(PackId, PathBuf)>, T::Error> {
+    ) -> Result<Vec<(PackId, PathBuf)>, StagedError> {
         let mut sent = Vec::new();
-        for id in target.lacking(ids) {
-            if let Some(path) = target.sent(self, &id)? {
+        for id in lacking(store, ids) {
+            if let Some(path) = self.pack(&id)? {
                 sent.push((id, path));
                 continue;
             }
             // Another push may have published the pack meanwhile.
-            target.repo().store().refresh().map_err(StagedError::from)?;
-            if !target.lacking(&BTreeSet::from([id])).is_empty() {
-                return Err(not_sent(&id).into());
+            store.refresh()?;
+            if !lacking(store, &BTreeSet::from([id])).is_empty() {
+                return Err(not_sent(&id));
             }
         }
         Ok(sent)
@@ -678,7 +609,7 @@ impl SharedInbox {
             return Ok(());
         }
         // The limit on bytes was enforced when the publication started.
-        let done = self.publish_to(repo, &begun, &Silent, &mut lock).map(drop);
+        let done = self.publish_under(&mut lock, repo, &begun, &Silent).map(drop);
         match &done {
             Ok(()) => begun.iter().for_each(|id| self.forget(id)),
             Err(error) if error.is_client_error() => {}

@@ -240,7 +240,7 @@ fn renew_stubs(
         let find_outline =
             |source: &RepairSource<'_>| Some((source.name().to_owned(), source.outline(&id)?));
         let Some((name, outline)) = sources.iter().find_map(find_outline) else { continue };
-        if run == RepairRun::Real && !store.renew_stub(&outline, &|| true)? {
+        if run == RepairRun::Real && !store.renew_stub(&outline)? {
             continue;
         }
         renewed.push(Repaired::Pack { id, from: vec![RepairedFrom::Source(name)] });

@@ -461,10 +461,6 @@ impl Peer for BucketStore {
         Box::pin(async { self.write_trials().await.map(Some) })
     }
 
-    fn keeps_unchecked(&self) -> bool {
-        true
-    }
-
     fn traffic(&self) -> &Arc<Traffic> {
         self.client.requests().traffic()
     }

@@ -7,7 +7,6 @@
 use std::{
     collections::BTreeSet,
     ops::Range,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -50,30 +49,8 @@ pub(super) struct UpstreamFrames {
     pub(super) damaged: Arc<DamagedPacks>,
 }
 
-/// Packs whose copy in the cache was found damaged.
-#[derive(Debug)]
-pub(super) struct DamagedPacks {
-    /// Folder with a marker for each pack that is possibly not upstream yet.
-    pub(super) pending: PathBuf,
-    packs: Mutex<BTreeSet<PackId>>,
-}
-
-impl DamagedPacks {
-    pub(super) fn new(pending: PathBuf) -> Self {
-        Self { pending, packs: Mutex::default() }
-    }
-
-    /// Records a damaged pack. Returns true if upstream has the pack.
-    pub(super) fn note(&self, pack: PackId) -> bool {
-        self.packs.lock().insert(pack);
-        !self.pending.join(pack.to_string()).exists()
-    }
-
-    /// Returns the packs that were recorded since the last call.
-    pub(super) fn take(&self) -> BTreeSet<PackId> {
-        std::mem::take(&mut *self.packs.lock())
-    }
-}
+/// Packs whose copy in the cache was found damaged since the last repair.
+pub(super) type DamagedPacks = Mutex<BTreeSet<PackId>>;
 
 impl RemoteFrames for UpstreamFrames {
     fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
@@ -112,7 +89,8 @@ impl RemoteFrames for UpstreamFrames {
     }
 
     fn record_damage(&self, pack: PackId) -> bool {
-        self.damaged.note(pack)
+        self.damaged.lock().insert(pack);
+        true
     }
 
     fn other_copies(&self, pack: PackId, objects: &[ObjectId]) -> RemoteCopies {

@@ -6,10 +6,7 @@
 //! damaged, the server discards all that is cached of the repository, and the next request caches
 //! it again.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::atomic::Ordering,
-};
+use std::collections::BTreeSet;
 
 use snap_core::{
     base::{id::PackId, kind::ErrorKind},
@@ -34,16 +31,16 @@ pub(super) fn is_of_cache(error: &RemoteError) -> bool {
 impl UpstreamRepository {
     /// Records that the cached copy of a pack is damaged.
     pub(super) fn note_damage(&self, id: &PackId) {
-        self.damaged.note(*id);
+        self.damaged.lock().insert(*id);
     }
 
     /// Replaces the copies of damaged packs with stubs. Returns true if any was replaced. Failures
     /// are ignored: the next request tries again.
     pub fn mend(&self) -> bool {
-        let mut damaged = self.damaged.take();
+        let mut damaged = std::mem::take(&mut *self.damaged.lock());
         let unreadable = self.store().unreadable_packs();
         damaged.extend(unreadable.iter().filter_map(|error| error.damaged_pack()));
-        let is_lost = self.store().pack_count() < self.upstream_pack_count.load(Ordering::SeqCst);
+        let is_lost = self.store().pack_count() < self.index.lock().packs;
         (is_lost || !damaged.is_empty())
             && self.drop_copies(&damaged, is_lost).unwrap_or_else(|error| {
                 tracing::warn!(error = %causes(&error), "a damaged copy cannot be replaced");
@@ -57,18 +54,22 @@ impl UpstreamRepository {
     }
 
     fn drop_copies(&self, damaged: &BTreeSet<PackId>, is_lost: bool) -> Result<bool, RemoteError> {
-        let moving = self.push_state.lock();
+        let remote = self.remote.read();
         if is_lost {
             tracing::warn!("packs are missing from the cache and are fetched again");
-            self.sync_packs(&HashSet::new(), &moving.remote)?;
+            self.sync_packs(&remote)?;
         }
-        let there = moving.remote.mirror().store();
+        let there = remote.mirror().store();
         let mut is_any_dropped = is_lost;
         for id in damaged {
             let is_dropped = match there.outline(id) {
-                Ok(outline) => self.store().renew_stub(&outline, &|| true)?,
-                // The pack is not published, so no client relies on it. Its client sends it again.
-                Err(StoreError::Gone { .. }) => self.remove_pending(id)?,
+                Ok(outline) => self.store().renew_stub(&outline)?,
+                // The pack is gone upstream, and the cache has not followed yet.
+                Err(StoreError::Gone { .. }) => {
+                    self.repo.disk().remove(&self.store().pack_path(id))?;
+                    self.store().refresh()?;
+                    true
+                }
                 Err(error) => return Err(error.into()),
             };
             is_any_dropped |= is_dropped;
