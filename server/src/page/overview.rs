@@ -77,7 +77,7 @@ impl Overview {
     ) -> Result<Option<Self>, HttpProblem> {
         repository.refresh()?;
         // A current listing would need a request to the upstream for each repository.
-        let listing = repository.cached_listing()?;
+        let listing = repository.refs().cached_listing()?;
         let refs = listing.refs;
         let store = repository.repo().store();
         let mut branches = Vec::new();
@@ -85,7 +85,7 @@ impl Overview {
             if deadline.cancelled() {
                 return Ok(None);
             }
-            let last_move = repository.last_move(name, *id)?;
+            let last_move = repository.refs().last_move(name, *id)?;
             let committed = store.commit(id)?.time;
             branches.push(BranchOverview { name: name.clone(), id: *id, last_move, committed });
         }

@@ -29,8 +29,8 @@ impl RefIndex {
     /// # Errors
     /// The errors of [`Repository::listing`].
     pub(super) fn of(repository: &Repository) -> Result<Self, HttpProblem> {
-        let listing = repository.listing()?;
-        let names = Self::new(listing.refs.to_vec(), repository.cached_branch().ok());
+        let listing = repository.refs().listing()?;
+        let names = Self::new(listing.refs.to_vec(), repository.refs().cached_branch().ok());
         Ok(Self { damaged: listing.damaged.to_vec(), ..names })
     }
 

@@ -248,7 +248,7 @@ impl Repository {
     ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         // Fail before the upload if the upstream does not answer.
         self.refresh_for_writer()?;
-        let tips = self.refs()?.iter().map(|(_, id)| *id).collect();
+        let tips = self.refs().all()?.iter().map(|(_, id)| *id).collect();
         let options = unpack::UnpackOptions { tips, most_bytes };
         let prepared = opened
             .map_err(Error::from)

@@ -142,7 +142,7 @@ impl Repository {
 
     /// Returns the commits that refs point at, as last read.
     fn tips(&self) -> Result<Vec<CommitId>, HttpProblem> {
-        Ok(self.cached_refs()?.iter().map(|(_, id)| *id).collect())
+        Ok(self.refs().cached()?.iter().map(|(_, id)| *id).collect())
     }
 
     /// Returns a staged pack, from this store or from the upstream. A client may have sent it through

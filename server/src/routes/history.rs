@@ -81,8 +81,8 @@ impl Repository {
         match rev {
             Some(rev) => Ok(self.revision(rev)?.id),
             None => {
-                let branch = self.default_branch()?;
-                self.ref_target(&branch)?.ok_or_else(|| {
+                let branch = self.refs().default_branch()?;
+                self.refs().target(&branch)?.ok_or_else(|| {
                     HttpProblem::new(Code::NotFound, "the repository has no commits")
                 })
             }

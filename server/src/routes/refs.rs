@@ -57,7 +57,7 @@ pub(super) async fn head(
     State(server): State<Server>,
     Path(repo): Path<String>,
 ) -> Result<Json<Head>, HttpProblem> {
-    let head = server.with(repo, |repository| repository.default_branch()).await?;
+    let head = server.with(repo, |repository| repository.refs().default_branch()).await?;
     Ok(Json(Head { head: head.to_string() }))
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn mend_head(
     State(server): State<Server>,
     Path(repo): Path<String>,
 ) -> Result<Json<Head>, HttpProblem> {
-    let head = server.with(repo, |repository| repository.mend_head()).await?;
+    let head = server.with(repo, |repository| repository.refs().mend_head()).await?;
     Ok(Json(Head { head: head.to_string() }))
 }
 
@@ -77,12 +77,12 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
     let listed = server.with(repo, |repository| {
-        let listing = repository.listing()?;
+        let listing = repository.refs().listing()?;
         let refs = listing.refs.iter().map(|(name, commit)| named(name, *commit)).collect();
         let damaged = listing.damaged.iter().map(ToString::to_string).collect();
         // Send no second request to the upstream, so that `head` belongs to the same state as
         // `refs`.
-        let head = repository.cached_branch().ok().map(|name| name.to_string());
+        let head = repository.refs().cached_branch().ok().map(|name| name.to_string());
         Ok(Refs { head, refs, damaged })
     });
     let listed = listed.await?;
@@ -101,8 +101,8 @@ pub(super) async fn read(
 ) -> Result<Response, HttpProblem> {
     let name = parse_ref_name(&name)?;
     let wanted = name.clone();
-    let read = server.with(repo, move |repository| match repository.state(&wanted) {
-        Err(problem) if problem.code == Code::Damaged => match repository.damage(&wanted)? {
+    let read = server.with(repo, move |repository| match repository.refs().state(&wanted) {
+        Err(problem) if problem.code == Code::Damaged => match repository.refs().damage(&wanted)? {
             Some(damage) => Ok(Err((problem, damage))),
             None => Err(problem),
         },
@@ -158,7 +158,7 @@ pub(super) async fn write(
         // quota counts them.
         let bytes = move_bytes(&name, who.ref_log_name());
         let _room = at.quotas().reserve(repository, Some(bytes), bytes)?;
-        let state = repository.swap(&name, expected, Some(commit), who.ref_log_name())?;
+        let state = repository.refs().swap(&name, expected, Some(commit), who.ref_log_name())?;
         Ok((expected, state))
     });
     let (expected, state) = moved.await?;
@@ -205,12 +205,12 @@ fn check_forward(
         let why = format!("`{name}` already exists, and the token may not move tags");
         return Err(HttpProblem::new(Code::AppendOnly, why));
     }
-    match repository.ref_target(name)? {
+    match repository.refs().target(name)? {
         Some(at) if at == old => {}
         Some(at) => return Err(HttpProblem::new(Code::Conflict, format!("{name} is at {at}"))),
         None => return Err(HttpProblem::new(Code::Conflict, format!("{name} does not exist"))),
     }
-    if !repository.is_after(&new, &old, observer)? {
+    if !repository.refs().is_after(&new, &old, observer)? {
         let why = format!(
             "`{name}` can only be fast-forwarded with this token: {new:.12} does not descend from \
              {old:.12}"
@@ -237,7 +237,7 @@ pub(super) async fn delete(
     }
     let deleted = server.with(repo, move |repository| {
         let expected = condition.expected(repository, &name)?;
-        repository.swap(&name, expected, None, who.ref_log_name())?;
+        repository.refs().swap(&name, expected, None, who.ref_log_name())?;
         Ok(expected)
     });
     Ok((StatusCode::NO_CONTENT, audit_extension(deleted.await?)))
@@ -295,14 +295,14 @@ impl Condition {
         if let Some([only]) = any_of {
             return Ok(*only);
         }
-        if let Some(damage) = repository.damage(name)? {
+        if let Some(damage) = repository.refs().damage(name)? {
             let damaged = RefCondition::Damaged(damage);
             return match any_of.is_none_or(|tags| tags.contains(&damaged)) {
                 true => Ok(damaged),
                 false => Err(HttpProblem::new(Code::Conflict, format!("{name} is damaged"))),
             };
         }
-        let state = repository.state(name)?.filter(|state| *state != RefCondition::Absent);
+        let state = repository.refs().state(name)?.filter(|state| *state != RefCondition::Absent);
         let fits = |tag: &RefCondition| match tag {
             RefCondition::At(commit) => state.and_then(|state| state.commit()) == Some(*commit),
             tag => state.as_ref() == Some(tag),

@@ -7,8 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`health`] | whether the upstream answers |
-//! | `shared_queries` | queries that callers share |
-//! | `staleness` | whether the data that clients receive is current |
+//! | `shared_queries` | queries that callers share, and whether their answers are current |
 //! | [`cache`] | the cache folder, and its eviction |
 //! | `names` | the names of the repositories upstream |
 //! | [`repository`] | one store upstream |
@@ -18,7 +17,6 @@ pub mod health;
 mod names;
 pub mod repository;
 mod shared_queries;
-mod staleness;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 

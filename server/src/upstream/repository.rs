@@ -51,7 +51,6 @@ use super::{
     Upstream, UpstreamLayout,
     health::{UpstreamOutage, unavailable},
     shared_queries::{QueryGuard, SharedQueries},
-    staleness::Staleness,
 };
 use crate::{
     causes::causes,
@@ -114,7 +113,6 @@ pub struct UpstreamRepository {
     ref_queries: SharedQueries,
     /// Queries for the index.
     pack_queries: SharedQueries,
-    fresh: Staleness,
     /// The fingerprint of the cached refs when they last matched those upstream, if they ever did.
     synced_fingerprint: Mutex<Option<String>>,
     /// True if refs could not be copied because the disk of this server is full.
@@ -243,7 +241,6 @@ impl UpstreamRepository {
             moves: AtomicU64::new(0),
             ref_queries: SharedQueries::new(upstream.clock.clone()),
             pack_queries: SharedQueries::new(upstream.clock.clone()),
-            fresh: Staleness::new(upstream.clock.clone()),
             synced_fingerprint: Mutex::default(),
             is_full: AtomicBool::new(false),
             verified: Mutex::default(),
@@ -317,14 +314,14 @@ impl UpstreamRepository {
     pub fn catch_up(self: &Arc<Self>, freshness: Freshness) {
         self.mend();
         if freshness == Freshness::Lately && self.ref_queries.is_younger(AGE) {
-            return self.fresh.record(true);
+            return self.ref_queries.record(true);
         }
         let compare = |repository: &Self| repository.compare_with_room().is_ok();
         let is_fresh = !self.upstream.contact.is_backing_off()
             && self
                 .ref_queries
                 .join(self.upstream.patience, |guard| self.start_query(guard, compare));
-        self.fresh.record(is_fresh);
+        self.ref_queries.record(is_fresh);
     }
 
     /// Asks the upstream in a new thread. A caller that times out must not end the query
@@ -340,7 +337,7 @@ impl UpstreamRepository {
     /// Returns the outage because of which the cached state may be outdated; `None` if it is
     /// current.
     pub fn outage(&self) -> Option<UpstreamOutage> {
-        self.fresh.outage()
+        self.ref_queries.outage()
     }
 
     /// Checks that the cached refs matched those upstream at some time. Otherwise the server knows
@@ -356,7 +353,7 @@ impl UpstreamRepository {
             });
         };
         // If upstream answers, the cached refs were compared just now.
-        match self.fresh.outage().is_none() || self.fingerprint()? == followed {
+        match self.ref_queries.outage().is_none() || self.fingerprint()? == followed {
             true => Ok(()),
             false => Err(unavailable()),
         }

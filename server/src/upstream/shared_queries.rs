@@ -3,13 +3,17 @@
 //! answer may have changed in between.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use snap_core::base::single_flight::{Flight, LeaderGuard, SingleFlight};
 
+use super::health::UpstreamOutage;
 use crate::clock::Clock;
 
 /// Shared queries, one after the other.
@@ -18,6 +22,8 @@ pub(super) struct SharedQueries {
     queries: SingleFlight<(), ()>,
     /// When the last query that was answered began.
     answered: Arc<Mutex<Option<Instant>>>,
+    /// True if the last caller had no answer.
+    is_stale: AtomicBool,
     clock: Clock,
 }
 
@@ -31,7 +37,23 @@ pub(super) struct QueryGuard {
 
 impl SharedQueries {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { queries: SingleFlight::default(), answered: Arc::default(), clock }
+        Self {
+            queries: SingleFlight::default(),
+            answered: Arc::default(),
+            is_stale: AtomicBool::new(false),
+            clock,
+        }
+    }
+
+    /// Returns how old the data may be that clients receive; `None` if it is current.
+    pub(super) fn outage(&self) -> Option<UpstreamOutage> {
+        let age_secs = self.answered.lock().map(|began| self.clock.elapsed(began).as_secs());
+        self.is_stale.load(Ordering::Relaxed).then_some(UpstreamOutage { age_secs })
+    }
+
+    /// Records whether the data that clients receive is current.
+    pub(super) fn record(&self, is_fresh: bool) {
+        self.is_stale.store(!is_fresh, Ordering::Relaxed);
     }
 
     /// Returns true if the last query that was answered began at most `age` ago.

@@ -78,7 +78,7 @@ impl UpstreamRepository {
         let is_fresh =
             self.pack_queries.join(self.upstream.patience, |guard| self.start_query(guard, look));
         if !is_fresh {
-            self.fresh.record(false);
+            self.ref_queries.record(false);
         }
     }
 
