@@ -93,7 +93,7 @@ impl Overview {
         branches.sort_by_key(|branch| Reverse(branch.time()));
         branches.truncate(BRANCHES);
         let newest = branches.first().map(|branch| store.commit(&branch.id)).transpose()?;
-        let packs = repository.packs()?;
+        let packs = repository.packs().list()?;
         Ok(Some(Self {
             branches,
             branch_count,

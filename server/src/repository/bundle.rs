@@ -202,8 +202,8 @@ impl Repository {
         let id = path.file_name().and_then(|name| name.to_str()?.parse::<PackId>().ok());
         match (&self.upstream, id.filter(|id| self.repo.store().packs().contains(id))) {
             (Some(_), Some(id)) => {
-                let (source, _) = self.pack(&id).map_err(io::Error::other)?;
-                self.copy_pack(&id, &source, range, out)
+                let (source, _) = self.packs().open(&id).map_err(io::Error::other)?;
+                self.packs().copy(&id, &source, range, out)
             }
             _ => copy_range(fs_err::File::open(path)?.file(), range, out),
         }

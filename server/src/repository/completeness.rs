@@ -13,16 +13,6 @@ use crate::{
 };
 
 impl Repository {
-    /// Finishes a publication if a killed server has published only some of its packs.
-    pub(super) fn finish_interrupted_publish(&self) {
-        if self.upstream.is_some() {
-            return;
-        }
-        if let Err(error) = self.staged.resume_publication(&self.repo) {
-            tracing::error!(error = %causes(&error), "cannot publish staged packs");
-        }
-    }
-
     /// Checks that the store has a commit and everything that it refers to.
     pub(super) fn check_commit_complete(&self, id: &CommitId) -> Result<(), HttpProblem> {
         self.staged.check_commit_complete(&self.repo, id).map_err(|error| match error {

@@ -10,6 +10,7 @@ mod completeness;
 mod folder_watch;
 mod index;
 mod object_upload;
+mod packs;
 mod publishing;
 mod reading;
 mod refs;
@@ -58,6 +59,7 @@ use snap_remote::wire::{headers::EpochTag, types::Listed};
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
 pub(crate) use self::folder_watch::FolderWatch;
 pub use self::object_upload::OBJECT_BYTES;
+pub use self::packs::RepositoryPacks;
 pub use self::refs::RepositoryRefs;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::uploads::{UploadLimits, UploadOutcome, UploadPosition, UploadState};
@@ -228,7 +230,7 @@ impl Repository {
             landmarks,
             listing: Mutex::default(),
         };
-        repository.finish_interrupted_publish();
+        repository.packs().finish_interrupted_publish();
         Ok(repository)
     }
 
@@ -361,126 +363,6 @@ impl Repository {
         Ok(())
     }
 
-    /// Lists all packs with their lengths, published and staged.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`].
-    pub fn packs(&self) -> Result<Vec<Listed>, HttpProblem> {
-        self.check_seen()?;
-        self.refresh()?;
-        let store = self.repo.store();
-        let listed = |(name, bytes)| Listed { name, bytes };
-        let mut packs: Vec<Listed> = self.staged.list()?.into_iter().map(listed).collect();
-        for id in store.packs().into_iter().filter(|id| self.has(id)) {
-            let path = store.pack_path(&id);
-            // Another process has just merged this pack into a larger one.
-            let Ok(meta) = fs_err::metadata(&path) else { continue };
-            packs.push(Listed { name: id.to_string(), bytes: meta.len() });
-        }
-        packs.sort_unstable();
-        packs.dedup();
-        Ok(packs)
-    }
-
-    /// Opens a published pack for reading. Returns its source and its length in bytes.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`], [`Code::Unavailable`].
-    pub fn pack(&self, id: &PackId) -> Result<(PackContent, u64), HttpProblem> {
-        if !self.repo.store().packs().contains(id) {
-            self.catch_up_now()?;
-            self.refresh()?;
-        }
-        let missing = || HttpProblem::not_found(format_args!("pack {id}"));
-        if let Some(upstream) = &self.upstream {
-            return Ok((PackContent::Frames, upstream.fetch_whole(id)?.ok_or_else(missing)?));
-        }
-        let file = self.open_pack(id)?.ok_or_else(missing)?;
-        let path = self.repo.store().pack_path(id);
-        let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
-        Ok((PackContent::File(file), length))
-    }
-
-    /// Writes a range of a pack's bytes to `out`. Bytes from a cache are checked first.
-    ///
-    /// # Errors
-    /// The errors of `out`, and an error when the pack cannot be read.
-    pub fn copy_pack(
-        &self,
-        id: &PackId,
-        source: &PackContent,
-        range: Range<u64>,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        match source {
-            PackContent::File(file) => body::copy_range(file, range, out),
-            PackContent::Frames => match self.repo.store().copy_pack(id, range, out) {
-                Err(ContentError::Callback(error)) => Err(error),
-                Err(ContentError::Store(error)) => Err(io::Error::other(error)),
-                Ok(()) => Ok(()),
-            },
-        }
-    }
-
-    /// Opens the file of a whole pack of this store.
-    fn open_pack(&self, id: &PackId) -> Result<Option<File>, HttpProblem> {
-        let store = self.repo.store();
-        let open = || fs_err::File::open(store.pack_path(id));
-        let file = match open() {
-            Err(_) => {
-                self.refresh()?;
-                open()
-            }
-            file => file,
-        };
-        let file = file.ok().filter(|_| !store.is_partial(id));
-        Ok(file.map(|file| file.into_parts().0))
-    }
-
-    /// Returns true if a pack that a client sends is already published here, on a relay upstream, and
-    /// is sound.
-    fn is_whole_here(&self, id: &PackId) -> Result<bool, HttpProblem> {
-        let store = self.repo.store();
-        if !store.packs().contains(id) {
-            return Ok(false);
-        }
-        if let Some(upstream) = &self.upstream {
-            upstream.refresh_packs()?;
-            return Ok(store.packs().contains(id));
-        }
-        Ok(!store.is_partial(id) && inbox::is_sound(store, id)?)
-    }
-
-    /// Receives a pack: hashes the bytes as they arrive, then checks every frame and
-    /// object. The check stops when the client disconnects. The pack stays staged until
-    /// it is [published](Self::publish).
-    ///
-    /// # Errors
-    /// [`Code::Rejected`] when the pack does not match its name or is damaged. The
-    /// server keeps nothing of a pack that failed.
-    pub fn receive(&self, id: PackId, pieces: BodyPieces) -> Result<Received, HttpProblem> {
-        self.check_epoch()?;
-        if self.is_whole_here(&id)? {
-            return Ok(Received::AlreadyPresent);
-        }
-        let watch = pieces.observer();
-        let sent = self.staged.receive(id, pieces, &*watch)?;
-        self.forward_pack(&id)?;
-        Ok(sent)
-    }
-
-    /// Returns the names and lengths of the index files that clients read. An
-    /// unreadable pack is listed only in files that were written before it became
-    /// unreadable.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`].
-    pub fn index(&self) -> Result<Vec<Listed>, HttpProblem> {
-        self.catch_up_now()?;
-        self.refresh()?;
-        self.read_kept(|| self.index.current(self.repo.store(), &|id| self.has(id)))
-    }
-
     /// Returns true if garbage was ever collected in the store.
     ///
     /// # Errors
@@ -492,40 +374,6 @@ impl Repository {
         }
     }
 
-    /// Reads one file of the index.
-    ///
-    /// # Errors
-    /// [`Code::NotFound`].
-    pub fn index_file(&self, name: &str) -> Result<Vec<u8>, HttpProblem> {
-        self.index.read(name)
-    }
-
-    /// Publishes the staged packs that an outline file, or a group of such files, lists. All
-    /// objects that the packs refer to must be present. A part of a group is only stored until the
-    /// whole group has arrived.
-    ///
-    /// # Errors
-    /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when chunk lists name too many
-    /// chunks. In both cases no pack is published.
-    pub fn publish(
-        &self,
-        name: &str,
-        bytes: &[u8],
-        client: &Arc<DisconnectObserver>,
-    ) -> Result<Received, HttpProblem> {
-        let ids = match self.staged.read_index_file(name, bytes)? {
-            IndexUpload::Part => return Ok(Received::Added),
-            IndexUpload::Packs(ids) => ids,
-        };
-        let sent = self.publish_staged(&ids, client)?;
-        if name.ends_with(inbox::GROUP) {
-            return Ok(sent);
-        }
-        let outlines = outline::decode(bytes).map_err(StagedError::from)?.outlines;
-        // Keep the client's file, so that the client does not download it again.
-        self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
-        Ok(sent)
-    }
 }
 
 fn known_epoch(repo: &Repo, upstream: Option<&UpstreamRepository>) -> Option<EpochTag> {

@@ -89,7 +89,7 @@ impl Repository {
         writer.finish()?;
         let packs: Vec<_> = own.packs().into_iter().map(|id| (id, own.pack_path(&id))).collect();
         if let Some(upstream) = &self.upstream {
-            let verified = accept::prepare(store, &packs, &self.tips()?, &Silent)?;
+            let verified = accept::prepare(store, &packs, &self.packs().tips()?, &Silent)?;
             // If the cache has a stub instead, the object is published all the same.
             let _ = upstream.publish(verified.own())?.followed(verified.adopt(&Silent));
             return Ok(Received::Added);

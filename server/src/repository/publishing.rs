@@ -159,34 +159,6 @@ impl SharedChecks {
 }
 
 impl Repository {
-    /// Publishes staged packs if they and everything that they refer to are sound and
-    /// complete. `client` is cancelled when the client disconnects.
-    pub(super) fn publish_staged(
-        &self,
-        ids: &BTreeSet<PackId>,
-        client: &Arc<DisconnectObserver>,
-    ) -> Result<Received, HttpProblem> {
-        self.check_epoch()?;
-        let guard = match self.shared_checks.begin(ids, client) {
-            Ok(guard) => guard,
-            Err(done) => return done,
-        };
-        let done = self.check_and_count(ids, &*guard.check);
-        guard.leader.finish(done.clone());
-        done
-    }
-
-    fn check_and_count(
-        &self,
-        ids: &BTreeSet<PackId>,
-        observer: &dyn Observer,
-    ) -> Result<Received, HttpProblem> {
-        let Some(upstream) = &self.upstream else {
-            let new = self.staged.publish(&self.repo, ids, observer)?;
-            return Ok(if new.is_empty() { Received::AlreadyPresent } else { Received::Added });
-        };
-        self.publish_upstream(upstream, ids, observer)
-    }
 }
 
 #[cfg(test)]

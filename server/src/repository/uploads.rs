@@ -413,7 +413,7 @@ impl Repository {
         }
         let (store, id) = (self.repo.store(), PackId::from_bytes(*hash.as_bytes()));
         let path = match self.staged.pack(&id)? {
-            None if self.is_whole_here(&id)? => Some(store.pack_path(&id)),
+            None if self.packs().is_whole_here(&id)? => Some(store.pack_path(&id)),
             path => path,
         };
         let meta = path.and_then(|path| fs_err::metadata(path).ok());
@@ -442,7 +442,7 @@ impl Repository {
         pieces: BodyPieces,
     ) -> Result<UploadOutcome<Received>, HttpProblem> {
         let id = PackId::from_bytes(*coming.hash.as_bytes());
-        if self.is_whole_here(&id)? {
+        if self.packs().is_whole_here(&id)? {
             return Ok(UploadOutcome::Whole(Received::AlreadyPresent));
         }
         let mut sent = Received::AlreadyPresent;
@@ -454,7 +454,7 @@ impl Repository {
                 UploadOutcome::Whole(()) => sent = Received::Added,
             }
         }
-        self.forward_pack(&id)?;
+        self.packs().forward(&id)?;
         Ok(UploadOutcome::Whole(sent))
     }
 

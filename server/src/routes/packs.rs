@@ -34,7 +34,7 @@ pub(super) async fn list(
     State(server): State<Server>,
     Path(repo): Path<String>,
 ) -> Result<Json<Packs>, HttpProblem> {
-    let packs = server.with(repo, |repository| repository.packs()).await?;
+    let packs = server.with(repo, |repository| repository.packs().list()).await?;
     Ok(Json(Packs { packs }))
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn read(
 ) -> Result<Response, HttpProblem> {
     let id = pack_id(&id)?;
     let found = server.with(repo, move |repository| {
-        let (source, length) = repository.pack(&id)?;
+        let (source, length) = repository.packs().open(&id)?;
         Ok((Arc::clone(repository), source, length))
     });
     let (repository, source, length) = found.await?;
@@ -63,7 +63,7 @@ pub(super) async fn read(
             if method != Method::HEAD {
                 let range = wanted.range(length);
                 let copy =
-                    move |out: &mut dyn Write| repository.copy_pack(&id, &source, range, out);
+                    move |out: &mut dyn Write| repository.packs().copy(&id, &source, range, out);
                 *response.body_mut() = server.send(copy).await?;
             }
         }
@@ -85,7 +85,7 @@ pub(super) async fn write(
     let id = pack_id(&id)?;
     let most = server.settings().limits.upload_bytes;
     let taken = server
-        .take(repo, &headers, body, most, move |repository, pieces| repository.receive(id, pieces));
+        .take(repo, &headers, body, most, move |repository, pieces| repository.packs().receive(id, pieces));
     taken.await.map(status)
 }
 
@@ -95,7 +95,7 @@ pub(super) async fn index(
     Path(repo): Path<String>,
 ) -> Result<Json<Index>, HttpProblem> {
     let (files, collected) = server
-        .with(repo, |repository| Ok((repository.index()?, repository.was_collected()?)))
+        .with(repo, |repository| Ok((repository.packs().index()?, repository.was_collected()?)))
         .await?;
     Ok(Json(Index { files, collected }))
 }
@@ -105,7 +105,7 @@ pub(super) async fn index_file(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
-    let bytes = server.with(repo, move |repository| repository.index_file(&name)).await?;
+    let bytes = server.with(repo, move |repository| repository.packs().index_file(&name)).await?;
     let headers = [(header::CONTENT_TYPE, OUTLINES_TYPE), (header::CACHE_CONTROL, FOREVER)];
     Ok((headers, bytes).into_response())
 }
@@ -123,7 +123,7 @@ pub(super) async fn publish(
     let most = limits::REMOTE_INDEX_BYTES;
     let taken = server.take(repo, &headers, body, most, move |repository, pieces| {
         let client = pieces.observer();
-        repository.publish(&name, &pieces.gather()?, &client)
+        repository.packs().publish(&name, &pieces.gather()?, &client)
     });
     taken.await.map(status)
 }
