@@ -93,7 +93,7 @@ pub fn run(
     if options.run == RepairRun::Real {
         outcome.repaired_keys.extend(waiting.runtime.block_on(mend_gc(open()?))?);
     }
-    let epoch = waiting.runtime.block_on(open()?.peer().present_epoch())?;
+    let epoch = waiting.runtime.block_on(open()?.place().peer().present_epoch())?;
     let (mut round_before, mut has_mended, mut has_relisted) = (None, false, false);
     loop {
         let checks = snap_core::ops::verify::VerifyOptions { data };
@@ -171,7 +171,7 @@ pub fn run(
 
 /// Writes a lost state of garbage collection or its table again. Returns the key.
 async fn mend_gc(mut remote: RemoteStore) -> Result<Vec<String>, RemoteError> {
-    if remote.peer().collection_problem().await?.is_none() {
+    if remote.place().peer().collection_problem().await?.is_none() {
         return Ok(Vec::new());
     }
     remote.refresh_around_damage(false).await?;
@@ -185,9 +185,9 @@ fn check_epoch(
     epoch: u64,
     waiting: &BlockingContext,
 ) -> Result<(), RemoteError> {
-    match waiting.runtime.block_on(remote.peer().present_epoch())? == epoch {
+    match waiting.runtime.block_on(remote.place().peer().present_epoch())? == epoch {
         true => Ok(()),
-        false => Err(remote.collected()),
+        false => Err(remote.place().collected()),
     }
 }
 
@@ -203,7 +203,7 @@ fn unlist(
     }
     waiting.runtime.block_on(async {
         remote.refresh_around_damage(false).await?;
-        remote.peer().unlist(remote.known(), lost, options.run).await
+        remote.place().peer().unlist(remote.known(), lost, options.run).await
     })
 }
 

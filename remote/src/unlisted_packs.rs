@@ -102,14 +102,14 @@ impl UnlistedPacks {
     /// [`RemoteError`]; the index then lists either all packs or none.
     pub(crate) async fn list(&self, remote: &RemoteStore) -> Result<Option<String>, RemoteError> {
         let packs = self.packs.iter().map(|id| (&self.stubs, *id)).collect();
-        remote.peer().publish(remote.known(), packs).await
+        remote.place().peer().publish(remote.known(), packs).await
     }
 }
 
 /// Adds stubs of the packs that the mirror lacks.
 async fn read_outlines(remote: &RemoteStore, stubs: &Store) -> Result<(), RemoteError> {
-    let unlisted = remote.peer().unlisted_packs(remote.known()).await?;
-    let reads = unlisted.into_iter().map(|pack| read_outline(&**remote.peer(), pack));
+    let unlisted = remote.place().peer().unlisted_packs(remote.known()).await?;
+    let reads = unlisted.into_iter().map(|pack| read_outline(&**remote.place().peer(), pack));
     let mut reads = stream::iter(reads).buffer_unordered(OUTLINES_AT_ONCE);
     while let Some(outline) = reads.next().await {
         if let Some(outline) = outline? {

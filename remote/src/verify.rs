@@ -105,11 +105,11 @@ pub fn run(
     problems.extend(back.into_iter().map(|CollectedRef { name, seen, .. }| {
         RemoteError::RolledBack {
             name: Box::new(name),
-            location: remote.location().to_owned(),
+            location: remote.place().location().to_owned(),
             seen,
         }
     }));
-    let partial = waiting.block_on(remote.peer().partial_clone())?;
+    let partial = waiting.block_on(remote.place().peer().partial_clone())?;
     let packs = RemotePacks::forgetful(&remote, waiting.clone());
     let dir = remote.mirror().store().dir().to_owned();
     let stubs = remote.into_mirror().into_store().with_remote_frames(Arc::new(packs.clone()));
@@ -163,14 +163,14 @@ async fn request_first(
         SettingsState::Damaged(error) => problems.push(error),
         SettingsState::Missing => problems.push(lost_settings(remote).await?),
     }
-    let (refs, damaged) = remote.stored_refs().await?;
+    let (refs, damaged) = remote.place().stored_refs().await?;
     let is_read = |name: &RefName| damaged.iter().all(|(other, _)| other != name);
     let mut seen: Vec<_> = seen.iter().filter(|(name, _)| is_read(name)).collect();
     problems.extend(damaged.into_iter().map(|(_, error)| error));
-    problems.extend(remote.blocked_refs(&refs).into_iter().map(|(_, error)| error));
-    problems.extend(remote.peer().name_problems(observer).await?);
-    problems.extend(remote.head_problem(&refs).await?);
-    problems.extend(remote.peer().collection_problem().await?);
+    problems.extend(remote.place().blocked_refs(&refs).into_iter().map(|(_, error)| error));
+    problems.extend(remote.place().peer().name_problems(observer).await?);
+    problems.extend(remote.place().head_problem(&refs).await?);
+    problems.extend(remote.place().peer().collection_problem().await?);
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
     // A deleted ref has a tombstone, and its last commit stays.
     seen.retain(|(name, at)| refs.iter().all(|other| other != &(name.clone(), *at)));
@@ -181,8 +181,8 @@ async fn request_first(
             seen_there.push(*seen);
         }
         let (name, seen) = (name.clone(), *seen);
-        let location = remote.location().to_owned();
-        let slot = remote.any_slot(&name).await?;
+        let location = remote.place().location().to_owned();
+        let slot = remote.place().any_slot(&name).await?;
         if slot.is_lost() {
             problems.push(RemoteError::RefLost { name: Box::new(name), location, seen });
         } else if !is_there && remote.was_collected() {
@@ -194,9 +194,9 @@ async fn request_first(
     let (mut lengths, place) = pack_lengths(remote).await?;
     let is_any_lost =
         remote.mirror().store().packs().iter().any(|id: &PackId| !lengths.contains_key(id));
-    if is_any_lost && remote.peer().is_overtaken(remote.known()).await? {
+    if is_any_lost && remote.place().peer().is_overtaken(remote.known()).await? {
         // A collection has deleted packs since the index was read.
-        remote.peer().learn_epoch(remote.known()).await?;
+        remote.place().peer().learn_epoch(remote.known()).await?;
         problems.extend(remote.refresh_around_damage(false).await?);
         lengths = pack_lengths(remote).await?.0;
     }
@@ -216,7 +216,7 @@ pub async fn collected_refs(
     remote.refresh().await?;
     let mut collected = Vec::new();
     for (name, seen) in refs {
-        let now = remote.any_slot(name).await?.commit;
+        let now = remote.place().any_slot(name).await?.commit;
         // A pack there may still have a commit that a collection has found dead.
         let is_dead = match history {
             Some(store) => {
@@ -251,15 +251,15 @@ fn moved_back(history: Option<&Store>, now: Option<CommitId>, seen: CommitId) ->
 
 /// Lists the packs with their lengths. Also returns where they were listed.
 async fn pack_lengths(remote: &RemoteStore) -> Result<(HashMap<PackId, u64>, String), RemoteError> {
-    let ListedPacks { packs, place } = remote.peer().packs().await?;
+    let ListedPacks { packs, place } = remote.place().peer().packs().await?;
     Ok((packs.into_iter().map(|pack| (pack.id, pack.bytes)).collect(), place))
 }
 
 /// Returns the problem of a store without settings, or the error that there is no store.
 async fn lost_settings(remote: &RemoteStore) -> Result<RemoteError, RemoteError> {
-    let location = remote.location().to_owned();
-    let has_index = !remote.peer().list_index().await?.files.is_empty();
-    if has_index || !remote.peer().refs().await?.is_empty() {
+    let location = remote.place().location().to_owned();
+    let has_index = !remote.place().peer().list_index().await?.files.is_empty();
+    if has_index || !remote.place().peer().refs().await?.is_empty() {
         return Ok(RemoteError::NoSettings { location });
     }
     Err(match remote.mirror().was_seen() {

@@ -77,8 +77,8 @@ fn a_response_with_an_excessive_length_is_not_read() {
     let remote = place.remote(service, "remote");
     let wait = &place.runtime;
     is_too_long(wait.block_on(remote.find_store()).unwrap_err(), "config.toml");
-    is_too_long(wait.block_on(remote.default_branch()).unwrap_err(), "HEAD");
-    let error = wait.block_on(remote.slot(&branch("main"))).unwrap_err();
+    is_too_long(wait.block_on(remote.place().default_branch()).unwrap_err(), "HEAD");
+    let error = wait.block_on(remote.place().slot(&branch("main"))).unwrap_err();
     let said =
         "refs/heads/main at test://place is damaged: it is not a ref: it has more than 16384 B";
     assert_eq!(error.to_string(), said);
@@ -100,7 +100,7 @@ fn an_endless_response_is_aborted_at_the_limit() {
     assert!(endless.sent() <= limits::REPLY_BYTES + IN_BETWEEN);
     // An object has a length, so a reply without one is not an object. Each request is retried.
     wait.block_on(remote.find_store()).unwrap_err();
-    wait.block_on(remote.slot(&branch("main"))).unwrap_err();
+    wait.block_on(remote.place().slot(&branch("main"))).unwrap_err();
     assert!(endless.sent() <= 8 * IN_BETWEEN);
 }
 
@@ -141,8 +141,8 @@ fn excessively_long_files_in_a_folder_are_not_read() {
     let remote = place.remote(Arc::new(FolderService::new(there, Arc::default())), "remote");
     let wait = &place.runtime;
     is_too_long(wait.block_on(remote.find_store()).unwrap_err(), "config.toml");
-    is_too_long(wait.block_on(remote.default_branch()).unwrap_err(), "HEAD");
-    let error = wait.block_on(remote.slot(&branch("main"))).unwrap_err();
+    is_too_long(wait.block_on(remote.place().default_branch()).unwrap_err(), "HEAD");
+    let error = wait.block_on(remote.place().slot(&branch("main"))).unwrap_err();
     let said =
         "refs/heads/main at test://place is damaged: it is not a ref: it has more than 16384 B";
     assert_eq!(error.to_string(), said);

@@ -405,7 +405,7 @@ fn an_html_page_in_place_of_a_ref_is_an_error() {
     here.push(&mut here.remote(service(), "remote"), commit).unwrap();
     proxy.add(Rule::new(Fault::Pretend).kind(Kind::Get).path("refs/heads/main").times(1));
     let remote = here.remote(service(), "remote");
-    let read = || here.runtime.block_on(remote.read_ref(&branch("main")));
+    let read = || here.runtime.block_on(remote.place().read_ref(&branch("main")));
     let error = read().unwrap_err();
     assert!(error.to_string().contains("refs/heads/main"), "{error}");
     assert!(read().is_ok());

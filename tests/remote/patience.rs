@@ -165,7 +165,7 @@ fn waiting_for_a_claim_is_reported_and_can_be_cancelled() {
     virtual_time().block_on(async {
         let theirs = "claims/heads/main/0123";
         memory.write(theirs, "\n".into(), WriteCondition::Always).await.unwrap();
-        let slot = remote.slot(&branch("main")).await.unwrap();
+        let slot = remote.place().slot(&branch("main")).await.unwrap();
         let told = Told::default();
         let began = Instant::now();
         let name = branch("main");
@@ -197,7 +197,7 @@ fn a_started_ref_write_completes_despite_cancellation() {
     let remote = place.remote_until(service, "remote", stop);
     virtual_time().block_on(async {
         let name = branch("main");
-        let slot = remote.slot(&name).await.unwrap();
+        let slot = remote.place().slot(&name).await.unwrap();
         let new = snap_core::base::id::CommitId::of(b"new");
         let swap = swap(&remote, &name, &slot, Some(new));
         let (swapped, ()) = futures::join!(swap, ask_after(asked, 5));

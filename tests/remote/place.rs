@@ -160,7 +160,7 @@ impl Place {
 
     pub(crate) fn remote_of(&self, peer: Arc<dyn Peer>, cache: &str) -> RemoteStore {
         let cache = self.folder.path().join("store/cache").join(cache);
-        Place::new(peer, "test://place".to_owned()).into_store(&cache).unwrap()
+        snap_remote::peer::Place::new(peer, "test://place".to_owned()).into_store(&cache).unwrap()
     }
 
     /// A client like that of [`Self::remote`].
@@ -231,18 +231,18 @@ impl Place {
 pub(crate) fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId> {
     let place = Place::new();
     let mut remote = place.remote(Arc::clone(&service), "fresh");
-    let standing = place.runtime.block_on(remote.read_ref(&branch(name))).unwrap()?;
+    let standing = place.runtime.block_on(remote.place().read_ref(&branch(name))).unwrap()?;
     place.runtime.block_on(remote.refresh()).unwrap();
     let packs = place.runtime.block_on(service.list("objects/")).unwrap();
     for id in remote.mirror().store().packs() {
         let key = format!("objects/{id}");
         assert!(packs.iter().any(|pack| pack.key == key), "{key} is missing");
     }
-    assert_eq!(place.pull(&mut remote, &branch(name)).unwrap(), standing.commit);
+    assert_eq!(place.pull(&mut remote, &branch(name)).unwrap(), standing);
     let marks = Marks::new(place.repo.store());
     let mut enter = |id: &snap_core::base::id::ObjectId, _: &At| marks.mark(id);
-    reach::visit(place.repo.store(), &[standing.commit], &mut enter, &Silent).unwrap();
-    Some(standing.commit)
+    reach::visit(place.repo.store(), &[standing], &mut enter, &Silent).unwrap();
+    Some(standing)
 }
 
 pub(crate) fn bucket(

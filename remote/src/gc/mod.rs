@@ -169,7 +169,7 @@ pub fn run(
     waiting: &BlockingContext,
     observer: &dyn Observer,
 ) -> Result<RemoteGcOutcome, RemoteError> {
-    let bucket = Arc::clone(remote.peer()).collectable()?;
+    let bucket = Arc::clone(remote.place().peer()).collectable()?;
     let done = until_settled(
         remote,
         ATTEMPTS,
@@ -179,14 +179,14 @@ pub fn run(
             let mut collection =
                 Collection { remote, bucket, options, waiting, observer, remaining, misnamed };
             let Some(outcome) = collection.attempt()? else { return Ok(None) };
-            let location = Some(collection.remote.location());
+            let location = Some(collection.remote.place().location());
             collection.misnamed.iter().for_each(|file| file.note(location, observer));
             Ok(Some(RemoteGcOutcome { remaining: collection.remaining, ..outcome }))
         },
         |remote, error| Ok(is_passing(error) || is_overtaken(remote, waiting, error)),
     );
     // Another collector has replaced the state.
-    done?.ok_or_else(|| remote.collected())
+    done?.ok_or_else(|| remote.place().collected())
 }
 
 /// Returns true if a new attempt may succeed: another collector has begun an epoch, or another
@@ -203,7 +203,7 @@ fn is_passing(error: &RemoteError) -> bool {
 /// listed it elsewhere.
 fn is_overtaken(remote: &RemoteStore, waiting: &BlockingContext, error: &RemoteError) -> bool {
     let is_lost = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-    is_lost && waiting.block_on(remote.peer().is_overtaken(remote.known())).unwrap_or(false)
+    is_lost && waiting.block_on(remote.place().peer().is_overtaken(remote.known())).unwrap_or(false)
 }
 
 /// Checks that the location has a store, and that its service can be collected.
@@ -213,7 +213,7 @@ async fn check_service(
     options: &RemoteGcOptions,
     observer: &dyn Observer,
 ) -> Result<(), RemoteError> {
-    let location = || remote.location().to_owned();
+    let location = || remote.place().location().to_owned();
     match remote.settings().await? {
         SettingsState::Usable => {}
         SettingsState::Damaged(error) => return Err(error),
@@ -261,7 +261,7 @@ impl Collection<'_> {
             Ok((read?, listed?))
         })?;
         read.check_found(bucket)?;
-        remote.known().check_gc(remote.location())?;
+        remote.known().check_gc(remote.place().location())?;
         let is_fenced = |view: &Arc<GcView>| view.state.phase == gc_state::Phase::Fenced;
         let is_resumed = read.view.as_ref().is_some_and(is_fenced);
         if is_resumed && !self.options.dry_run {
@@ -478,7 +478,7 @@ impl Collection<'_> {
 
     /// Lists all packs, also those that no index file lists.
     fn list_packs(&self, time: Option<i64>) -> Result<StoredPacks, RemoteError> {
-        let listed = self.waiting.block_on(self.remote.peer().packs())?;
+        let listed = self.waiting.block_on(self.remote.place().peer().packs())?;
         let packs = listed.packs.into_iter().map(|ListedPack { id, bytes, modified_secs }| {
             let is_young = self.is_younger(modified_secs, time, self.options.grace);
             (id, StoredPack { bytes, is_young })
@@ -497,9 +497,9 @@ impl Collection<'_> {
         }
         match self.waiting.block_on(self.bucket.clock_secs())? {
             Some(time) => Ok(Some(time)),
-            None => {
-                Err(RemoteError::CollectNoTimes { location: self.remote.location().to_owned() })
-            }
+            None => Err(RemoteError::CollectNoTimes {
+                location: self.remote.place().location().to_owned(),
+            }),
         }
     }
 

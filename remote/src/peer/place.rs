@@ -140,7 +140,10 @@ impl Place {
     }
 
     /// As [`Peer::look`], for one ref.
-    pub async fn look(&self, name: &RefName) -> Result<(RefSlot, Option<IndexListing>), RemoteError> {
+    pub async fn look(
+        &self,
+        name: &RefName,
+    ) -> Result<(RefSlot, Option<IndexListing>), RemoteError> {
         let Look { slots, listing } = self.peer.look(&[name]).await?;
         Ok((slots.into_iter().next().unwrap_or_default(), listing))
     }

@@ -1,30 +1,18 @@
 //! A remote store: a peer, and what this process knows of it.
 
-use std::{collections::BTreeSet, ops::Range, path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
-use bytes::Bytes;
 use snap_core::{
-    base::{
-        id::{CommitId, PackId},
-        kind::ErrorKind,
-        observe::Observer,
-    },
-    repo::{
-        config::{Config, ConfigError},
-        ref_name::RefName,
-    },
+    base::{id::PackId, kind::ErrorKind, observe::Observer},
+    repo::config::{Config, ConfigError},
     store::Store,
 };
 
 use super::{
-    CONDITIONS, CONFIG, ConditionProofs, IndexListing, Mend, Mirror, NewStore, PackToSend, Peer,
-    RefMove, RemoteError, SentPack,
-    bucket::BucketStore,
-    catch_up::CatchUp,
-    known::Known,
-    slot::{RefSlot, key},
+    CONDITIONS, CONFIG, ConditionProofs, IndexListing, Mend, Mirror, NewStore, Place, RefMove,
+    RemoteError, bucket::BucketStore, catch_up::CatchUp, known::Known,
 };
-use crate::service::{ServiceError, UploadProgress, client::Client, traffic::Traffic};
+use crate::service::client::Client;
 
 /// Number of times to read damaged settings.
 const READINGS: usize = 2;
@@ -308,10 +296,7 @@ impl RemoteStore {
     ///
     /// # Errors
     /// As [`Self::refresh`].
-    pub async fn take_in_listed(
-        &mut self,
-        listing: IndexListing,
-    ) -> Result<(), RemoteError> {
+    pub async fn take_in_listed(&mut self, listing: IndexListing) -> Result<(), RemoteError> {
         self.catch_up().take_in_listed(listing).await
     }
 

@@ -76,7 +76,8 @@ impl RemoteReader {
     fn of_parts(remote: RemoteStore, scratch: Scratch, waiting: &BlockingContext) -> Self {
         let packs = RemotePacks::forgetful(&remote, waiting.clone());
         let packs = packs.with_mirror(remote.mirror().dir());
-        let (peer, location) = (Arc::clone(remote.peer()), remote.location().to_owned());
+        let (peer, location) =
+            (Arc::clone(remote.place().peer()), remote.place().location().to_owned());
         let store = remote.into_mirror().into_store();
         let refs = Refs::new(scratch.path(), store.disk().clone());
         let store = store.with_remote_frames(Arc::new(packs.clone()));
@@ -97,12 +98,14 @@ impl RemoteReader {
         let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
         let asking = async {
             if remote.find_store().await? == StoreLookup::Missing {
-                return Err(RemoteError::NoStore { location: remote.location().to_owned() });
+                return Err(RemoteError::NoStore {
+                    location: remote.place().location().to_owned(),
+                });
             }
             // The mirror may describe a store on a disk that is not mounted now. A store
             // that lost its settings still has packs.
-            if let Err(error) = remote.must_exist().await
-                && remote.peer().packs().await?.packs.is_empty()
+            if let Err(error) = remote.place().must_exist().await
+                && remote.place().peer().packs().await?.packs.is_empty()
             {
                 return Err(error);
             }

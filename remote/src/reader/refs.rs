@@ -46,7 +46,7 @@ pub(super) async fn fetch_refs(
         let bases = fetch_named_refs(remote, which, folder).await?;
         if bases.is_empty() {
             // The store may be gone, for example because its disk is not mounted.
-            remote.must_exist().await?;
+            remote.place().must_exist().await?;
         }
         return refresh_for(remote, &bases).await;
     }
@@ -54,11 +54,11 @@ pub(super) async fn fetch_refs(
     let (found, bases, listed) =
         futures::try_join!(there.find_store(), fetch_named_refs(there, which, folder), async {
             // Ignore an error of the listing if the store does not exist.
-            Ok(there.peer().list_index().await)
+            Ok(there.place().peer().list_index().await)
         })?;
     match found {
         StoreLookup::Missing => {
-            Err(RemoteError::NoStore { location: remote.location().to_owned() })
+            Err(RemoteError::NoStore { location: remote.place().location().to_owned() })
         }
         StoreLookup::Store => {
             remote.take_in_listed(listed?).await?;
@@ -105,7 +105,8 @@ async fn fetch_named_refs(
 }
 
 async fn fetch_all_refs(remote: &RemoteStore, folder: &Path) -> Result<BaseCommits, RemoteError> {
-    let (branch, refs) = futures::try_join!(remote.default_branch(), remote.all_refs())?;
+    let (branch, refs) =
+        futures::try_join!(remote.place().default_branch(), remote.place().all_refs())?;
     write(folder, "HEAD", &format!("ref: {branch}\n"))?;
     let mut bases = BaseCommits::new();
     for (name, id) in refs {
@@ -134,10 +135,10 @@ async fn fetch_ref(
         // only these.
         let is_shared = |name: &RefName| matches!(name.kind(), RefKind::Branch | RefKind::Tag);
         for name in names(text).into_iter().filter(is_shared) {
-            if let Some(standing) = remote.read_ref(&name).await? {
-                write_ref(folder, &name, standing.commit)?;
+            if let Some(standing) = remote.place().read_ref(&name).await? {
+                write_ref(folder, &name, standing)?;
                 return Ok(match learnt {
-                    RefLookup::Nothing => RefLookup::Ref(standing.commit),
+                    RefLookup::Nothing => RefLookup::Ref(standing),
                     // Only the index tells whether an earlier text names a commit.
                     is_id => is_id,
                 });
@@ -153,21 +154,23 @@ async fn fetch_ref(
 async fn fetch_head(remote: &RemoteStore, folder: &Path) -> Result<RefLookup, RemoteError> {
     // The default branch is most likely this one; then both responses take one round trip.
     let likely = first_branch();
-    let (branch, standing) = futures::try_join!(remote.default_branch(), remote.read_ref(&likely))?;
-    let standing = if branch == likely { standing } else { remote.read_ref(&branch).await? };
+    let (branch, standing) =
+        futures::try_join!(remote.place().default_branch(), remote.place().read_ref(&likely))?;
+    let standing =
+        if branch == likely { standing } else { remote.place().read_ref(&branch).await? };
     let (branch, standing) = match standing {
         Some(standing) => (branch, Some(standing)),
         // The same choice of a branch as in a clone.
-        None => match likely_branch(&remote.readable_refs().await?.0) {
-            Some(likely) => (likely.clone(), remote.read_ref(&likely).await?),
+        None => match likely_branch(&remote.place().readable_refs().await?.0) {
+            Some(likely) => (likely.clone(), remote.place().read_ref(&likely).await?),
             None => (branch, None),
         },
     };
     write(folder, "HEAD", &format!("ref: {branch}\n"))?;
     // Resolving the revision reports a branch without commits.
     let Some(standing) = standing else { return Ok(RefLookup::Nothing) };
-    write_ref(folder, &branch, standing.commit)?;
-    Ok(RefLookup::Ref(standing.commit))
+    write_ref(folder, &branch, standing)?;
+    Ok(RefLookup::Ref(standing))
 }
 
 fn write_ref(folder: &Path, name: &RefName, id: CommitId) -> Result<(), RemoteError> {

@@ -49,9 +49,9 @@ pub(super) fn around_damage<T>(
             Err(error) => {
                 let is_missing = matches!(error, RemoteError::Incomplete { .. });
                 if (is_missing || lost_pack(&error).is_some())
-                    && runtime.block_on(remote.peer().is_overtaken(remote.known()))?
+                    && runtime.block_on(remote.place().peer().is_overtaken(remote.known()))?
                 {
-                    return Err(remote.collected());
+                    return Err(remote.place().collected());
                 }
                 let is_new = match (damaged_frame(&error), lost_pack(&error)) {
                     (Some((pack, offset)), _) => shadow_frame(store, remote, &pack, offset),
@@ -77,7 +77,7 @@ pub(super) fn look_again(
 ) -> Result<bool, RemoteError> {
     let is_collected = matches!(error, RemoteError::Collected { .. });
     if is_collected {
-        runtime.block_on(remote.peer().learn_epoch(remote.known()))?;
+        runtime.block_on(remote.place().peer().learn_epoch(remote.known()))?;
     }
     Ok(is_collected)
 }

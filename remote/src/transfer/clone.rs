@@ -164,10 +164,10 @@ pub fn run<E: std::convert::From<RemoteError>>(
         Ok(Some(())) => Ok(outcome),
         // Another client has moved the ref, and a collection has deleted its former commit.
         Err(RemoteError::Incomplete { .. }) if !there.commits.contains(&outcome.commit) => {
-            Err(remote.collected().into())
+            Err(remote.place().collected().into())
         }
         Err(error) => Err(error.into()),
-        Ok(None) => Err(remote.collected().into()),
+        Ok(None) => Err(remote.place().collected().into()),
     }
 }
 
@@ -198,7 +198,7 @@ fn begin(
     let remote = &*remote;
     // An attempt that a collection has overtaken leaves stubs of deleted packs.
     fetch::relocate(store, remote, remote.was_collected())?;
-    let partial_clone = runtime.block_on(remote.peer().partial_clone())?;
+    let partial_clone = runtime.block_on(remote.place().peer().partial_clone())?;
     let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
     let (live, needed) = beside::around_damage(store, remote, runtime, || {
         let live = Liveness::of(remote, &commits, runtime, observer)?;
@@ -226,7 +226,7 @@ fn learn_collection(
     observer: &dyn Observer,
 ) -> Result<Standing, RemoteError> {
     runtime.block_on(remote.refresh())?;
-    let (refs, _) = runtime.block_on(remote.readable_refs())?;
+    let (refs, _) = runtime.block_on(remote.place().readable_refs())?;
     let still = outcome.refs.iter().filter(|found| refs.contains(found));
     let commits: Vec<CommitId> = still.map(|(_, commit)| *commit).collect();
     let live = Liveness::of(remote, &commits, runtime, observer)?;
@@ -242,11 +242,11 @@ async fn look(
 ) -> Result<CloneOutcome, RemoteError> {
     let (found, default_branch, refs, listed) = futures::join!(
         remote.find_store(),
-        remote.find_head(),
-        remote.readable_refs(),
-        remote.peer().list_index(),
+        remote.place().head(),
+        remote.place().readable_refs(),
+        remote.place().peer().list_index(),
     );
-    let place = remote.location().to_owned();
+    let place = remote.place().location().to_owned();
     let location = || place.clone();
     if found? == StoreLookup::Missing {
         return Err(RemoteError::NoStore { location: location() });
@@ -264,7 +264,7 @@ async fn look(
             let is_there = refs.iter().any(|(name, _)| *name == found)
                 || damaged_refs.iter().any(|(name, _)| *name == found);
             match likely_branch(&refs).filter(|_| is_lost || !is_there) {
-                Some(likely) if is_lost => (likely, Some(remote.lost_head())),
+                Some(likely) if is_lost => (likely, Some(remote.place().lost_head())),
                 Some(likely) => {
                     let error = RemoteError::NoRef { name: Box::new(found), location: location() };
                     (likely, Some(error))

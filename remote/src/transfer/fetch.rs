@@ -114,7 +114,7 @@ fn attempt(
     take_shadows(store, &live, &partial, &[], observer)?;
     match gone {
         Some(gone) => Err(RemoteError::Incomplete {
-            location: remote.location().to_owned(),
+            location: remote.place().location().to_owned(),
             source: Box::new(ReachError::Store(gone)),
         }),
         None => {
@@ -147,7 +147,7 @@ fn is_needed_there(
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<bool, RemoteError> {
-    let (refs, damaged) = runtime.block_on(remote.readable_refs())?;
+    let (refs, damaged) = runtime.block_on(remote.place().readable_refs())?;
     let mut tips = Vec::new();
     for (_, tip) in refs {
         if store.locate(&tip.object())?.is_some() {
@@ -331,7 +331,7 @@ fn needs_any(
 async fn learn(remote: &mut RemoteStore) -> Result<(), RemoteError> {
     match remote.find_store().await? {
         StoreLookup::Missing => {
-            Err(RemoteError::NoStore { location: remote.location().to_owned() })
+            Err(RemoteError::NoStore { location: remote.place().location().to_owned() })
         }
         StoreLookup::Store => remote.refresh().await,
     }

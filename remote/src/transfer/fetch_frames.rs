@@ -52,7 +52,8 @@ pub(super) type OnPackComplete<'a> = dyn FnMut(PackId) -> Result<(), RemoteError
 
 impl PackFetcher {
     pub(super) fn of(remote: &RemoteStore) -> Self {
-        let (peer, location) = (Arc::clone(remote.peer()), remote.location().to_owned());
+        let (peer, location) =
+            (Arc::clone(remote.place().peer()), remote.place().location().to_owned());
         Self { peer, location, link: Arc::default() }
     }
 

@@ -121,7 +121,7 @@ pub(crate) fn reach_error(remote: &RemoteStore, error: ReachError) -> RemoteErro
     match error {
         ReachError::Blocked(blocked) => blocked.into(),
         ReachError::Store(error @ StoreError::Missing { .. }) => RemoteError::Incomplete {
-            location: remote.location().to_owned(),
+            location: remote.place().location().to_owned(),
             source: Box::new(ReachError::Store(error)),
         },
         ReachError::Store(error) => PackFetcher::of(remote).damaged(error),
@@ -136,7 +136,7 @@ pub(super) fn explain_partial_clone(
     runtime: &Handle,
 ) -> RemoteError {
     let RemoteError::Incomplete { location, source } = error else { return error };
-    match runtime.block_on(remote.peer().partial_clone()) {
+    match runtime.block_on(remote.place().peer().partial_clone()) {
         Ok(Some(PartialClone { origin, .. })) => {
             RemoteError::PartialClone { location, origin, source }
         }

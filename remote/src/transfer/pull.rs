@@ -108,7 +108,7 @@ pub fn run(
             beside::look_again(remote, error, runtime)
         },
     );
-    pulled?.ok_or_else(|| remote.collected())
+    pulled?.ok_or_else(|| remote.place().collected())
 }
 
 /// Pulls a commit once, around damage.
@@ -166,7 +166,7 @@ fn run_once(
     checked.map_err(|source| match source {
         ReachError::Blocked(blocked) => blocked.into(),
         source => RemoteError::Incomplete {
-            location: remote.location().to_owned(),
+            location: remote.place().location().to_owned(),
             source: Box::new(source),
         },
     })?;
@@ -205,9 +205,9 @@ fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<b
 
 /// Returns the commit of a ref, after reading the new files of the index.
 async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
-    let place = remote.location().to_owned();
+    let place = remote.place().location().to_owned();
     let location = || place.clone();
-    let (found, standing) = futures::join!(remote.find_store(), remote.slot(name));
+    let (found, standing) = futures::join!(remote.find_store(), remote.place().slot(name));
     match found? {
         StoreLookup::Missing => return Err(RemoteError::NoStore { location: location() }),
         StoreLookup::Store => remote.refresh().await?,
@@ -215,13 +215,13 @@ async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, Remo
     let slot = standing?;
     if let Some(commit) = slot.commit {
         if slot.epoch() > remote.mirror().epoch()
-            && remote.peer().learn_epoch(remote.known()).await?
+            && remote.place().peer().learn_epoch(remote.known()).await?
         {
             remote.refresh().await?;
         }
         return Ok(commit);
     }
-    remote.must_exist().await?;
+    remote.place().must_exist().await?;
     Err(RemoteError::NoRef { name: Box::new(name.clone()), location: location() })
 }
 

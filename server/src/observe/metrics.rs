@@ -265,7 +265,7 @@ fn sizes(hub: &Hub, mut before: Sizes) -> Sizes {
             (None, Some(known)) if is_behind => return Some(known),
             (None, _) => hub.get_for_scan(name).ok()?,
         };
-        let packs = there.packs().ok()?;
+        let packs = there.packs().list().ok()?;
         Some(MeasuredSize {
             packs: packs.len() as u64,
             bytes: packs.iter().map(|pack| pack.bytes).sum(),

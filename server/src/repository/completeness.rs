@@ -7,10 +7,7 @@ use snap_core::{
 };
 
 use super::{Repository, uploads::Uploads};
-use crate::{
-    causes::causes,
-    problem::{Code, HttpProblem},
-};
+use crate::problem::{Code, HttpProblem};
 
 impl Repository {
     /// Checks that the store has a commit and everything that it refers to.

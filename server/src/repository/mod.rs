@@ -19,8 +19,7 @@ mod uploads;
 
 use std::{
     fs::File,
-    io::{self, Write},
-    ops::Range,
+    io::Write,
     path::Path,
     sync::{
         Arc,
@@ -31,46 +30,35 @@ use std::{
 use parking_lot::Mutex;
 use snap_core::{
     base::{
-        blocked::Blocked,
         byte_cache::{ByteCache, CacheLimits},
         id::{CommitId, PackId},
         io::PathError,
         observe::{Observer, Silent},
-        time::Time,
     },
     disk::Disk,
-    format::{outline, ref_text::RefText},
-    ops::{
-        inbox::{self, IndexUpload, SharedInbox, StagedError},
-        verify::DataChecks,
-    },
+    format::ref_text::RefText,
+    ops::{inbox::SharedInbox, verify::DataChecks},
     repo::{
         Config, Repo, RepoError, config,
-        history::{History, Parents},
         open::{self, refuse_remote},
-        past::PastError,
-        ref_name::{RefKind, RefName},
-        refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
+        refs::{Damage, RefListing},
     },
-    store::ContentError,
 };
-use snap_remote::wire::{headers::EpochTag, types::Listed};
+use snap_remote::wire::headers::EpochTag;
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
 pub(crate) use self::folder_watch::FolderWatch;
 pub use self::object_upload::OBJECT_BYTES;
 pub use self::packs::RepositoryPacks;
-pub use self::refs::RepositoryRefs;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
+pub use self::refs::RepositoryRefs;
 pub use self::uploads::{UploadLimits, UploadOutcome, UploadPosition, UploadState};
 pub use snap_core::ops::inbox::Received;
 
 use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
 use crate::{
-    body::{self, BodyPieces, DisconnectObserver},
     clock::Clock,
     problem::{Code, HttpProblem},
-    ref_log::{self, LastMove},
     upstream::{Upstream, health::UpstreamOutage, repository::UpstreamRepository},
 };
 
@@ -373,7 +361,6 @@ impl Repository {
             None => Ok(self.repo.store().epoch()?.number > 0),
         }
     }
-
 }
 
 fn known_epoch(repo: &Repo, upstream: Option<&UpstreamRepository>) -> Option<EpochTag> {

@@ -3,7 +3,7 @@
 
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, ObjectId},
+        id::{BlobId, ObjectId},
         limits,
         observe::Silent,
     },

@@ -34,7 +34,7 @@ use crate::{
 
 /// The packs of a repository.
 #[derive(Clone, Copy, Debug)]
-pub struct RepositoryPacks<'r>(&'r Repository);
+pub struct RepositoryPacks<'r>(pub(super) &'r Repository);
 
 impl Repository {
     /// Returns the packs.
@@ -199,24 +199,8 @@ impl RepositoryPacks<'_> {
         Ok(sent)
     }
 
-    /// Publishes staged packs if they and everything that they refer to are sound and
-    /// complete. `client` is cancelled when the client disconnects.
-    fn publish_staged(
-        &self,
-        ids: &BTreeSet<PackId>,
-        client: &Arc<DisconnectObserver>,
-    ) -> Result<Received, HttpProblem> {
-        self.0.check_epoch()?;
-        let guard = match self.0.shared_checks.begin(ids, client) {
-            Ok(guard) => guard,
-            Err(done) => return done,
-        };
-        let done = self.check_and_count(ids, &*guard.check);
-        guard.leader.finish(done.clone());
-        done
-    }
-
-    fn check_and_count(
+    /// Publishes staged packs if they and everything that they refer to are sound and complete.
+    pub(super) fn publish_checked(
         &self,
         ids: &BTreeSet<PackId>,
         observer: &dyn Observer,

@@ -18,16 +18,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use snap_core::{
-    base::{
-        id::PackId,
-        observe::Observer,
-        single_flight::{Flight, LeaderGuard, SingleFlight},
-    },
+use snap_core::base::{
+    id::PackId,
+    observe::Observer,
+    single_flight::{Flight, LeaderGuard, SingleFlight},
 };
 use tokio::{runtime::Handle, task::AbortHandle};
 
-use super::{Received, Repository};
+use super::{Received, RepositoryPacks};
 use crate::{
     body::DisconnectObserver,
     clock::Clock,
@@ -158,7 +156,23 @@ impl SharedChecks {
     }
 }
 
-impl Repository {
+impl RepositoryPacks<'_> {
+    /// Publishes staged packs if they and everything that they refer to are sound and
+    /// complete. `client` is cancelled when the client disconnects.
+    pub(super) fn publish_staged(
+        &self,
+        ids: &BTreeSet<PackId>,
+        client: &Arc<DisconnectObserver>,
+    ) -> Result<Received, HttpProblem> {
+        self.0.check_epoch()?;
+        let guard = match self.0.shared_checks.begin(ids, client) {
+            Ok(guard) => guard,
+            Err(done) => return done,
+        };
+        let done = self.publish_checked(ids, &*guard.check);
+        guard.leader.finish(done.clone());
+        done
+    }
 }
 
 #[cfg(test)]

@@ -118,9 +118,7 @@ impl RepositoryRefs<'_> {
                 None => self.0.repo.refs().list_all()?,
             };
             // Log each misnamed file once, not for every listing.
-            let is_new = |path: &&PathBuf| {
-                misnamed.as_ref().is_none_or(|old| !old.contains(path))
-            };
+            let is_new = |path: &&PathBuf| misnamed.as_ref().is_none_or(|old| !old.contains(path));
             for path in listing.misnamed.iter().filter(is_new) {
                 tracing::warn!(
                     repository = self.0.name,

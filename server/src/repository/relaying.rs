@@ -1,17 +1,11 @@
 //! Relaying: keeps a repository in step with its upstream, and passes uploads on to it.
 //! Does nothing for a repository without an upstream.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use snap_core::{
-    base::{
-        id::{CommitId, PackId},
-        observe::{Observer, Silent},
-    },
-    ops::inbox::{StagedError, accept},
-};
+use snap_core::base::observe::Observer;
 
-use super::{Received, Repository};
+use super::Repository;
 use crate::{
     problem::{Code, HttpProblem},
     upstream::repository::{Freshness, UpstreamRepository},
@@ -82,5 +76,4 @@ impl Repository {
             false => problem,
         }
     }
-
 }

@@ -84,8 +84,9 @@ pub(super) async fn write(
 ) -> Result<StatusCode, HttpProblem> {
     let id = pack_id(&id)?;
     let most = server.settings().limits.upload_bytes;
-    let taken = server
-        .take(repo, &headers, body, most, move |repository, pieces| repository.packs().receive(id, pieces));
+    let taken = server.take(repo, &headers, body, most, move |repository, pieces| {
+        repository.packs().receive(id, pieces)
+    });
     taken.await.map(status)
 }
 

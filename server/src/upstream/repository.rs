@@ -497,8 +497,7 @@ impl UpstreamRepository {
         let tag = |view: Arc<GcView>| EpochTag::new(view.state.epoch, view.state.epoch_nonce);
         let epoch = remote.mirror().gc().map(tag);
         let packs = remote.mirror().store().pack_count();
-        *self.index.lock() =
-            UpstreamIndex { was_collected: remote.was_collected(), epoch, packs };
+        *self.index.lock() = UpstreamIndex { was_collected: remote.was_collected(), epoch, packs };
         self.sync_packs(remote).map_err(|error| self.to_problem(error))
     }
 

@@ -171,7 +171,7 @@ fn a_ref_that_is_damaged_is_named() {
     let service = bucket(&server.endpoint(), &server, &Arc::default());
     let here = Place::new();
     let remote = here.remote(service, "remote");
-    let error = here.runtime.block_on(remote.read_ref(&branch("main"))).unwrap_err();
+    let error = here.runtime.block_on(remote.place().read_ref(&branch("main"))).unwrap_err();
     says(&error, ErrorKind::Damaged, "refs/heads/main at test://place is damaged");
 }
 

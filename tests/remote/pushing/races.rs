@@ -173,7 +173,7 @@ async fn moves(
             for number in 0..3 {
                 sleep(Duration::from_millis(draw.below(longest_pause_ms))).await;
                 let new = made_up(seed * 1_000 + who * 10 + number);
-                let slot = remote.slot(&branch("main")).await.unwrap();
+                let slot = remote.place().slot(&branch("main")).await.unwrap();
                 match swap(&remote, &branch("main"), &slot, Some(new)).await {
                     Ok(()) => moved.push((slot.commit, new)),
                     Err(RemoteError::Raced { .. }) => raced.push((slot.commit, new)),
@@ -230,7 +230,7 @@ fn mixed_claims_and_conditional_writes_lose_no_ref_move() {
         let place = Place::new();
         let memory = Arc::new(MemoryService::named(&name, Arc::default()));
         let remote = place.remote(memory, "remote");
-        let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
+        let stands = place.runtime.block_on(remote.place().slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, at, "seed {seed}: an acknowledged move is lost");
         all += moved.len();
     }
@@ -277,7 +277,7 @@ fn claims_prevent_lost_ref_moves_without_conditional_writes() {
         let place = Place::new();
         let memory = Arc::new(MemoryService::named(&name, Arc::default()).with_conditions(NONE));
         let remote = place.remote(memory.clone(), "remote");
-        let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
+        let stands = place.runtime.block_on(remote.place().slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, at, "seed {seed}");
         assert_eq!(place.runtime.block_on(memory.list("claims/")).unwrap(), []);
     }
@@ -297,13 +297,13 @@ fn the_claim_of_a_dead_client_expires_and_is_removed() {
             .await
             .unwrap();
         let began = Instant::now();
-        let slot = remote.slot(&branch("main")).await.unwrap();
+        let slot = remote.place().slot(&branch("main")).await.unwrap();
         swap(&remote, &branch("main"), &slot, Some(made_up(1))).await.unwrap();
         assert!(began.elapsed() >= LEASE && began.elapsed() < LEASE * 2);
         assert_eq!(memory.list("claims/").await.unwrap(), []);
         // The next client does not have to wait.
         let again = Instant::now();
-        let slot = remote.slot(&branch("main")).await.unwrap();
+        let slot = remote.place().slot(&branch("main")).await.unwrap();
         swap(&remote, &branch("main"), &slot, Some(made_up(2))).await.unwrap();
         assert_eq!(again.elapsed(), Duration::ZERO);
     });
@@ -385,14 +385,14 @@ fn a_delayed_write_overwrites_no_later_ref_move() {
         let (first, second) = (place.remote(Arc::new(late), "a"), place.remote(memory, "b"));
         virtual_time().block_on(async {
             let main = branch("main");
-            let slot = first.slot(&main).await.unwrap();
+            let slot = first.place().slot(&main).await.unwrap();
             // The write is retried, and the retry succeeds.
             swap(&first, &main, &slot, Some(made_up(1))).await.unwrap();
-            let slot = second.slot(&main).await.unwrap();
+            let slot = second.place().slot(&main).await.unwrap();
             assert_eq!(slot.commit, Some(made_up(1)));
             swap(&second, &main, &slot, Some(made_up(2))).await.unwrap();
             sleep(Duration::from_secs(120)).await;
-            let stands = second.slot(&main).await.unwrap();
+            let stands = second.place().slot(&main).await.unwrap();
             assert_eq!(stands.commit, Some(made_up(2)), "the acknowledged move was lost");
         });
     }
@@ -416,12 +416,12 @@ fn a_ref_write_is_refused_after_its_claim_expired() {
         });
         let remote = place.remote(service, "remote");
         let error = virtual_time().block_on(async {
-            let slot = remote.slot(&branch("main")).await.unwrap();
+            let slot = remote.place().slot(&branch("main")).await.unwrap();
             swap(&remote, &branch("main"), &slot, Some(made_up(1))).await.unwrap_err()
         });
         let RemoteError::Service(error) = error else { panic!("{at}: {error}") };
         assert_eq!(error.reason, FailureReason::Temporary, "{at}: {error}");
-        let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
+        let stands = place.runtime.block_on(remote.place().slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, None, "{at}");
     }
 }
@@ -491,8 +491,9 @@ fn of_two_conflicting_ref_names_only_one_is_created() {
     let pushed_here = here.push_all(&mut remote, vec![here.update("x", first)]).unwrap();
     let error = pushed_here.all_moved().unwrap_err();
     assert!(error.to_string().contains("`heads/x` conflicts with `heads/x/y`"), "{error}");
-    let standing = |name: &str| here.runtime.block_on(remote.read_ref(&branch(name))).unwrap();
+    let standing =
+        |name: &str| here.runtime.block_on(remote.place().read_ref(&branch(name))).unwrap();
     assert_eq!(standing("x"), None, "the losing push undid its ref");
     let theirs = pushed.lock().take();
-    assert_eq!(standing("x/y").map(|standing| standing.commit), theirs);
+    assert_eq!(standing("x/y"), theirs);
 }

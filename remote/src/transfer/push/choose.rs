@@ -46,7 +46,7 @@ async fn send_first_requests(
     names: &[&RefName],
     question: FirstRequests,
 ) -> Result<FirstAnswers, RemoteError> {
-    let peer = remote.peer();
+    let peer = remote.place().peer();
     let uploaded = async {
         match remote.mirror().may_have_sent() {
             true => uploaded_packs(remote).await,
@@ -56,7 +56,7 @@ async fn send_first_requests(
     let asked = async {
         let (slots, found, settings, listing) = match question {
             FirstRequests::Look => {
-                let Look { slots, listing } = remote.peer().look(names).await?;
+                let Look { slots, listing } = remote.place().peer().look(names).await?;
                 (slots, Ok(StoreLookup::Store), None, listing)
             }
             FirstRequests::All => {
@@ -77,7 +77,7 @@ async fn send_first_requests(
 }
 
 async fn uploaded_packs(remote: &RemoteStore) -> Result<HashMap<PackId, u64>, RemoteError> {
-    let mut packs = remote.peer().packs().await?.packs;
+    let mut packs = remote.place().peer().packs().await?.packs;
     // Leave out a damaged pack, so that the push uploads it again.
     packs.retain(|pack| !remote.mirror().store().is_shadowed(&pack.id));
     Ok(packs.into_iter().map(|pack| (pack.id, pack.bytes)).collect())
@@ -154,10 +154,12 @@ impl<'a> PushRun<'a> {
             if found == StoreLookup::Missing && !self.is_forced() {
                 // Otherwise the next push would create a store at the empty location.
                 remote.mirror().remember_seen();
-                return Err(RemoteError::Emptied { location: remote.location().to_owned() });
+                return Err(RemoteError::Emptied {
+                    location: remote.place().location().to_owned(),
+                });
             }
         }
-        let is_partial = self.runtime.block_on(remote.peer().partial_clone())?.is_some();
+        let is_partial = self.runtime.block_on(remote.place().peer().partial_clone())?.is_some();
         if found == StoreLookup::Missing {
             remote.forget()?;
         } else if (has_listing || question == FirstRequests::RefsAndStore) && !is_partial {
@@ -212,12 +214,12 @@ impl<'a> PushRun<'a> {
         let is_other =
             slots.iter().zip(decisions).any(is_other) || remote.known().lists_newer_epoch();
         if is_other
-            && self.runtime.block_on(remote.peer().learn_epoch(remote.known()))?
+            && self.runtime.block_on(remote.place().peer().learn_epoch(remote.known()))?
             && !remote.known().knows_named_files()
         {
             self.runtime.block_on(remote.refresh())?;
         }
-        remote.known().check_gc(remote.location())
+        remote.known().check_gc(remote.place().location())
     }
 
     /// Returns true if the settings are usable, false if the push will replace them.
@@ -231,7 +233,7 @@ impl<'a> PushRun<'a> {
             Some(_) if self.is_forced() => Ok(false),
             Some(SettingsState::Damaged(error)) => Err(error),
             Some(SettingsState::Missing) => {
-                Err(RemoteError::NoSettings { location: remote.location().to_owned() })
+                Err(RemoteError::NoSettings { location: remote.place().location().to_owned() })
             }
         }
     }

@@ -225,7 +225,7 @@ impl PushRun<'_> {
             outcome.packs += sent.packs;
             outcome.sent_bytes += sent.bytes;
             verify_replaced(remote, &sent.unchecked, runtime, observer)?;
-            runtime.block_on(remote.peer().publish(remote.known(), selection.packs()))?;
+            runtime.block_on(remote.place().peer().publish(remote.known(), selection.packs()))?;
             remote.mirror().clear_damage(&sent.unchecked)?;
         } else if let Some(new) = &new {
             runtime.block_on(remote.create(new))?;

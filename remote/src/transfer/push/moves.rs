@@ -29,8 +29,8 @@ pub fn delete(
 ) -> Result<Option<CommitId>, RemoteError> {
     runtime.block_on(async {
         remote.begin().await?;
-        let location = || remote.location().to_owned();
-        let (found, slot) = join!(remote.find_store(), remote.any_slot(name));
+        let location = || remote.place().location().to_owned();
+        let (found, slot) = join!(remote.find_store(), remote.place().any_slot(name));
         if found? == StoreLookup::Missing {
             return Err(RemoteError::NoStore { location: location() });
         }
@@ -46,7 +46,7 @@ pub fn delete(
             }
             let one = RefMove { name: &name, expected: &slot, new: None };
             match remote.swap(one, &Silent).await {
-                Err(RemoteError::Raced { .. }) => slot = remote.any_slot(&name).await?,
+                Err(RemoteError::Raced { .. }) => slot = remote.place().any_slot(&name).await?,
                 result => return result.map(|()| commit),
             }
         }
@@ -97,7 +97,7 @@ impl PushRun<'_> {
         update: &RefUpdate,
         slot: &RefSlot,
     ) -> Result<RefDecision, RemoteError> {
-        if let Some(damage) = slot.error(&update.name, remote.location()) {
+        if let Some(damage) = slot.error(&update.name, remote.place().location()) {
             return Ok(match update.moves {
                 AllowedMove::Force => RefDecision::Move,
                 AllowedMove::Forward => RefDecision::Rejected(damage),
@@ -106,15 +106,16 @@ impl PushRun<'_> {
         let Some(theirs) = slot.commit else {
             return Ok(match slot.is_writable() {
                 true => RefDecision::Move,
-                false => RefDecision::Rejected(remote.newer(&update.name)),
+                false => RefDecision::Rejected(remote.place().newer(&update.name)),
             });
         };
-        let (name, location) = (Box::new(update.name.clone()), remote.location().to_owned());
+        let (name, location) =
+            (Box::new(update.name.clone()), remote.place().location().to_owned());
         if theirs == update.commit {
             return Ok(RefDecision::UpToDate);
         }
         if !slot.is_writable() {
-            return Ok(RefDecision::Rejected(remote.newer(&update.name)));
+            return Ok(RefDecision::Rejected(remote.place().newer(&update.name)));
         }
         if update.moves == AllowedMove::Force {
             return Ok(RefDecision::Move);
@@ -140,7 +141,7 @@ impl PushRun<'_> {
         // The next push removes the files that remain.
         let (_, _superfluous) = join!(
             self.move_all(remote, slots.to_vec(), decisions),
-            remote.peer().tidy(remote.known())
+            remote.place().peer().tidy(remote.known())
         );
     }
 
@@ -158,8 +159,11 @@ impl PushRun<'_> {
                 return;
             }
             let moves: Vec<_> = going.iter().map(|at| self.requested_move(*at, &slots)).collect();
-            let results =
-                remote.peer().move_refs(remote.known(), &moves, head.as_ref(), self.observer).await;
+            let results = remote
+                .place()
+                .peer()
+                .move_refs(remote.known(), &moves, head.as_ref(), self.observer)
+                .await;
             for (at, result) in going.into_iter().zip(results) {
                 decisions[at] = match result {
                     Ok(()) => RefDecision::Moved(slots[at].commit),
@@ -175,7 +179,7 @@ impl PushRun<'_> {
         for (update, decision) in self.options.refs.iter().zip(decisions) {
             if matches!(decision, RefDecision::Move) {
                 let name = Box::new(update.name.clone());
-                let location = remote.location().to_owned();
+                let location = remote.place().location().to_owned();
                 *decision = RefDecision::Rejected(RemoteError::Held { name, location });
             }
         }
@@ -193,7 +197,7 @@ impl PushRun<'_> {
         update: &RefUpdate,
         slot: &mut RefSlot,
     ) -> Result<RefDecision, RemoteError> {
-        *slot = remote.any_slot(&update.name).await?;
+        *slot = remote.place().any_slot(&update.name).await?;
         self.decide_ref(remote, update, slot)
     }
 }

@@ -109,7 +109,8 @@ impl PackUploads {
                 continue;
             }
             sending.total += pack.bytes;
-            let (peer, progress) = (Arc::clone(remote.peer()), Arc::clone(&sending.progress));
+            let (peer, progress) =
+                (Arc::clone(remote.place().peer()), Arc::clone(&sending.progress));
             let send = async move {
                 let file = PackToSend { id: pack.id, path: &pack.path, bytes: pack.bytes };
                 match peer.send(file, &progress).await {
@@ -208,7 +209,7 @@ pub fn send_packs(
     let sent = upload(remote, store, packs, runtime, observer)?;
     verify_replaced(remote, &sent.unchecked, runtime, observer)?;
     let published = packs.iter().map(|id| (store, *id)).collect();
-    runtime.block_on(remote.peer().publish(remote.known(), published))?;
+    runtime.block_on(remote.place().peer().publish(remote.known(), published))?;
     remote.mirror().clear_damage(&sent.unchecked)?;
     Ok(sent.bytes)
 }
@@ -271,7 +272,7 @@ pub(super) fn verify_replaced(
         let read = stream.hash(&pack.objects()?, &|_, _| Ok(()), &mut sink);
         let actual = read.map_err(|error| PackFetcher::of(remote).damaged(error))?;
         if actual.ok_or(Blocked::Interrupted)? != *id {
-            let (key, location) = (format!("{OBJECTS}{id}"), remote.location().to_owned());
+            let (key, location) = (format!("{OBJECTS}{id}"), remote.place().location().to_owned());
             let why =
                 "the service kept the damaged pack, although it reported that it was replaced";
             return Err(RemoteError::Damaged { key, location, why: why.into() });

@@ -1,12 +1,7 @@
 //! Packs of a store upstream: sends, publishes, finds and fetches them.
 
 use std::{
-    collections::HashSet,
-    fmt::Display,
-    fs::File,
-    os::unix::fs::MetadataExt,
-    path::Path,
-    sync::Arc,
+    collections::HashSet, fmt::Display, fs::File, os::unix::fs::MetadataExt, path::Path, sync::Arc,
 };
 
 use bytes::Bytes;
