@@ -39,9 +39,9 @@ pub(crate) fn run(args: &LsRemoteArgs, cx: &Context) -> Result<CommandOutcome, C
     let (store, _scratch) = connection.into_parts();
     let asking = async {
         if store.find_store().await? == StoreLookup::Missing {
-            return Err(RemoteError::NoStore { location: store.location().to_owned() });
+            return Err(RemoteError::NoStore { location: store.place().location().to_owned() });
         }
-        Ok((store.default_branch().await, store.readable_refs().await?))
+        Ok((store.place().default_branch().await, store.place().readable_refs().await?))
     };
     let found = cx.waiting()?.block_on(asking).map_err(|error| cx.remote_error(error))?;
     let (default, (refs, damaged)) = found;

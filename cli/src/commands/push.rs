@@ -201,7 +201,7 @@ fn delete(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     }
     print_result((&all, &Sent::default()), &connection, Duration::ZERO, cx)?;
     // The deletion succeeded, so errors of reading HEAD are ignored.
-    if let Ok(head) = connection.runtime.block_on(connection.store.default_branch())
+    if let Ok(head) = connection.runtime.block_on(connection.store.place().default_branch())
         && all.iter().any(|moved| moved.name == head)
     {
         let branch = head.short();

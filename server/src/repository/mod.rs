@@ -19,7 +19,6 @@ mod uploads;
 
 use std::{
     fs::File,
-    io::Write,
     path::Path,
     sync::{
         Arc,
@@ -33,7 +32,7 @@ use snap_core::{
         byte_cache::{ByteCache, CacheLimits},
         id::{CommitId, PackId},
         io::PathError,
-        observe::{Observer, Silent},
+        observe::Silent,
     },
     disk::Disk,
     format::ref_text::RefText,

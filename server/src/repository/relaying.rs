@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use snap_core::base::observe::Observer;
-
 use super::Repository;
 use crate::{
     problem::{Code, HttpProblem},

@@ -209,7 +209,11 @@ impl Upstream {
     /// Reads the settings of a repository upstream. Requests nothing else, so that nothing is
     /// cached for a repository that does not exist.
     fn config(&self, name: &str) -> Result<Option<Bytes>, HttpProblem> {
-        self.ask(self.open(name, |opening| opening.place())?.config())
+        self.ask(self.place(name)?.config())
+    }
+
+    fn place(&self, name: &str) -> Result<Place, HttpProblem> {
+        self.open(name, |opening| opening.place())
     }
 
     fn remote(&self, name: &str, mirror: &str) -> Result<RemoteStore, HttpProblem> {

@@ -214,10 +214,10 @@ impl UpstreamRepository {
     /// Opens the existing local store.
     fn open_kept(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
         let store = upstream.cache.of(name).join("store");
-        let remote = upstream.remote(name, MIRROR)?;
-        let place = remote.place().clone();
+        let (place, remote) = (upstream.place(name)?, upstream.remote(name, MIRROR)?);
+        // Only data of packs and of the index counts as progress, not that of refs.
         let watch = Arc::new(ProgressWatch::new(
-            Arc::clone(place.traffic()),
+            Arc::clone(remote.place().traffic()),
             upstream.patience,
             upstream.clock.clone(),
         ));
