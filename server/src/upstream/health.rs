@@ -127,9 +127,12 @@ fn refusal(error: &RemoteError) -> HttpProblem {
     let code = match error.detail {
         Some(FailureDetail::NameConflict) => Code::NameConflict,
         Some(FailureDetail::NameReserved) => Code::NameReserved,
-        _ => Code::Rejected,
+        _ => {
+            let why = format!("{rejected}: {}", error.message);
+            return HttpProblem::new(Code::Rejected, why);
+        }
     };
-    HttpProblem::new(code, format!("{rejected}: {}", error.message))
+    HttpProblem::new(code, &*error.message)
 }
 
 /// Converts an error of the upstream, or of the local store, for the client. Logs the
