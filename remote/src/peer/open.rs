@@ -14,18 +14,18 @@ use super::{
     local::LocalStore, server::ServerStore,
 };
 #[cfg(feature = "sftp")]
-use crate::service::sftp::{KnownHosts, SftpService, SshHost};
+use crate::bucket::sftp::{KnownHosts, SftpBucket, SshHost};
 use crate::{
-    location::{Location, LocationError, Scheme},
-    service::{
-        CancellationToken, Requests, Service,
+    bucket::{
+        Bucket, CancellationToken, Requests,
         client::{Client, RequestPolicy},
-        folder::FolderService,
-        memory::MemoryService,
-        opendal::OpendalService,
+        folder::FolderBucket,
+        memory::MemoryBucket,
+        opendal::OpendalBucket,
         traffic::Traffic,
         transport::Transport,
     },
+    location::{Location, LocationError, Scheme},
 };
 
 /// Credentials of one remote. They come from the user's environment or files, never from the
@@ -180,8 +180,7 @@ impl<'a> Opening<'a> {
         self.location.check(self.options)?;
         let location = self.location.to_string();
         if let Some(dir) = local_store(self.location)? {
-            let requests = Requests::new(self.policy.clone(), usize::MAX, Arc::clone(self.traffic));
-            let requests = requests.with_cancellation(self.stop.clone()).with_location(&location);
+            let requests = self.requests(&location);
             let who = self.secrets.name.as_deref().unwrap_or("unknown");
             let who = self.may_write.then_some(who);
             return Ok(Arc::new(LocalStore::new(dir, location, who, requests)));
@@ -189,7 +188,7 @@ impl<'a> Opening<'a> {
         if matches!(self.location.scheme, Scheme::Http | Scheme::Https) {
             return Ok(Arc::new(self.server(location)?));
         }
-        let client = Client::new(self.service()?, self.policy.clone(), Arc::clone(self.traffic));
+        let client = Client::new(self.bucket()?, self.policy.clone(), Arc::clone(self.traffic));
         let client = client.with_cancellation(self.stop.clone()).with_location(&location);
         let client = match cache {
             Some(cache) => client.with_upload_notes(cache),
@@ -218,18 +217,13 @@ impl<'a> Opening<'a> {
     ///
     /// # Errors
     /// [`OpenError`] if an option is wrong.
-    pub fn service(&self) -> Result<Arc<dyn Service>, OpenError> {
+    pub fn bucket(&self) -> Result<Arc<dyn Bucket>, OpenError> {
         let Self { location, options, secrets, traffic, .. } = self;
         let option = |name: &str| options.get(name).map(String::as_str);
-        let opener = ServiceOpener { location, secrets, traffic };
+        let opener = BucketOpener { location, secrets, traffic };
         match location.scheme {
-            Scheme::File => {
-                let root = PathBuf::from(&location.path);
-                Ok(Arc::new(FolderService::new(root, Arc::clone(traffic))))
-            }
-            Scheme::Memory => {
-                Ok(Arc::new(MemoryService::named(&location.to_string(), Arc::clone(traffic))))
-            }
+            Scheme::File => Ok(Arc::new(FolderBucket::new(PathBuf::from(&location.path)))),
+            Scheme::Memory => Ok(Arc::new(MemoryBucket::named(&location.to_string()))),
             Scheme::S3 => opener.s3(&option),
             #[cfg(feature = "gcs")]
             Scheme::Gcs => opener.gcs(&option),
@@ -255,19 +249,19 @@ impl<'a> Opening<'a> {
 
 type OptionLookup<'o> = dyn Fn(&str) -> Option<&'o str> + 'o;
 
-struct ServiceOpener<'a> {
+struct BucketOpener<'a> {
     location: &'a Location,
     secrets: &'a RemoteCredentials,
     traffic: &'a Arc<Traffic>,
 }
 
-impl ServiceOpener<'_> {
+impl BucketOpener<'_> {
     fn http(
         &self,
         operator: Result<Operator, opendal::Error>,
         endpoint: Option<&str>,
         options: &OptionLookup<'_>,
-    ) -> Result<Arc<dyn Service>, OpenError> {
+    ) -> Result<Arc<dyn Bucket>, OpenError> {
         let bucket = self.bucket(operator, endpoint.unwrap_or_default())?;
         Ok(match self.flag("conditional-writes", options)? {
             Some(false) => Arc::new(bucket.without_conditions()),
@@ -279,7 +273,7 @@ impl ServiceOpener<'_> {
         &self,
         operator: Result<Operator, opendal::Error>,
         endpoint: &str,
-    ) -> Result<OpendalService, OpenError> {
+    ) -> Result<OpendalBucket, OpenError> {
         let transport = Transport::new(Arc::clone(self.traffic)).map_err(|why| self.setup(why))?;
         let operator = operator.map_err(|error| match error.message() {
             // OpenDAL has no code for this, and advises a call of its own library.
@@ -288,7 +282,7 @@ impl ServiceOpener<'_> {
             }
             text => self.setup(text.to_owned()),
         })?;
-        Ok(OpendalService::over_http(operator, transport, endpoint).below(&self.location.path))
+        Ok(OpendalBucket::over_http(operator, transport, endpoint).below(&self.location.path))
     }
 
     fn setup(&self, why: String) -> OpenError {
@@ -308,7 +302,7 @@ impl ServiceOpener<'_> {
         })
     }
 
-    fn s3(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn s3(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Bucket>, OpenError> {
         let mut builder = services::S3::default().bucket(&self.location.authority);
         // A service other than Amazon's has its buckets in the path by default, and accepts any
         // region.
@@ -352,7 +346,7 @@ impl ServiceOpener<'_> {
     }
 
     #[cfg(feature = "gcs")]
-    fn gcs(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn gcs(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Bucket>, OpenError> {
         let mut builder = services::Gcs::default().bucket(&self.location.authority);
         let endpoint = options("endpoint");
         if let Some(endpoint) = endpoint {
@@ -371,7 +365,7 @@ impl ServiceOpener<'_> {
     }
 
     #[cfg(feature = "azblob")]
-    fn azblob(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn azblob(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Bucket>, OpenError> {
         let account = options("account").or(self.secrets.name.as_deref());
         let mut builder = services::Azblob::default().container(&self.location.authority);
         let endpoint = match (options("endpoint"), account) {
@@ -392,7 +386,7 @@ impl ServiceOpener<'_> {
     }
 
     #[cfg(feature = "webdav")]
-    fn webdav(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn webdav(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Bucket>, OpenError> {
         let scheme = if self.location.scheme == Scheme::Webdavs { "https" } else { "http" };
         let endpoint = format!("{scheme}://{}", self.location.authority);
         let mut builder = services::Webdav::default().endpoint(&endpoint);
@@ -406,7 +400,7 @@ impl ServiceOpener<'_> {
     }
 
     #[cfg(feature = "sftp")]
-    fn sftp(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn sftp(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Bucket>, OpenError> {
         let mut host = SshHost::parse(&self.location.authority);
         host.key = options("key").map(str::to_owned);
         if let Some(text) = options("known-hosts") {
@@ -417,7 +411,7 @@ impl ServiceOpener<'_> {
             })?;
         }
         let root = format!("/{}", self.location.path);
-        Ok(Arc::new(SftpService::new(host, &root, Arc::clone(self.traffic))))
+        Ok(Arc::new(SftpBucket::new(host, &root, Arc::clone(self.traffic))))
     }
 }
 
@@ -425,7 +419,7 @@ impl ServiceOpener<'_> {
 mod tests {
     use super::*;
 
-    fn opened(location: &str, options: &[(&str, &str)]) -> Result<Arc<dyn Service>, OpenError> {
+    fn opened(location: &str, options: &[(&str, &str)]) -> Result<Arc<dyn Bucket>, OpenError> {
         let location = location.parse()?;
         let options =
             options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -441,11 +435,11 @@ mod tests {
         location: &Location,
         options: &BTreeMap<String, String>,
         secrets: &RemoteCredentials,
-    ) -> Result<Arc<dyn Service>, OpenError> {
+    ) -> Result<Arc<dyn Bucket>, OpenError> {
         let traffic = Arc::default();
         let opening = Opening::new(location, options, secrets, &traffic);
         opening.place()?;
-        opening.service()
+        opening.bucket()
     }
 
     #[tokio::test]
@@ -465,7 +459,7 @@ mod tests {
             ("memory://x", &[]),
         ] {
             let service = opened(location, options).unwrap_or_else(|e| panic!("{location}: {e}"));
-            let can = service.conditions();
+            let can = service.facts().conditions;
             let has_none = location.starts_with("webdav")
                 || location.starts_with("sftp")
                 || options.contains(&("conditional-writes", "false"));

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use snap_core::repo::ref_name::RefName;
 
 use super::{IndexListing, Peer, RemoteError, RemoteStore, Trial};
-use crate::service::traffic::Traffic;
+use crate::bucket::traffic::Traffic;
 
 /// A location that may have a store, without a mirror.
 #[derive(Clone, Debug)]

@@ -24,7 +24,7 @@ use super::{
     known::Known,
     slot::{RefSlot, key},
 };
-use crate::service::{ServiceError, UploadProgress, client::Client, traffic::Traffic};
+use crate::bucket::{ServiceError, UploadProgress, client::Client, traffic::Traffic};
 
 /// Number of times to read damaged settings.
 const READINGS: usize = 2;
@@ -171,7 +171,7 @@ impl RemoteStore {
     /// Sends the file of a pack, which is not part of the store before it is published.
     ///
     /// # Errors
-    /// [`FailureReason::Damaged`](crate::service::FailureReason::Damaged) if the pack does not hash to
+    /// [`FailureReason::Damaged`](crate::bucket::FailureReason::Damaged) if the pack does not hash to
     /// its name.
     pub async fn send(
         &self,

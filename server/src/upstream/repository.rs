@@ -47,9 +47,9 @@ use snap_core::{
     store::Store,
 };
 use snap_remote::{
+    bucket::keys::CONFIG,
     peer::{RefMove, RemoteError, RemoteStore, gc_view::GcView},
     remote_packs::{BlockingContext, RemotePacks},
-    service::keys::CONFIG,
     wire::headers::EpochTag,
 };
 

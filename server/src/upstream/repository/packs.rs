@@ -16,7 +16,7 @@ use snap_core::{
     base::{id::PackId, io::PathError, limits},
     store::{StoreError, pack_stream::hash_file},
 };
-use snap_remote::{peer::PackToSend, service::UploadProgress};
+use snap_remote::{bucket::UploadProgress, peer::PackToSend};
 
 use super::{PushState, UpstreamRepository};
 use crate::{
