@@ -16,11 +16,8 @@ use std::{
 use bytes::Bytes;
 use snap_nettest::{Counts, Proxy, S3Options, S3Server};
 use snap_remote::{
+    bucket::client::{Client, RequestPolicy},
     peer::open::{Opening, RemoteCredentials},
-    service::{
-        WriteCondition,
-        client::{Client, RequestPolicy},
-    },
 };
 
 use crate::Result;
@@ -120,7 +117,7 @@ impl Bucket {
             return Ok(());
         }
         let client = self.client(prefix)?;
-        runtime()?.block_on(client.write(key, bytes, WriteCondition::Always))?;
+        runtime()?.block_on(client.put(key, bytes))?;
         Ok(())
     }
 
@@ -157,7 +154,7 @@ impl Bucket {
             session: None,
         };
         let location = format!("s3://{prefix}").parse()?;
-        let service = Opening::new(&location, &options, &secrets, &traffic).service()?;
+        let service = Opening::new(&location, &options, &secrets, &traffic).bucket()?;
         Ok(Client::new(service, RequestPolicy::default(), traffic))
     }
 
@@ -165,10 +162,10 @@ impl Bucket {
     pub(crate) fn forget(&self, prefix: &str) -> Result<()> {
         let client = self.client(prefix)?;
         runtime()?.block_on(async {
-            for listed in client.list("").await? {
-                client.remove(&listed.key).await?;
-            }
-            Ok(())
+            let listed = client.list("").await?;
+            Ok(client
+                .delete(&listed.into_iter().map(|object| object.key).collect::<Vec<_>>())
+                .await?)
         })
     }
 }
@@ -216,7 +213,7 @@ mod tests {
         let runtime = runtime().unwrap();
         bucket.delay(Duration::from_millis(50));
         let begin = std::time::Instant::now();
-        runtime.block_on(client.write("key", "bytes".into(), WriteCondition::Always)).unwrap();
+        runtime.block_on(client.put("key", "bytes")).unwrap();
         assert!(begin.elapsed() >= Duration::from_millis(50));
         assert_eq!((bucket.requests(), bucket.requests()), (Some(1), Some(0)));
         bucket.delay(Duration::ZERO);

@@ -26,11 +26,11 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    bucket::traffic::Traffic,
     peer::open::{Opening, RemoteCredentials},
     ranges::{RangeReader, RangeReaderOptions},
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
-    service::traffic::Traffic,
 };
 use tokio::runtime::{Handle, Runtime};
 

@@ -33,9 +33,9 @@ use snap_core::{
 };
 
 use crate::{
+    bucket::{FailureReason, ServiceError},
     peer::{ListedPack, OBJECTS, Peer, RemoteError, RemoteStore, gc_view::DeadCopies},
     remote_packs::{BlockingContext, RemotePacks},
-    service::{FailureReason, ServiceError},
 };
 
 /// Number of bytes at the end of a pack to read first. The tables of most packs fit.

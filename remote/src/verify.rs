@@ -21,9 +21,9 @@ use snap_core::{
 };
 
 use crate::{
+    bucket::PartialClone,
     peer::{ListedPacks, Mirror, RemoteError, RemoteStore, SettingsState},
     remote_packs::{BlockingContext, RemotePacks},
-    service::PartialClone,
     transfer::is_before,
 };
 

@@ -209,8 +209,8 @@ fn remote_and_server_import_downwards_only() {
     let order = modules_of("remote");
     let layer = |module: &str| order.iter().position(|other| other == module);
     let upwards =
-        wrong_by("x", "service/x.rs", "use crate::{ranges::Plan, location::Scheme};", &layer);
-    assert_eq!(upwards, ["x: `service` imports `ranges`"]);
+        wrong_by("x", "bucket/x.rs", "use crate::{ranges::Plan, location::Scheme};", &layer);
+    assert_eq!(upwards, ["x: `bucket` imports `ranges`"]);
 }
 
 #[test]
@@ -257,23 +257,22 @@ fn every_file_opens_with_a_module_comment() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Methods that ask what kind of store or service another object is, and what it can do.
-const FLAGS: [&str; 14] = [
-    "applies_rate_limits",
+/// Methods that ask what kind of store or bucket another object is, and what it can do. `facts`
+/// returns all that a bucket tells about itself.
+const FLAGS: [&str; 9] = [
     "conditions",
-    "has_folders",
+    "facts",
     "known_conditions",
     "local_store",
     "maintains_index",
-    "max_concurrency",
-    "max_removals_per_request",
     "may_resume",
     "must_create_store_first",
     "must_prove_conditions",
-    "refuses_conflicting_refs",
-    "takes_conditions",
     "takes_parts",
 ];
+
+/// The folders that may ask a bucket for its facts.
+const BUCKETS: [&str; 2] = ["remote/src/bucket/", "remote/src/peer/bucket/"];
 
 /// Returns the calls of flag methods in a text.
 fn flag_questions(text: &str) -> usize {
@@ -322,17 +321,15 @@ fn flag_questions_only_fall() {
     let mut found = 0;
     for package in ["remote", "server", "cli"] {
         for Source { name, text } in sources(&format!("{package}/src")) {
-            let is_bucket = ["remote/src/bucket/", "remote/src/peer/bucket/"];
-            if !is_test(&name) && !is_bucket.iter().any(|folder| name.starts_with(folder)) {
+            if !is_test(&name) && !BUCKETS.iter().any(|folder| name.starts_with(folder)) {
+                assert!(!code(&text).contains("BucketFacts"), "{name} uses the facts of a bucket");
+                assert!(!code(&text).contains(".facts("), "{name} asks for the facts of a bucket");
                 found += flag_questions(&text);
             }
         }
     }
-    assert_eq!(found, 15, "the number of flag questions; it must only fall");
-    assert_eq!(
-        flag_questions("if client.maintains_index() { s.has_folders() } // .takes_parts()"),
-        2
-    );
+    assert_eq!(found, 4, "the number of flag questions; it must only fall");
+    assert_eq!(flag_questions("if client.maintains_index() { s.facts() } // .takes_parts()"), 2);
 }
 
 #[test]

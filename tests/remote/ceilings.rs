@@ -13,8 +13,8 @@ use std::{
 use snap_core::base::{kind::ErrorKind, limits};
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
+    bucket::{FailureReason, ServiceError, folder::FolderBucket},
     peer::RemoteError,
-    service::{FailureReason, ServiceError, folder::FolderService},
 };
 
 use crate::place::{Place, branch, bucket, keyed_bucket, s3};
@@ -82,7 +82,7 @@ fn a_response_with_an_excessive_length_is_not_read() {
     let said =
         "refs/heads/main at test://place is damaged: it is not a ref: it has more than 16384 B";
     assert_eq!(error.to_string(), said);
-    let error = wait.block_on(client.read("objects/x", 0..4)).unwrap_err();
+    let error = wait.block_on(client.get_range("objects/x", 0..4)).unwrap_err();
     assert_eq!(error.reason, FailureReason::RangeIgnored, "{error}");
     is_too_long(wait.block_on(client.list("refs/")).unwrap_err().into(), "refs/");
     assert!(endless.sent() <= 5 * IN_BETWEEN);
@@ -138,7 +138,7 @@ fn excessively_long_files_in_a_folder_are_not_read() {
     for key in ["config.toml", "HEAD", "refs/heads/main"] {
         fs_err::File::create(there.join(key)).unwrap().set_len(1 << 40).unwrap();
     }
-    let remote = place.remote(Arc::new(FolderService::new(there, Arc::default())), "remote");
+    let remote = place.remote(Arc::new(FolderBucket::new(there)), "remote");
     let wait = &place.runtime;
     is_too_long(wait.block_on(remote.find_store()).unwrap_err(), "config.toml");
     is_too_long(wait.block_on(remote.place().default_branch()).unwrap_err(), "HEAD");
@@ -250,7 +250,7 @@ fn a_listing_without_progress_is_aborted() {
         let begin = "cannot list index/ at test://place: the listing does not end";
         assert!(said.starts_with(begin) && said.ends_with(why), "{case:?}: {said}");
         // A peek stops after the objects that it asked for.
-        let peeked = place.runtime.block_on(client.list_some("index/", 2));
+        let peeked = place.runtime.block_on(client.list_level("index/", 2));
         match case {
             (true, _) => assert_eq!(peeked.unwrap().len(), 2),
             _ => assert!(peeked.unwrap_err().to_string().ends_with(why), "{case:?}"),

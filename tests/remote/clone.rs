@@ -14,9 +14,9 @@ use snap_core::{
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_remote::{
+    bucket::traffic::Traffic,
     peer::{RemoteError, RemoteStore},
     remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
-    service::traffic::Traffic,
     transfer::{clone, fetch, partial::PartialScope},
 };
 use snap_testkit::{
@@ -169,9 +169,9 @@ fn absent_objects_are_fetched_on_demand_only() {
     let service = bucket(&endpoint, &server, &traffic);
     let connect = move || {
         let (policy, traffic) =
-            (snap_remote::service::client::RequestPolicy::default(), Arc::clone(&traffic));
+            (snap_remote::bucket::client::RequestPolicy::default(), Arc::clone(&traffic));
         let client =
-            snap_remote::service::client::Client::new(Arc::clone(&service), policy, traffic);
+            snap_remote::bucket::client::Client::new(Arc::clone(&service), policy, traffic);
         RemoteStore::new(client, location.clone(), &cache)
     };
     let repo = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();

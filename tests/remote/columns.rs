@@ -14,10 +14,10 @@ use snap_core::{
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_remote::{
+    bucket::traffic::Traffic,
     ranges::RangeReaderOptions,
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
-    service::traffic::Traffic,
 };
 use snap_testkit::bytes::Corpus;
 

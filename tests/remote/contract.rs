@@ -1,6 +1,6 @@
 //! The contract of every service.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use snap_core::base::kind::ErrorKind;
@@ -8,15 +8,15 @@ use snap_nettest::{
     DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server, SshServer,
 };
 use snap_remote::{
+    bucket::{
+        Body, Bucket, FailureReason, ListDepth, ObjectVersion, UploadProgress, WriteCondition,
+        client::{Client, PART_BYTES, WHOLE_BYTES},
+        folder::FolderBucket,
+        memory::MemoryBucket,
+        sftp::{SftpBucket, SshHost},
+    },
     location::Location,
     peer::open::RemoteCredentials,
-    service::{
-        FailureReason, ObjectVersion, Service, UploadProgress, WriteCondition,
-        client::{Client, PART_BYTES, WHOLE_BYTES},
-        folder::FolderService,
-        memory::MemoryService,
-        sftp::{SftpService, SshHost},
-    },
 };
 use snap_testkit::skip::skip_without_program;
 
@@ -35,68 +35,75 @@ const ODD: [&str; 9] = [
     "refs/tags/v1.0~x'(y)",
 ];
 
-async fn keys(service: &Arc<dyn Service>, prefix: &str) -> Vec<String> {
-    let listed = service.list(prefix).await.unwrap();
+async fn keys(service: &Arc<dyn Bucket>, prefix: &str) -> Vec<String> {
+    let listed = service.list(prefix, ListDepth::All).await.unwrap();
     let mut keys: Vec<String> = listed.into_iter().map(|object| object.key).collect();
     keys.sort();
     keys
 }
 
-async fn reads_and_writes(service: &Arc<dyn Service>) {
-    assert_eq!(service.read_whole("nothing", 9).await.unwrap_err().reason, FailureReason::NotFound);
-    assert_eq!(service.read("no/thing", 0..4).await.unwrap_err().reason, FailureReason::NotFound);
-    assert_eq!(service.length("nothing").await.unwrap(), None);
-    assert_eq!(keys(service, "objects/").await, Vec::<String>::new());
-    assert_eq!(service.list_some("", 8).await.unwrap(), Vec::<String>::new());
-    service.remove("nothing").await.unwrap();
-    let bytes = Bytes::from_static(b"0123456789");
-    service.write("objects/one", bytes.clone(), WriteCondition::Always).await.unwrap();
-    assert_eq!(service.read_whole("objects/one", 99).await.unwrap().bytes, bytes);
-    assert_eq!(service.read_whole("objects/one", 10).await.unwrap().bytes, bytes);
+async fn reads_and_writes(service: &Arc<dyn Bucket>) {
+    assert_eq!(service.get("nothing", 9).await.unwrap_err().reason, FailureReason::NotFound);
     assert_eq!(
-        service.read_whole("objects/one", 9).await.unwrap_err().reason,
-        FailureReason::TooLong
+        service.get_range("no/thing", 0..4).await.unwrap_err().reason,
+        FailureReason::NotFound
     );
-    assert_eq!(service.read("objects/one", 3..7).await.unwrap().bytes, "3456");
-    assert_eq!(service.read("objects/one", 0..1).await.unwrap().bytes, "0");
-    assert_eq!(service.read("objects/one", 8..12).await.unwrap_err().reason, FailureReason::Short);
-    assert_eq!(service.length("objects/one").await.unwrap(), Some(10));
-    service.write("objects/one", "other".into(), WriteCondition::Always).await.unwrap();
-    assert_eq!(service.read_whole("objects/one", 99).await.unwrap().bytes, "other");
-    service.write("objects/two", "2".into(), WriteCondition::Always).await.unwrap();
-    service.write("config.toml", "3".into(), WriteCondition::Always).await.unwrap();
-    assert_eq!(keys(service, "objects/").await, ["objects/one", "objects/two"]);
-    let listed = service.list("objects/").await.unwrap();
-    assert_eq!(listed.iter().map(|object| object.bytes).sum::<u64>(), 6);
-    let some = service.list_some("", 8).await.unwrap();
-    assert!(some.iter().any(|key| key.starts_with("objects/")), "{some:?}");
-    let many = ["objects/one", "objects/two", "objects/three"].map(str::to_owned);
-    service.remove_many(&many).await.unwrap();
+    assert_eq!(service.head("nothing").await.unwrap(), None);
     assert_eq!(keys(service, "objects/").await, Vec::<String>::new());
-    assert_eq!(service.length("config.toml").await.unwrap(), Some(1));
+    assert_eq!(service.list("", ListDepth::Level(8)).await.unwrap(), []);
+    service.delete(&["nothing".to_owned()]).await.unwrap();
+    let bytes = Bytes::from_static(b"0123456789");
+    service.put("objects/one", bytes.clone().into()).await.unwrap();
+    assert_eq!(service.get("objects/one", 99).await.unwrap().bytes, bytes);
+    assert_eq!(service.get("objects/one", 10).await.unwrap().bytes, bytes);
+    assert_eq!(service.get("objects/one", 9).await.unwrap_err().reason, FailureReason::TooLong);
+    assert_eq!(service.get_range("objects/one", 3..7).await.unwrap(), "3456");
+    assert_eq!(service.get_range("objects/one", 0..1).await.unwrap(), "0");
+    assert_eq!(
+        service.get_range("objects/one", 8..12).await.unwrap_err().reason,
+        FailureReason::Short
+    );
+    assert_eq!(service.head("objects/one").await.unwrap(), Some(10));
+    service.put("objects/one", "other".into()).await.unwrap();
+    assert_eq!(service.get("objects/one", 99).await.unwrap().bytes, "other");
+    service.put("objects/two", "2".into()).await.unwrap();
+    service.put("config.toml", "3".into()).await.unwrap();
+    assert_eq!(keys(service, "objects/").await, ["objects/one", "objects/two"]);
+    let listed = service.list("objects/", ListDepth::All).await.unwrap();
+    assert_eq!(listed.iter().map(|object| object.bytes).sum::<u64>(), 6);
+    let some = service.list("", ListDepth::Level(8)).await.unwrap();
+    let mut some: Vec<String> = some.into_iter().map(|object| object.key).collect();
+    some.retain(|key| key != "tmp/");
+    some.sort();
+    assert_eq!(some, ["config.toml", "objects/"]);
+    assert_eq!(service.list("", ListDepth::Level(1)).await.unwrap().len(), 1);
+    let many = ["objects/one", "objects/two", "objects/three"].map(str::to_owned);
+    service.delete(&many).await.unwrap();
+    assert_eq!(keys(service, "objects/").await, Vec::<String>::new());
+    assert_eq!(service.head("config.toml").await.unwrap(), Some(1));
 }
 
-async fn odd_keys(service: &Arc<dyn Service>) {
+async fn odd_keys(service: &Arc<dyn Bucket>) {
     for (number, key) in ODD.iter().enumerate() {
-        service.write(key, number.to_string().into(), WriteCondition::Always).await.unwrap();
+        service.put(key, number.to_string().into()).await.unwrap();
     }
     let mut odd: Vec<String> = ODD.map(str::to_owned).into();
     odd.sort();
     assert_eq!(keys(service, "refs/").await, odd);
     for (number, key) in ODD.iter().enumerate() {
-        assert_eq!(service.read_whole(key, 99).await.unwrap().bytes, number.to_string(), "{key}");
+        assert_eq!(service.get(key, 99).await.unwrap().bytes, number.to_string(), "{key}");
     }
-    service.remove_many(&odd).await.unwrap();
+    service.delete(&odd).await.unwrap();
     assert_eq!(keys(service, "refs/").await, Vec::<String>::new());
 }
 
-async fn keeps_conditions(service: &Arc<dyn Service>) {
-    let can = service.conditions();
+async fn keeps_conditions(service: &Arc<dyn Bucket>) {
+    let can = service.facts().conditions;
     if !can.absent || !can.unchanged {
         return;
     }
-    let write = |text: &'static str, when| service.write("refs/x", text.into(), when);
-    let version = || async { service.read_whole("refs/x", 99).await.unwrap().version.unwrap() };
+    let write = |text: &'static str, when| service.put_if("refs/x", text.into(), when);
+    let version = || async { service.get("refs/x", 99).await.unwrap().version.unwrap() };
     write("1", WriteCondition::Absent).await.unwrap();
     assert_eq!(
         write("2", WriteCondition::Absent).await.unwrap_err().reason,
@@ -108,9 +115,9 @@ async fn keeps_conditions(service: &Arc<dyn Service>) {
         write("3", WriteCondition::Unchanged(first)).await.unwrap_err().reason,
         FailureReason::Conflict
     );
-    assert_eq!(service.read_whole("refs/x", 99).await.unwrap().bytes, "2");
+    assert_eq!(service.get("refs/x", 99).await.unwrap().bytes, "2");
     let second = version().await;
-    service.remove("refs/x").await.unwrap();
+    service.delete(&["refs/x".to_owned()]).await.unwrap();
     assert_eq!(
         write("3", WriteCondition::Unchanged(second)).await.unwrap_err().reason,
         FailureReason::Conflict
@@ -119,7 +126,7 @@ async fn keeps_conditions(service: &Arc<dyn Service>) {
     let writes = (0..16).map(|number: u32| {
         let service = Arc::clone(service);
         tokio::spawn(async move {
-            let write = service.write("refs/y", number.to_string().into(), WriteCondition::Absent);
+            let write = service.put_if("refs/y", number.to_string().into(), WriteCondition::Absent);
             write.await.is_ok()
         })
     });
@@ -127,27 +134,27 @@ async fn keeps_conditions(service: &Arc<dyn Service>) {
     assert_eq!(won.into_iter().filter(|won| *won.as_ref().unwrap()).count(), 1);
 }
 
-async fn large_files(service: &Arc<dyn Service>, length: u64) {
+async fn large_files(service: &Arc<dyn Bucket>, length: u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large");
     fs_err::write(&path, Draw(7).bytes(length as usize)).unwrap();
     let client = Client::new(Arc::clone(service), hasty(), Arc::default());
     let progress = UploadProgress::default();
-    client.write_file("objects/large", &path, length, &progress).await.unwrap();
+    client.put_file("objects/large", &path, length, &progress).await.unwrap();
     assert_eq!(progress.bytes(), length);
-    assert_eq!(service.length("objects/large").await.unwrap(), Some(length));
+    assert_eq!(service.head("objects/large").await.unwrap(), Some(length));
     let hash = |bytes: &[u8]| blake3::hash(bytes);
-    let found = service.read_whole("objects/large", u64::MAX).await.unwrap().bytes;
+    let found = service.get("objects/large", u64::MAX).await.unwrap().bytes;
     assert_eq!(hash(&found), hash(&fs_err::read(&path).unwrap()));
     progress.stop();
-    let error = client.write_file("objects/other", &path, length, &progress).await.unwrap_err();
+    let error = client.put_file("objects/other", &path, length, &progress).await.unwrap_err();
     assert_eq!(error.reason, FailureReason::Stopped);
-    assert_eq!(service.length("objects/other").await.unwrap(), None);
+    assert_eq!(service.head("objects/other").await.unwrap(), None);
 }
 
 /// A pack whose bytes do not hash to its name, as when it is damaged while it is sent, never
 /// becomes visible under its name.
-async fn packs_are_hashed_as_they_go(service: &Arc<dyn Service>, lengths: [u64; 2]) {
+async fn packs_are_hashed_as_they_go(service: &Arc<dyn Bucket>, lengths: [u64; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pack");
     let client = Client::new(Arc::clone(service), hasty(), Arc::default());
@@ -157,18 +164,17 @@ async fn packs_are_hashed_as_they_go(service: &Arc<dyn Service>, lengths: [u64; 
         // The damage is after the first part.
         *bytes.last_mut().unwrap() ^= 1;
         fs_err::write(&path, &bytes).unwrap();
-        let write =
-            async || client.write_file(&key, &path, length, &UploadProgress::default()).await;
+        let write = async || client.put_file(&key, &path, length, &UploadProgress::default()).await;
         assert_eq!(write().await.unwrap_err().reason, FailureReason::Damaged, "{length}");
-        assert_eq!(service.length(&key).await.unwrap(), None, "{length}");
+        assert_eq!(service.head(&key).await.unwrap(), None, "{length}");
         *bytes.last_mut().unwrap() ^= 1;
         fs_err::write(&path, &bytes).unwrap();
         write().await.unwrap();
-        assert_eq!(service.length(&key).await.unwrap(), Some(length));
+        assert_eq!(service.head(&key).await.unwrap(), Some(length));
     }
 }
 
-fn keeps_to_it(service: &Arc<dyn Service>) {
+fn keeps_to_it(service: &Arc<dyn Bucket>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         reads_and_writes(service).await;
@@ -181,15 +187,14 @@ fn keeps_to_it(service: &Arc<dyn Service>) {
 
 #[test]
 fn memory_keeps_to_the_contract() {
-    let service: Arc<dyn Service> = Arc::new(MemoryService::named("contract", Arc::default()));
+    let service: Arc<dyn Bucket> = Arc::new(MemoryBucket::named("contract"));
     keeps_to_it(&service);
 }
 
 #[test]
 fn a_folder_keeps_to_the_contract() {
     let folder = tempfile::tempdir().unwrap();
-    let service: Arc<dyn Service> =
-        Arc::new(FolderService::new(folder.path().join("store"), Arc::default()));
+    let service: Arc<dyn Bucket> = Arc::new(FolderBucket::new(folder.path().join("store")));
     keeps_to_it(&service);
 }
 
@@ -204,28 +209,30 @@ fn a_bucket_keeps_to_the_contract() {
 const SFTP: &str = "SNAP_TEST_SFTP";
 
 /// On a file server a folder is not an object, and a listing has a limit.
-async fn folders_are_no_objects(host: SftpService) {
+async fn folders_are_no_objects(host: SftpBucket) {
     for key in ["many/a", "many/b/c", "refs/heads/x/y"] {
-        host.write(key, "x".into(), WriteCondition::Always).await.unwrap();
+        host.put(key, "x".into()).await.unwrap();
     }
-    assert_eq!(host.length("many/b").await.unwrap(), None);
-    let read = async |key| host.read_whole(key, 99).await.unwrap_err().reason;
+    assert_eq!(host.head("many/b").await.unwrap(), None);
+    let read = async |key| host.get(key, 99).await.unwrap_err().reason;
     assert_eq!(read("many/b").await, FailureReason::NotAFile);
     assert_eq!(read("refs/heads/x").await, FailureReason::NotFound);
-    let write =
-        async |key| host.write(key, "x".into(), WriteCondition::Always).await.unwrap_err().reason;
+    let write = async |key| host.put(key, "x".into()).await.unwrap_err().reason;
     assert_eq!(write("refs/heads/x").await, FailureReason::Refused, "a folder has this name");
     assert_eq!(
         write("many/a/below").await,
         FailureReason::Refused,
         "a file has the name of its folder"
     );
-    assert_eq!(host.list("many/").await.unwrap().len(), 2);
+    assert_eq!(host.list("many/", ListDepth::All).await.unwrap().len(), 2);
     // Two objects and a folder.
     let host = host.listing_at_most(3);
-    assert_eq!(host.list("many/").await.unwrap().len(), 2);
+    assert_eq!(host.list("many/", ListDepth::All).await.unwrap().len(), 2);
     let host = host.listing_at_most(2);
-    assert_eq!(host.list("many/").await.unwrap_err().reason, FailureReason::TooLong);
+    assert_eq!(
+        host.list("many/", ListDepth::All).await.unwrap_err().reason,
+        FailureReason::TooLong
+    );
 }
 
 /// `ssh` is found through the `PATH`, which a test cannot change for itself. So the test runs
@@ -237,11 +244,11 @@ fn a_host_keeps_to_the_contract() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
         let secrets = RemoteCredentials::default();
-        let service = opening(&location, &[("key", &*key)], &secrets, |opening| opening.service());
+        let service = opening(&location, &[("key", &*key)], &secrets, |opening| opening.bucket());
         keeps_to_it(&service.unwrap());
         let location: Location = location.parse().unwrap();
         let host = SshHost { key: Some(key), ..SshHost::parse(&location.authority) };
-        let host = SftpService::new(host, &format!("/{}", location.path), Arc::default());
+        let host = SftpBucket::new(host, &format!("/{}", location.path), Arc::default());
         return runtime.block_on(folders_are_no_objects(host));
     }
     let Some(server) = SshServer::start() else {
@@ -269,14 +276,14 @@ fn ignored_ranges_are_not_reported_as_damage() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let bytes = Bytes::from(vec![7; 100_000]);
     runtime.block_on(async {
-        service.write("objects/x", bytes.clone(), WriteCondition::Always).await.unwrap();
+        service.put("objects/x", bytes.clone().into()).await.unwrap();
         for range in [0..10, 10..20, 99_990..100_000] {
-            let error = service.read("objects/x", range).await.unwrap_err();
+            let error = service.get_range("objects/x", range).await.unwrap_err();
             assert_eq!(error.reason, FailureReason::RangeIgnored, "{error}");
             assert_eq!(error.reason.kind(), ErrorKind::Unsupported);
         }
-        assert_eq!(service.read("objects/x", 0..100_000).await.unwrap().bytes, bytes);
-        let error = service.read("objects/x", 0..100_001).await.unwrap_err();
+        assert_eq!(service.get_range("objects/x", 0..100_000).await.unwrap(), bytes);
+        let error = service.get_range("objects/x", 0..100_001).await.unwrap_err();
         assert_eq!(error.reason, FailureReason::Short, "{error}");
     });
 }
@@ -292,22 +299,21 @@ fn an_interrupted_write_leaves_no_object() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let service = open();
-        let write = |text: &'static str| {
-            service.write("refs/heads/main", text.into(), WriteCondition::Always)
-        };
+        let write = |text: &'static str| service.put("refs/heads/main", text.into());
         write("0123456789").await.unwrap();
         let kind = Kind::Put;
         proxy.add(Rule::new(Fault::CutRequest).kind(kind).times(1));
         write("abcdefghij").await.unwrap_err();
-        let found = service.read_whole("refs/heads/main", 1024).await.unwrap();
+        let found = service.get("refs/heads/main", 1024).await.unwrap();
         assert_eq!(found.bytes, "0123456789");
         let file = server.folder().join("large");
         fs_err::write(&file, [7; 100_000]).unwrap();
+        let file: Arc<Path> = file.into();
         proxy.add(Rule::new(Fault::CutRequest).kind(kind).times(1));
-        service.write_file("objects/pack", &file, 100_000).await.unwrap_err();
+        service.put("objects/pack", Body::File(file.clone(), 100_000)).await.unwrap_err();
         assert_eq!(keys(&service, "objects/").await, Vec::<String>::new());
-        service.write_file("objects/pack", &file, 100_000).await.unwrap();
-        assert_eq!(service.length("objects/pack").await.unwrap(), Some(100_000));
+        service.put("objects/pack", Body::File(file.clone(), 100_000)).await.unwrap();
+        assert_eq!(service.head("objects/pack").await.unwrap(), Some(100_000));
         assert_eq!(keys(&service, "tmp/").await, Vec::<String>::new());
     });
 }
@@ -321,13 +327,13 @@ fn a_response_of_a_proxy_does_not_confirm_a_rename() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let service = service_at(&location);
-        let write = || service.write("objects/pack", "0123456789".into(), WriteCondition::Always);
+        let write = || service.put("objects/pack", "0123456789".into());
         proxy.add(Rule::new(Fault::Pretend).test(|seen| seen.method == "MOVE").times(1));
         let error = write().await.unwrap_err();
         assert!(error.reason.is_temporary(), "{error}");
-        assert_eq!(service.length("objects/pack").await.unwrap(), None);
+        assert_eq!(service.head("objects/pack").await.unwrap(), None);
         write().await.unwrap();
-        assert_eq!(service.length("objects/pack").await.unwrap(), Some(10));
+        assert_eq!(service.head("objects/pack").await.unwrap(), Some(10));
         assert_eq!(proxy.counts().faults, 1);
     });
 }
@@ -341,19 +347,21 @@ fn a_rename_that_is_only_confirmed_fails() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let file = server.folder().join("file");
     fs_err::write(&file, "0123456789").unwrap();
+    let file: Arc<Path> = file.into();
     runtime.block_on(async {
         let service = service_at(&location);
         for (status, key) in [(201, "objects/pack"), (204, "index/file"), (201, "config.toml")] {
             let confirmed = Fault::Refuse { status, code: "", retry_after_secs: None };
             proxy.add(Rule::new(confirmed).test(|seen| seen.method == "MOVE").times(2));
-            let write = || service.write(key, "0123456789".into(), WriteCondition::Always);
-            for written in [write().await.map(drop), service.write_file(key, &file, 10).await] {
+            let write = || service.put(key, "0123456789".into());
+            let file = Body::File(Arc::clone(&file), 10);
+            for written in [write().await, service.put(key, file).await] {
                 let error = written.unwrap_err();
                 assert!(error.reason.is_temporary(), "{key}: {error}");
-                assert_eq!(service.length(key).await.unwrap(), None);
+                assert_eq!(service.head(key).await.unwrap(), None);
             }
             write().await.unwrap();
-            assert_eq!(service.length(key).await.unwrap(), Some(10));
+            assert_eq!(service.head(key).await.unwrap(), Some(10));
         }
         assert_eq!(keys(&service, "tmp/").await, Vec::<String>::new());
     });
@@ -369,25 +377,22 @@ fn a_redirected_request_fails() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let service = service_at(&location);
-        service
-            .write("refs/heads/main", "0123456789".into(), WriteCondition::Always)
-            .await
-            .unwrap();
+        service.put("refs/heads/main", "0123456789".into()).await.unwrap();
         fs_err::create_dir(server.folder().join("login")).unwrap();
         // The second key needs a folder that does not exist.
         for (method, key) in [("MOVE", "refs/heads/main"), ("MKCOL", "index/new")] {
             proxy.add(Rule::new(Fault::Redirect).test(move |seen| seen.method == method).times(1));
-            let write = service.write(key, "abcdefghij".into(), WriteCondition::Always);
+            let write = service.put(key, "abcdefghij".into());
             assert!(write.await.unwrap_err().to_string().contains("redirects to "), "{method}");
         }
         fs_err::remove_dir(server.folder().join("login")).unwrap();
         proxy.add(Rule::new(Fault::Redirect).kind(Kind::Get).times(1));
-        let error = service.read_whole("refs/heads/main", 99).await.unwrap_err();
+        let error = service.get("refs/heads/main", 99).await.unwrap_err();
         assert!(
             error.reason != FailureReason::NotFound && error.to_string().contains("redirects to ")
         );
         assert_eq!(proxy.counts().faults, 3);
-        assert_eq!(service.read_whole("refs/heads/main", 99).await.unwrap().bytes, "0123456789");
+        assert_eq!(service.get("refs/heads/main", 99).await.unwrap().bytes, "0123456789");
     });
 }
 

@@ -15,8 +15,8 @@ use snap_core::base::{
 };
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
+    bucket::traffic::Traffic,
     peer::{RemoteError, RemoteStore},
-    service::traffic::Traffic,
     transfer::{partial::PartialScope, pull},
 };
 use snap_testkit::bytes::Corpus;

@@ -11,10 +11,10 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    bucket::{Bucket, ListDepth, memory::MemoryBucket},
     peer::{self, RemoteStore},
     remote_packs::BlockingContext,
     repair,
-    service::{Service, WriteCondition, memory::MemoryService},
     transfer::push,
     verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
@@ -33,7 +33,7 @@ const LARGE: u64 = 4 << 20;
 /// A remote store with commits that were pushed together, each in its own pack.
 struct There {
     here: Place,
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     last: CommitId,
     /// The approximate length of new index files.
     file_bytes: u64,
@@ -55,7 +55,7 @@ impl There {
     }
 
     fn new(name: &str, file_bytes: u64) -> Self {
-        let service: Arc<dyn Service> = Arc::new(MemoryService::named(name, Arc::default()));
+        let service: Arc<dyn Bucket> = Arc::new(MemoryBucket::named(name));
         let here = Place::new();
         let commits = ["one", "two", "three"].map(|text| here.change(text, text));
         let there = Self { here, service, last: commits[2], file_bytes };
@@ -97,13 +97,14 @@ impl There {
 
     /// Returns the keys of index files with this suffix.
     fn keys(&self, ending: &str) -> Vec<String> {
-        let listed = self.here.runtime.block_on(self.service.list("index/")).unwrap();
+        let listed =
+            self.here.runtime.block_on(self.service.list("index/", ListDepth::All)).unwrap();
         listed.into_iter().map(|object| object.key).filter(|key| key.ends_with(ending)).collect()
     }
 
     /// Flips a bit. Returns the previous bytes.
     fn flip(&self, key: &str) -> Vec<u8> {
-        let read = self.here.runtime.block_on(self.service.read_whole(key, 1 << 20)).unwrap();
+        let read = self.here.runtime.block_on(self.service.get(key, 1 << 20)).unwrap();
         let mut bytes = read.bytes.to_vec();
         bytes[20] ^= 1;
         self.write(key, bytes);
@@ -111,12 +112,12 @@ impl There {
     }
 
     fn write(&self, key: &str, bytes: Vec<u8>) {
-        let write = self.service.write(key, bytes.into(), WriteCondition::Always);
+        let write = self.service.put(key, bytes.into());
         self.here.runtime.block_on(write).unwrap();
     }
 
     fn remove(&self, key: &str) {
-        self.here.runtime.block_on(self.service.remove(key)).unwrap();
+        self.here.runtime.block_on(self.service.delete(&[key.to_owned()])).unwrap();
     }
 
     /// Checks that a push repairs this index file without uploading a pack.
@@ -268,7 +269,8 @@ fn repair_from(
 
 /// Returns the length of each pack.
 fn packs(there: &There) -> Vec<(String, u64)> {
-    let listed = there.here.runtime.block_on(there.service.list("objects/")).unwrap();
+    let listed =
+        there.here.runtime.block_on(there.service.list("objects/", ListDepth::All)).unwrap();
     listed.into_iter().map(|object| (object.key, object.bytes)).collect()
 }
 

@@ -2,6 +2,7 @@
 //! waits for ever.
 
 use std::{
+    future::ready,
     ops::Range,
     path::Path,
     sync::{
@@ -13,22 +14,21 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, kind::ErrorKind},
     store::RemoteFrames,
 };
 use snap_remote::{
-    peer::RemoteStore,
-    ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner},
-    remote_packs::{BlockingContext, PrefetchBudget, RemotePacks},
-    service::{
-        ConditionalWrites, ListedObject, ObjectVersion, Service, ServiceError, StoredObject,
-        WriteCondition,
+    bucket::{
+        Attempt, Body, Bucket, BucketFacts, ConditionalWrites, FailureReason, ListDepth,
+        ListedObject, ObjectVersion, ServiceError, StoredObject,
         client::{Client, RequestPolicy},
         traffic::Traffic,
     },
+    peer::RemoteStore,
+    ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner},
+    remote_packs::{BlockingContext, PrefetchBudget, RemotePacks},
 };
 use snap_testkit::wait::until;
 use tokio::{runtime::Runtime, sync::Semaphore, time::Instant};
@@ -50,12 +50,14 @@ struct Endless {
     answered: AtomicU64,
 }
 
-impl Service for Endless {
-    fn read<'a>(
-        &'a self,
-        key: &'a str,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+static FACTS: BucketFacts = BucketFacts::new(ConditionalWrites::NONE);
+
+impl Bucket for Endless {
+    fn facts(&self) -> &BucketFacts {
+        &FACTS
+    }
+
+    fn get_range<'a>(&'a self, key: &'a str, range: Range<u64>) -> Attempt<'a, Bytes> {
         Box::pin(async move {
             self.requests.lock().push(range.clone());
             self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -69,47 +71,31 @@ impl Service for Endless {
             self.under_way.fetch_sub(1, Ordering::Relaxed);
             let fails = |left: u64| left.checked_sub(1);
             if self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
-                return Err(ServiceError {
-                    reason: snap_remote::service::FailureReason::Denied,
-                    ..broken(key)
-                });
+                return Err(ServiceError { reason: FailureReason::Denied, ..broken(key) });
             }
             self.answered.fetch_add(range.end - range.start, Ordering::Relaxed);
-            Ok(StoredObject { bytes: bytes_at("", &range), version: None })
+            Ok(bytes_at("", &range))
         })
     }
 
-    fn read_whole<'a>(
-        &'a self,
-        key: &'a str,
-        _: u64,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        Box::pin(async move { Err(broken(key)) })
+    fn get<'a>(&'a self, key: &'a str, _: u64) -> Attempt<'a, StoredObject> {
+        Box::pin(ready(Err(broken(key))))
     }
 
-    fn write<'a>(
-        &'a self,
-        _: &'a str,
-        _: Bytes,
-        _: WriteCondition,
-    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
-        Box::pin(async { Ok(None) })
+    fn put<'a>(&'a self, _: &'a str, _: Body) -> Attempt<'a, Option<ObjectVersion>> {
+        Box::pin(ready(Ok(None)))
     }
 
-    fn list<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
-        Box::pin(async { Ok(Vec::new()) })
+    fn list<'a>(&'a self, _: &'a str, _: ListDepth) -> Attempt<'a, Vec<ListedObject>> {
+        Box::pin(ready(Ok(Vec::new())))
     }
 
-    fn length<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
-        Box::pin(async { Ok(None) })
+    fn head<'a>(&'a self, _: &'a str) -> Attempt<'a, Option<u64>> {
+        Box::pin(ready(Ok(None)))
     }
 
-    fn remove<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn conditions(&self) -> ConditionalWrites {
-        ConditionalWrites { absent: false, unchanged: false }
+    fn delete<'a>(&'a self, _: &'a [String]) -> Attempt<'a, ()> {
+        Box::pin(ready(Ok(())))
     }
 }
 

@@ -33,21 +33,21 @@ use snap_core::{
 };
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
+    bucket::{
+        Bucket, ConditionalWrites, ListDepth, folder::FolderBucket, memory::MemoryBucket,
+        traffic::Traffic,
+    },
     gc::{self, OtherClients, RemoteGcOptions, RemoteGcOutcome},
     peer::{Peer, RemoteError, RemoteStore},
     remote_packs::{BlockingContext, RemotePacks},
-    service::{
-        ConditionalWrites, Service, WriteCondition, folder::FolderService, memory::MemoryService,
-        traffic::Traffic,
-    },
     transfer::{clone, partial::PartialScope, push},
     verify::{self, SeenRefs},
 };
 
 use crate::place::{Place, Wrapped, branch, bucket, complete};
 
-pub(crate) fn memory(name: &str) -> Arc<dyn Service> {
-    Arc::new(MemoryService::named(name, Arc::default()))
+pub(crate) fn memory(name: &str) -> Arc<dyn Bucket> {
+    Arc::new(MemoryBucket::named(name))
 }
 
 fn collect_with(
@@ -71,7 +71,7 @@ pub(crate) fn repacking(repacks: bool) -> RemoteGcOptions {
 
 /// Collects with a mirror that is new.
 pub(crate) fn collect_as(
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     options: &RemoteGcOptions,
 ) -> Result<RemoteGcOutcome, RemoteError> {
     let place = Place::new();
@@ -79,17 +79,17 @@ pub(crate) fn collect_as(
     collect_with(&place, &mut remote, options)
 }
 
-pub(crate) fn collect(service: Arc<dyn Service>) -> Result<RemoteGcOutcome, RemoteError> {
+pub(crate) fn collect(service: Arc<dyn Bucket>) -> Result<RemoteGcOutcome, RemoteError> {
     collect_as(service, &RemoteGcOptions::default())
 }
 
 /// Returns all objects of a service.
-pub(crate) fn dump(service: &dyn Service) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn dump(service: &dyn Bucket) -> BTreeMap<String, Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut objects = BTreeMap::new();
-        for object in service.list("").await.unwrap() {
-            let read = service.read_whole(&object.key, u64::MAX).await.unwrap();
+        for object in service.list("", ListDepth::All).await.unwrap() {
+            let read = service.get(&object.key, u64::MAX).await.unwrap();
             objects.insert(object.key, read.bytes.to_vec());
         }
         objects
@@ -97,23 +97,22 @@ pub(crate) fn dump(service: &dyn Service) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Returns a service with these objects and no others.
-pub(crate) fn load(name: &str, objects: &BTreeMap<String, Vec<u8>>) -> Arc<dyn Service> {
+pub(crate) fn load(name: &str, objects: &BTreeMap<String, Vec<u8>>) -> Arc<dyn Bucket> {
     let service = memory(name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        for object in service.list("").await.unwrap() {
-            service.remove(&object.key).await.unwrap();
+        for object in service.list("", ListDepth::All).await.unwrap() {
+            service.delete(&[object.key]).await.unwrap();
         }
         for (key, bytes) in objects {
-            let bytes = bytes.clone().into();
-            service.write(key, bytes, WriteCondition::Always).await.unwrap();
+            service.put(key, bytes.clone().into()).await.unwrap();
         }
     });
     service
 }
 
 /// What a bucket holds, read without the code of clients.
-pub(crate) struct Bucket {
+pub(crate) struct Contents {
     pub(crate) state: Option<GcState>,
     pub(crate) table: GcTable,
     pub(crate) refs: BTreeMap<String, RefText>,
@@ -122,8 +121,8 @@ pub(crate) struct Bucket {
     pub(crate) objects: BTreeMap<String, Vec<u8>>,
 }
 
-impl Bucket {
-    pub(crate) fn read(service: &dyn Service) -> Self {
+impl Contents {
+    pub(crate) fn read(service: &dyn Bucket) -> Self {
         let objects = dump(service);
         let state = objects.get("gc/state").map(|bytes| GcState::decode(bytes).unwrap());
         let table = state.and_then(|state| state.table_name());
@@ -254,7 +253,7 @@ pub(crate) struct Setting {
     pub(crate) collector: Place,
 }
 
-pub(crate) fn delete(place: &Place, service: Arc<dyn Service>, name: &str) {
+pub(crate) fn delete(place: &Place, service: Arc<dyn Bucket>, name: &str) {
     let remote = place.remote(service, "deleting");
     push::delete(&remote, &branch(name), None, place.runtime.handle()).unwrap();
 }
@@ -290,7 +289,7 @@ impl Setting {
         let mut objects = dump(&*service);
         objects.extend(dump(&*elsewhere).into_iter().filter(|(key, _)| is_of_pack(key)));
         load(name, &objects);
-        let bucket = Bucket::read(&*service);
+        let bucket = Contents::read(&*service);
         bucket.check();
         // On a busy machine, a push sends fewer packs that turn out to be needless.
         let listed: BTreeSet<String> =
@@ -334,7 +333,7 @@ impl Setting {
     }
 
     /// Opens the remote store of the pusher with a mirror that knows the bucket.
-    pub(crate) fn warm(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
+    pub(crate) fn warm(&self, service: Arc<dyn Bucket>, cache: &str) -> RemoteStore {
         let mut remote = self.pusher.remote(service, cache);
         self.pusher.runtime.block_on(remote.refresh()).unwrap();
         remote
@@ -345,15 +344,15 @@ impl Setting {
 fn a_collection_deletes_what_no_ref_reaches() {
     let setting = Setting::new("deletes");
     let service = memory("deletes");
-    let before = Bucket::read(&*service);
+    let before = Contents::read(&*service);
     let outcome = collect(service.clone()).unwrap();
-    let after = Bucket::read(&*service);
+    let after = Contents::read(&*service);
     after.check();
     // One of them is in no index file.
     assert_eq!((outcome.packs, outcome.deleted_packs), (before.packs() as u64, 4));
     assert_eq!((outcome.rewritten_packs, after.packs()), (2, before.packs() - 3));
     assert_eq!((outcome.left_objects, after.garbage()), (0, 0));
-    let bytes = |bucket: &Bucket| {
+    let bytes = |bucket: &Contents| {
         let packs = bucket.objects.iter().filter(|(key, _)| key.starts_with("objects/"));
         packs.map(|(_, bytes)| bytes.len() as u64).sum::<u64>()
     };
@@ -368,21 +367,21 @@ fn a_collection_deletes_what_no_ref_reaches() {
     // A second collection has nothing to do, and begins no epoch.
     let again = collect(service.clone()).unwrap();
     assert_eq!(again.deleted_packs, 0);
-    assert_eq!(Bucket::read(&*service).state, after.state);
+    assert_eq!(Contents::read(&*service).state, after.state);
     // A push with a mirror of the time before sends what is dead again.
     let pushed =
         setting.pusher.push(&mut setting.pusher.remote(service.clone(), "remote"), setting.next);
     assert!(pushed.unwrap().objects >= 5);
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
     assert_eq!(complete(service, "main"), Some(setting.next));
 }
 
 /// Runs `first`, and `second` before its call number `at`, or not at all if there are fewer calls.
 /// Returns false in that case.
 pub(crate) fn interleave(
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     at: u64,
-    first: impl FnOnce(Arc<dyn Service>),
+    first: impl FnOnce(Arc<dyn Bucket>),
     second: impl FnOnce() + Send + 'static,
 ) -> bool {
     let second: Arc<Mutex<Option<_>>> = Arc::new(Mutex::new(Some(second)));
@@ -401,7 +400,7 @@ pub(crate) fn interleave(
 }
 
 /// Returns a service in which every write of a ref fails.
-fn failing_at_refs(service: Arc<dyn Service>) -> Arc<Wrapped> {
+fn failing_at_refs(service: Arc<dyn Bucket>) -> Arc<Wrapped> {
     Wrapped::new(service, |_, operation, key| {
         let fails = operation == "write" && key.starts_with("refs/");
         Box::pin(async move { fails })
@@ -425,7 +424,7 @@ fn a_collection_at_each_request_of_a_push_loses_nothing() {
             let calls = while_true(|at| {
                 let service = load("gc_in_push", &setting.objects);
                 let cache = format!("{is_warm}_{repacks}_{name}_{at}");
-                let push = |wrapped: Arc<dyn Service>| {
+                let push = |wrapped: Arc<dyn Bucket>| {
                     if is_warm {
                         drop(setting.warm(memory("gc_in_push"), &cache));
                     }
@@ -437,16 +436,16 @@ fn a_collection_at_each_request_of_a_push_loses_nothing() {
                 let has_met = interleave(service.clone(), at, push, move || {
                     let service = memory("gc_in_push");
                     collect_as(service.clone(), &repacking(repacks)).unwrap();
-                    Bucket::read(&*service).check();
+                    Contents::read(&*service).check();
                 });
-                let bucket = Bucket::read(&*service);
+                let bucket = Contents::read(&*service);
                 bucket.check();
                 let text = &bucket.refs[&format!("heads/{name}")];
                 assert_eq!(text.commit, Some(setting.next), "{is_warm} {name} {at}");
                 if at % 4 == 0 {
                     assert_eq!(complete(service.clone(), name), Some(setting.next));
                     collect(service.clone()).unwrap();
-                    Bucket::read(&*service).check();
+                    Contents::read(&*service).check();
                 }
                 has_met
             });
@@ -474,7 +473,7 @@ fn push_at_each_request_of_a_collection(
             let service = load("push_in_gc", &setting.objects);
             let cache = format!("{number}_{name}_{at}");
             drop(setting.warm(service.clone(), &cache));
-            let gc = |wrapped: Arc<dyn Service>| {
+            let gc = |wrapped: Arc<dyn Bucket>| {
                 let mut remote = setting.collector.remote(wrapped, &cache);
                 collect_with(&setting.collector, &mut remote, options).unwrap();
             };
@@ -484,9 +483,9 @@ fn push_at_each_request_of_a_collection(
                 let mut remote = pusher.pusher.remote(service.clone(), &cache);
                 let refs = vec![pusher.pusher.update(name, pusher.next)];
                 pusher.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
-                Bucket::read(&*service).check();
+                Contents::read(&*service).check();
             });
-            let bucket = Bucket::read(&*service);
+            let bucket = Contents::read(&*service);
             bucket.check();
             if has_met {
                 let text = &bucket.refs[&format!("heads/{name}")];
@@ -507,7 +506,7 @@ fn a_push_killed_before_its_ref_at_each_request_of_a_collection_loses_nothing() 
         let service = load("killed_push_in_gc", &setting.objects);
         let cache = format!("killed_push_{at}");
         drop(setting.warm(service.clone(), &cache));
-        let gc = |wrapped: Arc<dyn Service>| {
+        let gc = |wrapped: Arc<dyn Bucket>| {
             let mut remote = setting.collector.remote(wrapped, &cache);
             collect_in(&setting.collector, &mut remote).unwrap();
         };
@@ -519,11 +518,11 @@ fn a_push_killed_before_its_ref_at_each_request_of_a_collection_loses_nothing() 
             let pushed = killed.pusher.push_all(&mut remote, refs);
             assert!(pushed.is_err() || pushed.is_ok_and(|pushed| pushed.all_moved().is_err()));
         });
-        Bucket::read(&*service).check();
+        Contents::read(&*service).check();
         let mut remote = setting.pusher.remote(service.clone(), &cache);
         let refs = vec![setting.pusher.update("main", setting.next)];
         setting.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
-        let bucket = Bucket::read(&*service);
+        let bucket = Contents::read(&*service);
         bucket.check();
         assert_eq!(bucket.refs["heads/main"].commit, Some(setting.next), "{at}");
         has_met
@@ -541,18 +540,18 @@ fn a_collection_that_is_killed_at_each_request_is_finished_by_the_next() {
         let mut remote = setting.collector.remote(failing.clone(), &cache);
         let killed = collect_in(&setting.collector, &mut remote);
         drop(remote);
-        Bucket::read(&*service).check();
+        Contents::read(&*service).check();
         assert!(killed.is_ok() || failing.calls() > at, "{at}");
         // A push goes on as if nothing had happened.
         if at % 2 == 0 {
             let mut remote = setting.warm(service.clone(), &cache);
             let refs = vec![setting.pusher.update("main", setting.next)];
             setting.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
-            Bucket::read(&*service).check();
+            Contents::read(&*service).check();
             assert_eq!(complete(service.clone(), "main"), Some(setting.next));
         }
         collect(service.clone()).unwrap();
-        let bucket = Bucket::read(&*service);
+        let bucket = Contents::read(&*service);
         bucket.check();
         assert!(bucket.state.is_none_or(|state| state.phase == Phase::Swept));
         failing.calls() > at
@@ -579,9 +578,9 @@ fn a_commit_that_only_a_file_with_a_wrong_name_names_survives_a_collection_kille
         let killed = collect_in(&setting.collector, &mut remote);
         drop(remote);
         assert!(killed.is_ok() || failing.calls() > at, "{at}");
-        Bucket::read(&*service).check();
+        Contents::read(&*service).check();
         collect(service.clone()).unwrap();
-        let bucket = Bucket::read(&*service);
+        let bucket = Contents::read(&*service);
         bucket.check();
         assert_eq!(bucket.objects["refs/heads/extra.lock"], text);
         failing.calls() > at
@@ -609,7 +608,7 @@ fn two_collections_at_once_do_not_disturb_each_other() {
         while_true(|at| {
             let service = load("two_gcs", &setting.objects);
             let cache = format!("two_{is_mirror_shared}_{at}");
-            let gc = |wrapped: Arc<dyn Service>| {
+            let gc = |wrapped: Arc<dyn Bucket>| {
                 let mut remote = collector.remote(wrapped, &cache);
                 collect_in(&collector, &mut remote).unwrap();
             };
@@ -619,9 +618,9 @@ fn two_collections_at_once_do_not_disturb_each_other() {
                 let service = memory("two_gcs");
                 let mut remote = other.remote(service.clone(), &cache);
                 collect_in(&other, &mut remote).unwrap();
-                Bucket::read(&*service).check();
+                Contents::read(&*service).check();
             });
-            let bucket = Bucket::read(&*service);
+            let bucket = Contents::read(&*service);
             bucket.check();
             assert_eq!(bucket.packs(), 3, "{at}");
             has_met
@@ -663,13 +662,13 @@ pub(crate) fn check_local(store: &Store) {
 }
 
 /// Clones all of a remote store.
-pub(crate) fn clone_all(place: &Place, service: Arc<dyn Service>) -> Result<Repo, RemoteError> {
+pub(crate) fn clone_all(place: &Place, service: Arc<dyn Bucket>) -> Result<Repo, RemoteError> {
     clone_part(place, service, PartialScope::default())
 }
 
 pub(crate) fn clone_part(
     place: &Place,
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     part: PartialScope,
 ) -> Result<Repo, RemoteError> {
     clone_remote(place, place.remote(service, "clone"), part)
@@ -713,7 +712,7 @@ fn a_pull_and_a_clone_take_no_dead_objects_as_stored() {
     let cloned = clone_all(&cloner, service).unwrap();
     check_local(cloned.store());
     // The folder lies in a pack that both have read.
-    let side = Bucket::read(&*load("readers_before", &setting.objects));
+    let side = Contents::read(&*load("readers_before", &setting.objects));
     let folder = tempfile::tempdir().unwrap();
     let before = side.store(folder.path());
     let tree = before.commit(&setting.main).unwrap().tree;
@@ -731,7 +730,7 @@ fn a_collection_at_each_request_of_a_pull_or_clone_loses_nothing() {
         let calls = while_true(|at| {
             let service = load("gc_in_pull", &setting.objects);
             let place = Place::new();
-            let read = |wrapped: Arc<dyn Service>| match clones {
+            let read = |wrapped: Arc<dyn Bucket>| match clones {
                 true => check_local(clone_all(&place, wrapped).unwrap().store()),
                 false => {
                     let mut remote = place.remote(wrapped, "remote");
@@ -754,7 +753,7 @@ fn a_pull_or_clone_at_each_request_of_a_collection_loses_nothing() {
     for clones in [false, true] {
         while_true(|at| {
             let service = load("pull_in_gc", &setting.objects);
-            let gc = |wrapped: Arc<dyn Service>| {
+            let gc = |wrapped: Arc<dyn Bucket>| {
                 let mut remote = setting.collector.remote(wrapped, &format!("{clones}_{at}"));
                 collect_in(&setting.collector, &mut remote).unwrap();
             };
@@ -783,10 +782,10 @@ fn what_a_push_revives_during_a_collection_can_be_pulled_and_cloned() {
     // The collector dies at its first touch of a ref.
     let mut collecting = setting.collector.remote(failing_at_refs(service.clone()), "collecting");
     collect_in(&setting.collector, &mut collecting).unwrap_err();
-    assert_eq!(Bucket::read(&*service).state.unwrap().phase, Phase::Fenced);
+    assert_eq!(Contents::read(&*service).state.unwrap().phase, Phase::Fenced);
     let refs = vec![setting.pusher.update("main", setting.next)];
     setting.pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
-    assert_eq!(Bucket::read(&*service).refs["heads/main"].epoch, 0);
+    assert_eq!(Contents::read(&*service).refs["heads/main"].epoch, 0);
     let puller = Place::new();
     let mut reading = puller.remote(service.clone(), "remote");
     assert_eq!(puller.pull(&mut reading, &branch("main")).unwrap(), setting.next);
@@ -794,7 +793,7 @@ fn what_a_push_revives_during_a_collection_can_be_pulled_and_cloned() {
     let cloner = Place::new();
     check_local(clone_all(&cloner, service.clone()).unwrap().store());
     collect(service.clone()).unwrap();
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
     assert_eq!(complete(service, "main"), Some(setting.next));
 }
 
@@ -802,7 +801,7 @@ fn what_a_push_revives_during_a_collection_can_be_pulled_and_cloned() {
 fn a_damaged_or_missing_folder_stops_a_collection() {
     let setting = Setting::new("broken");
     let service = load("broken", &setting.objects);
-    let bucket = Bucket::read(&*service);
+    let bucket = Contents::read(&*service);
     let folder = tempfile::tempdir().unwrap();
     let store = bucket.store(folder.path());
     let tree = store.commit(&setting.main).unwrap().tree.object();
@@ -815,10 +814,10 @@ fn a_damaged_or_missing_folder_stops_a_collection() {
         let is_there = content.is_some();
         match content {
             Some(bytes) => {
-                let write = service.write(&key, bytes.into(), WriteCondition::Always);
+                let write = service.put(&key, bytes.into());
                 drop(runtime.block_on(write).unwrap());
             }
-            None => runtime.block_on(service.remove(&key)).unwrap(),
+            None => runtime.block_on(service.delete(std::slice::from_ref(&key))).unwrap(),
         }
         let before = dump(&*service);
         let error = collect(service.clone()).unwrap_err();
@@ -828,7 +827,7 @@ fn a_damaged_or_missing_folder_stops_a_collection() {
 }
 
 /// Returns a folder with the content of a bucket, in which all files are `age_secs` old.
-fn folder_of(setting: &Setting, age_secs: u64) -> (tempfile::TempDir, Arc<dyn Service>) {
+fn folder_of(setting: &Setting, age_secs: u64) -> (tempfile::TempDir, Arc<dyn Bucket>) {
     let folder = tempfile::tempdir().unwrap();
     let then = SystemTime::now() - Duration::from_secs(age_secs);
     for (key, bytes) in &setting.objects {
@@ -837,7 +836,7 @@ fn folder_of(setting: &Setting, age_secs: u64) -> (tempfile::TempDir, Arc<dyn Se
         fs_err::write(&path, bytes).unwrap();
         fs_err::File::options().write(true).open(&path).unwrap().set_modified(then).unwrap();
     }
-    let service = FolderService::new(folder.path().to_owned(), Arc::default());
+    let service = FolderBucket::new(folder.path().to_owned());
     (folder, Arc::new(service))
 }
 
@@ -845,7 +844,7 @@ fn folder_of(setting: &Setting, age_secs: u64) -> (tempfile::TempDir, Arc<dyn Se
 fn young_packs_stay_with_what_they_refer_to() {
     let setting = Setting::new("young");
     let hour = 3600;
-    let collect = |service: Arc<dyn Service>, grace_secs| {
+    let collect = |service: Arc<dyn Bucket>, grace_secs| {
         let place = Place::new();
         let waiting = BlockingContext::without_stop(place.runtime.handle());
         let grace = Duration::from_secs(grace_secs);
@@ -855,11 +854,11 @@ fn young_packs_stay_with_what_they_refer_to() {
     let (_folder, service) = folder_of(&setting, hour);
     let kept = collect(service.clone(), 2 * hour).unwrap();
     assert_eq!((kept.deleted_packs, kept.young_packs), (0, 6));
-    assert_eq!(Bucket::read(&*service).state.unwrap().epoch, 0);
+    assert_eq!(Contents::read(&*service).state.unwrap().epoch, 0);
     // One of the dead packs is older than the grace.
     let deleted = collect(service.clone(), hour - 60).unwrap();
     assert_eq!((deleted.deleted_packs, deleted.young_packs), (4, 0));
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
     // The next epoch begins ten minutes later at the earliest, except with a grace of zero.
     let (other, first) = (Place::new(), Place::new());
     let dead = other.change("new", "dead soon");
@@ -869,7 +868,7 @@ fn young_packs_stay_with_what_they_refer_to() {
     let early = collect(service.clone(), 1).unwrap();
     assert!(early.deleted_packs == 0, "{early:?}");
     assert!(collect(service.clone(), 0).unwrap().deleted_packs > 0);
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
     assert_eq!(complete(service, "main"), Some(setting.main));
     // This service has no times.
     let error = collect(load("young", &setting.objects), hour).unwrap_err();
@@ -897,8 +896,8 @@ fn services_without_conditional_writes_are_collected_only_alone() {
     let setting = Setting::new("alone_gc");
     load("alone_gc", &setting.objects);
     let none = ConditionalWrites::NONE;
-    let memory = MemoryService::named("alone_gc", Arc::default()).with_conditions(none);
-    let service: Arc<dyn Service> = Arc::new(memory);
+    let memory = MemoryBucket::named("alone_gc").with_conditions(none);
+    let service: Arc<dyn Bucket> = Arc::new(memory);
     let error = collect(service.clone()).unwrap_err();
     assert!(matches!(error, RemoteError::CollectUnsafe { .. }), "{error}");
     assert_eq!(dump(&*service), setting.objects);
@@ -909,17 +908,17 @@ fn services_without_conditional_writes_are_collected_only_alone() {
     let mut remote = place.remote(service.clone(), "remote");
     let done = gc::run(&mut remote, &options, &waiting, &Silent).unwrap();
     assert_eq!(done.deleted_packs, 4);
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
     // A client that knows the store from before moves a branch and creates one.
     let mut pushing = setting.warm(service.clone(), "warm");
     let refs = ["main", "new"].map(|name| setting.pusher.update(name, setting.next));
     setting.pusher.push_all(&mut pushing, refs.into()).unwrap().all_moved().unwrap();
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
 }
 
 /// Verifies all data of a bucket with a mirror that is new.
 #[track_caller]
-pub(crate) fn verify(service: Arc<dyn Service>) {
+pub(crate) fn verify(service: Arc<dyn Bucket>) {
     let place = Place::new();
     let remote = place.remote(service, "verifying");
     let waiting = BlockingContext::without_stop(place.runtime.handle());
@@ -943,7 +942,7 @@ fn a_collected_bucket_is_verified_and_collected_again() {
     let done = collect_in(&collector, &mut remote).unwrap();
     assert_eq!((done.deleted_packs, done.rewritten_packs), (4, 2));
     let requests = traffic.counts().requests() - before;
-    let bucket = Bucket::read(&*service());
+    let bucket = Contents::read(&*service());
     bucket.check();
     assert_eq!(bucket.garbage(), 0);
     // Each ref is read once and written once.
@@ -953,7 +952,7 @@ fn a_collected_bucket_is_verified_and_collected_again() {
     let mut pushing = setting.warm(service(), "warm");
     let refs = ["main", "new"].map(|name| setting.pusher.update(name, setting.next));
     setting.pusher.push_all(&mut pushing, refs.into()).unwrap().all_moved().unwrap();
-    Bucket::read(&*service()).check();
+    Contents::read(&*service()).check();
     verify(service());
     // Nothing is left to do: the settings, the state, three refs and three listings.
     collect_in(&collector, &mut remote).unwrap();
@@ -963,14 +962,14 @@ fn a_collected_bucket_is_verified_and_collected_again() {
     delete(&setting.pusher, service(), "main");
     delete(&setting.pusher, service(), "new");
     let all = collect_in(&collector, &mut remote).unwrap();
-    let bucket = Bucket::read(&*service());
+    let bucket = Contents::read(&*service());
     bucket.check();
     assert_eq!((all.packs, bucket.packs()), (all.deleted_packs, 0));
     // The bucket is empty but for its garbage collection. A push fills it again.
     let mut pushing = setting.warm(service(), "warm");
     let refs = vec![setting.pusher.update("main", setting.next)];
     setting.pusher.push_all(&mut pushing, refs).unwrap().all_moved().unwrap();
-    let bucket = Bucket::read(&*service());
+    let bucket = Contents::read(&*service());
     bucket.check();
     assert!(bucket.table.going.iter().all(|pack| !bucket.has(pack)));
     assert_eq!(complete(service(), "main"), Some(setting.next));

@@ -6,11 +6,11 @@ use snap_core::{
     base::id::{BlobId, CommitId},
     format::gc_state::Phase,
 };
-use snap_remote::{gc::RemoteGcOptions, service::Service};
+use snap_remote::{bucket::Bucket, gc::RemoteGcOptions};
 
 use crate::{
     gc::{
-        Bucket, check_local, clone_all, collect, collect_as, delete, dump, interleave, load,
+        Contents, check_local, clone_all, collect, collect_as, delete, dump, interleave, load,
         memory, repacking, verify, while_true,
     },
     place::{Draw, Place, Wrapped, branch, complete},
@@ -69,7 +69,7 @@ impl History {
     }
 
     /// Pushes a branch. Returns the number of objects that were sent.
-    fn push(&self, service: Arc<dyn Service>, cache: &str, name: &str, commit: CommitId) -> u64 {
+    fn push(&self, service: Arc<dyn Bucket>, cache: &str, name: &str, commit: CommitId) -> u64 {
         let mut remote = self.place.remote(service, cache);
         let refs = vec![self.place.update(name, commit)];
         let pushed = self.place.push_all(&mut remote, refs).unwrap();
@@ -78,7 +78,7 @@ impl History {
         objects
     }
 
-    fn has_secret(&self, bucket: &Bucket) -> bool {
+    fn has_secret(&self, bucket: &Contents) -> bool {
         let folder = tempfile::tempdir().unwrap();
         let id = BlobId::of(&self.secret).object();
         bucket.store(folder.path()).locate(&id).unwrap().is_some()
@@ -93,7 +93,7 @@ fn forgotten_commits_are_deleted_and_stay_in_the_history() {
     let outcome = collect_as(service.clone(), &history.forgetting()).unwrap();
     assert_eq!((outcome.forgotten_commits, outcome.deleted_packs), (2, 2));
     assert!(outcome.left_objects > 0, "{outcome:?}");
-    let bucket = Bucket::read(&*service);
+    let bucket = Contents::read(&*service);
     bucket.check();
     assert!(!history.has_secret(&bucket));
     assert_eq!(bucket.table.forgotten, [second, third].into());
@@ -115,7 +115,7 @@ fn forgotten_commits_are_deleted_and_stay_in_the_history() {
     history.push(service.clone(), "warm", "main", history.next);
     let again = collect_as(service.clone(), &history.forgetting()).unwrap();
     assert_eq!(again.forgotten_commits, 0);
-    let bucket = Bucket::read(&*service);
+    let bucket = Contents::read(&*service);
     bucket.check();
     assert_eq!(bucket.table.forgotten, [second, third].into());
     assert_eq!(complete(service, "main"), Some(history.next));
@@ -129,7 +129,7 @@ fn a_push_sends_no_forgotten_ancestors_again() {
     for (name, commit) in [("main", history.next), ("side", history.side)] {
         // A commit, two folders and a content.
         assert_eq!(history.push(service.clone(), "warm", name, commit), 4);
-        let bucket = Bucket::read(&*service);
+        let bucket = Contents::read(&*service);
         bucket.check();
         assert!(!history.has_secret(&bucket));
         assert_eq!(complete(service.clone(), name), Some(commit));
@@ -144,7 +144,7 @@ fn a_branch_at_a_forgotten_commit_is_complete_and_stays() {
     collect_as(service.clone(), &history.forgetting()).unwrap();
     history.push(service.clone(), "warm", "old", third);
     for forgotten in [vec![second, third], vec![second]] {
-        let bucket = Bucket::read(&*service);
+        let bucket = Contents::read(&*service);
         bucket.check();
         assert!(history.has_secret(&bucket));
         assert_eq!(bucket.table.forgotten, forgotten.into_iter().collect());
@@ -170,20 +170,20 @@ fn a_push_at_each_request_of_a_collection_that_forgets_loses_nothing() {
                 // In the last push, its parent is forgotten, and the bucket does not have it yet.
                 forgotten.extend((number == 2).then_some(history.next));
                 let options = RemoteGcOptions { forgotten, ..repacking(repacks) };
-                let collect = |wrapped: Arc<dyn Service>| {
+                let collect = |wrapped: Arc<dyn Bucket>| {
                     collect_as(wrapped, &options).unwrap();
                 };
                 let (pusher, cache) = (Arc::clone(&history), format!("{repacks}_{number}_{at}"));
                 let has_met = interleave(service.clone(), at, collect, move || {
                     let service = memory("push_in_forget");
                     pusher.push(service.clone(), &cache, name, commit);
-                    Bucket::read(&*service).check();
+                    Contents::read(&*service).check();
                 });
-                Bucket::read(&*service).check();
+                Contents::read(&*service).check();
                 if has_met {
                     assert_eq!(complete(service.clone(), name), Some(commit), "{name} {at}");
                     collect_as(service.clone(), &options).unwrap();
-                    Bucket::read(&*service).check();
+                    Contents::read(&*service).check();
                     assert_eq!(complete(service, name), Some(commit), "{name} {at}");
                 }
                 has_met
@@ -200,15 +200,15 @@ fn a_collection_that_forgets_at_each_request_of_a_push_loses_nothing() {
         let calls = while_true(|at| {
             let service = load("forget_in_push", &history.objects);
             let options = history.forgetting();
-            let push = |wrapped: Arc<dyn Service>| {
+            let push = |wrapped: Arc<dyn Bucket>| {
                 history.push(wrapped, &format!("{name}_{at}"), name, commit);
             };
             let has_met = interleave(service.clone(), at, push, move || {
                 let service = memory("forget_in_push");
                 collect_as(service.clone(), &options).unwrap();
-                Bucket::read(&*service).check();
+                Contents::read(&*service).check();
             });
-            Bucket::read(&*service).check();
+            Contents::read(&*service).check();
             assert_eq!(complete(service, name), Some(commit), "{name} {at}");
             has_met
         });
@@ -224,17 +224,17 @@ fn a_collection_that_forgets_can_be_killed_at_each_request() {
         let failing = Wrapped::failing_from(service.clone(), at);
         let killed = collect_as(failing.clone(), &history.forgetting());
         assert!(killed.is_ok() || failing.calls() > at, "{at}");
-        Bucket::read(&*service).check();
+        Contents::read(&*service).check();
         if at % 2 == 0 {
             history.push(service.clone(), &format!("killed_{at}"), "main", history.next);
-            Bucket::read(&*service).check();
+            Contents::read(&*service).check();
         }
         if at % 3 == 0 {
             collect(service.clone()).unwrap();
-            Bucket::read(&*service).check();
+            Contents::read(&*service).check();
         }
         collect_as(service.clone(), &history.forgetting()).unwrap();
-        let bucket = Bucket::read(&*service);
+        let bucket = Contents::read(&*service);
         bucket.check();
         assert_eq!(bucket.state.unwrap().phase, Phase::Swept);
         assert_eq!(bucket.table.forgotten, history.forgetting().forgotten, "{at}");
@@ -251,7 +251,7 @@ fn a_pull_or_clone_at_each_request_of_a_collection_that_forgets_is_complete() {
     for clones in [false, true] {
         while_true(|at| {
             let service = load("pull_in_forget", &history.objects);
-            let collect = |wrapped: Arc<dyn Service>| {
+            let collect = |wrapped: Arc<dyn Bucket>| {
                 collect_as(wrapped, &history.forgetting()).unwrap();
             };
             interleave(service, at, collect, move || {

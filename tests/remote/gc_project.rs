@@ -25,13 +25,13 @@ use snap_core::{
     store::{Marks, ObjectLocation},
 };
 use snap_remote::{
+    bucket::{PartialClone, ServiceError, UploadProgress, traffic::Traffic},
     peer::{
         IndexContent, IndexListing, ListedPacks, Mend, NewStore, PackIn, PackToSend, Peer, RefMove,
         RemoteError, Reply, SentPack, bucket::BucketStore, known::Known, open::RemoteCredentials,
         slot::RefSlot,
     },
     remote_packs::{BlockingContext, RemotePacks},
-    service::{PartialClone, ServiceError, UploadProgress, traffic::Traffic},
     transfer::{
         fetch::{self, FetchScope},
         partial::PartialScope,

@@ -18,22 +18,22 @@ use snap_core::{
     repo::Repo,
 };
 use snap_remote::{
+    bucket::Bucket,
     remote_packs::{BlockingContext, RemotePacks},
-    service::Service,
     transfer::{fetch, partial::PartialScope, push},
 };
 
 use crate::{
     gc::{
-        Bucket, Setting, check_local, clone_part, collect, collect_as, delete, dump, load, memory,
-        repacking,
+        Contents, Setting, check_local, clone_part, collect, collect_as, delete, dump, load,
+        memory, repacking,
     },
     place::{Draw, Place, Wrapped, complete},
 };
 
 /// Calls `meet` with each of these prefixes before the first write of such a key.
 fn before_writes(
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     prefixes: [&'static str; 2],
     meet: impl Fn(&str) + Send + Sync + 'static,
 ) -> Arc<Wrapped> {
@@ -102,7 +102,7 @@ fn a_copy_has_nothing_that_the_state_shadows() {
         Box::pin(async move { dies })
     });
     collect(dying).unwrap_err();
-    let fenced = Bucket::read(&*service);
+    let fenced = Contents::read(&*service);
     fenced.check();
     assert_eq!(fenced.state.unwrap().phase, Phase::Fenced);
     // The branch moves back, and the next collector finds the folder dead.
@@ -111,10 +111,10 @@ fn a_copy_has_nothing_that_the_state_shadows() {
     let mut remote = pusher.remote(service.clone(), "back");
     pusher.push_all(&mut remote, vec![back]).unwrap().all_moved().unwrap();
     collect(service.clone()).unwrap();
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
     let refs = vec![pusher.update("main", next)];
     pusher.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
-    Bucket::read(&*service).check();
+    Contents::read(&*service).check();
     assert_eq!(complete(service, "main"), Some(next));
 }
 
@@ -143,7 +143,7 @@ fn a_copy_has_what_died_during_the_collection() {
     });
     let done = collect(met).unwrap();
     assert!(done.rewritten_packs > 0);
-    let bucket = Bucket::read(&*service);
+    let bucket = Contents::read(&*service);
     bucket.check();
     assert_eq!(bucket.refs["heads/again"].commit, Some(more));
     assert_eq!(complete(service, "again"), Some(more));
@@ -161,14 +161,14 @@ fn a_copy_has_no_name_that_is_going() {
     });
     collect(dying).unwrap_err();
     collect_as(service.clone(), &repacking(false)).unwrap();
-    let before = Bucket::read(&*service);
+    let before = Contents::read(&*service);
     let listed: BTreeSet<_> = before.files.values().flat_map(|(_, packs)| packs).collect();
     let names = before.objects.keys().filter_map(|key| key.strip_prefix("objects/"));
     let orphans: Vec<PackId> = names.map(|name| name.parse().unwrap()).collect();
     let orphans: Vec<_> = orphans.iter().filter(|pack| !listed.contains(pack)).collect();
     let [orphan] = orphans[..] else { panic!("{orphans:?}") };
     collect(service.clone()).unwrap();
-    let after = Bucket::read(&*service);
+    let after = Contents::read(&*service);
     after.check();
     assert!(after.table.going.contains(orphan) && !after.has(orphan));
     assert_eq!((after.packs(), after.garbage()), (3, 0));
@@ -181,12 +181,12 @@ fn a_collection_that_only_rewrites_packs_begins_an_epoch() {
     let objects = setting.in_many_index_files();
     let service = load("only_repack", &objects);
     collect_as(service.clone(), &repacking(false)).unwrap();
-    let before = Bucket::read(&*service);
+    let before = Contents::read(&*service);
     assert!(before.garbage() > 0);
     let again = collect_as(service.clone(), &repacking(false)).unwrap();
-    assert_eq!((again.deleted_packs, Bucket::read(&*service).state), (0, before.state));
+    assert_eq!((again.deleted_packs, Contents::read(&*service).state), (0, before.state));
     let done = collect(service.clone()).unwrap();
-    let after = Bucket::read(&*service);
+    let after = Contents::read(&*service);
     after.check();
     assert_eq!((done.deleted_packs, done.rewritten_packs), (2, 2));
     assert_eq!((after.state.unwrap().epoch, after.garbage()), (2, 0));
@@ -210,11 +210,11 @@ fn small_index_files_are_merged() {
     objects.append(&mut dump(&*service));
     let setting = Setting { objects, ..Setting::new("small_files") };
     let service = load("small_files", &setting.in_many_index_files());
-    let before = Bucket::read(&*service);
+    let before = Contents::read(&*service);
     before.check();
     assert!(before.files.len() >= 10);
     assert_eq!(collect(service.clone()).unwrap().deleted_packs, 1);
-    let after = Bucket::read(&*service);
+    let after = Contents::read(&*service);
     after.check();
     assert_eq!((after.files.len(), after.packs()), (1, 9));
     complete(service, "main").unwrap();
@@ -224,7 +224,7 @@ fn small_index_files_are_merged() {
 fn damage_in_a_live_content_stops_a_collection() {
     let setting = Setting::new("broken_content");
     let mut objects = setting.objects.clone();
-    let bucket = Bucket::read(&*memory("broken_content"));
+    let bucket = Contents::read(&*memory("broken_content"));
     let folder = tempfile::tempdir().unwrap();
     let store = bucket.store(folder.path());
     let content = ObjectId::from_bytes(*blake3::hash(b"a content that main takes over").as_bytes());
@@ -237,7 +237,7 @@ fn damage_in_a_live_content_stops_a_collection() {
     let service = load("broken_content", &objects);
     let error = collect(service.clone()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-    assert_eq!(Bucket::read(&*service).packs(), bucket.packs());
+    assert_eq!(Contents::read(&*service).packs(), bucket.packs());
     // After a repair, a collection finishes the first one.
     load("broken_content", &setting.objects);
     collect(service.clone()).unwrap();

@@ -11,10 +11,10 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    bucket::Bucket,
     peer::{GC, GC_STATE, RemoteError},
     remote_packs::BlockingContext,
     repair::{self, RemoteRepairOptions, RemoteRepairOutcome},
-    service::{Service, WriteCondition},
     verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Returns a client and the bucket to which it has pushed two branches, and deleted one of them.
-fn with_garbage(name: &str) -> (Place, Arc<dyn Service>) {
+fn with_garbage(name: &str) -> (Place, Arc<dyn Bucket>) {
     let (place, other, service) = (Place::new(), Place::new(), load(name, &Default::default()));
     for (place, branch) in [(&place, "main"), (&other, "gone")] {
         let commit = place.change(branch, format!("only in {branch}"));
@@ -36,16 +36,16 @@ fn with_garbage(name: &str) -> (Place, Arc<dyn Service>) {
     (place, service)
 }
 
-fn state(place: &Place, service: &dyn Service) -> Option<GcState> {
-    let read = place.runtime.block_on(service.read_whole(GC_STATE, 1_000)).ok()?;
+fn state(place: &Place, service: &dyn Bucket) -> Option<GcState> {
+    let read = place.runtime.block_on(service.get(GC_STATE, 1_000)).ok()?;
     Some(GcState::decode(&read.bytes).unwrap())
 }
 
-fn lose(place: &Place, service: &dyn Service) {
-    place.runtime.block_on(service.remove(GC_STATE)).unwrap();
+fn lose(place: &Place, service: &dyn Bucket) {
+    place.runtime.block_on(service.delete(&[GC_STATE.to_owned()])).unwrap();
 }
 
-fn verified(service: Arc<dyn Service>) -> RemoteVerifyOutcome {
+fn verified(service: Arc<dyn Bucket>) -> RemoteVerifyOutcome {
     let place = Place::new();
     let waiting = BlockingContext::without_stop(place.runtime.handle());
     let options = VerifyOptions { data: Data::All };
@@ -53,7 +53,7 @@ fn verified(service: Arc<dyn Service>) -> RemoteVerifyOutcome {
     verify::run(remote, &options, SeenRefs::default(), &waiting, &Silent).unwrap()
 }
 
-fn repaired(place: &Place, service: &Arc<dyn Service>) -> RemoteRepairOutcome {
+fn repaired(place: &Place, service: &Arc<dyn Bucket>) -> RemoteRepairOutcome {
     let waiting = BlockingContext::without_stop(place.runtime.handle());
     let options = RemoteRepairOptions {
         data: Data::None,
@@ -112,7 +112,7 @@ fn a_store_without_a_state_is_not_collected_until_it_is_repaired() {
 fn a_damaged_state_is_repaired_before_the_first_collection_only() {
     let (place, service) = with_garbage("damaged_state");
     let damage = || {
-        let write = service.write(GC_STATE, "x".into(), WriteCondition::Always);
+        let write = service.put(GC_STATE, "x".into());
         place.runtime.block_on(write).unwrap();
     };
     damage();
@@ -138,9 +138,9 @@ fn a_lost_table_is_written_again_by_a_client_that_knows_it() {
     let before = crate::gc::dump(&*service);
     for table in [None, Some("x")] {
         match table {
-            None => place.runtime.block_on(service.remove(&key)).unwrap(),
+            None => place.runtime.block_on(service.delete(&[key.to_owned()])).unwrap(),
             Some(text) => {
-                let write = service.write(&key, text.into(), WriteCondition::Always);
+                let write = service.put(&key, text.into());
                 place.runtime.block_on(write).map(drop).unwrap();
             }
         }

@@ -12,10 +12,10 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    bucket::{Bucket, ListDepth, folder::FolderBucket},
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
     repair::{self, RemoteRepairOptions, RemoteRepairOutcome},
-    service::{Service, WriteCondition, folder::FolderService},
     transfer::partial::PartialScope,
     verify::SeenRefs,
 };
@@ -34,7 +34,7 @@ const OBJECT_BYTES: u64 = 64 << 20;
 
 /// A remote store with two packs that hold the same files. The last commit is in a third one.
 struct TwoCopies {
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     place: Place,
     commit: CommitId,
     /// Keys of the two packs. The first one also holds a file that the last commit lacks.
@@ -44,7 +44,7 @@ struct TwoCopies {
 }
 
 impl TwoCopies {
-    fn new(service: Arc<dyn Service>) -> Self {
+    fn new(service: Arc<dyn Bucket>) -> Self {
         let (place, copy, early) = (Place::new(), Place::new(), Place::new());
         for number in 0..200 {
             place.write(&format!("{}/{number}", number % 7), &format!("content {number}"));
@@ -61,7 +61,7 @@ impl TwoCopies {
         let commit = place.commit();
         push(&place, &service, commit);
         let folder = copy.folder.path().join("remote");
-        let other: Arc<dyn Service> = Arc::new(FolderService::new(folder, Arc::default()));
+        let other: Arc<dyn Bucket> = Arc::new(FolderBucket::new(folder));
         push(&copy, &other, copy.commit());
         let packs = [first, one_pack(&copy, &other)];
         let there = Self { service, place, commit, packs, early };
@@ -80,7 +80,7 @@ impl TwoCopies {
                 let store = remote.mirror().store();
                 remote.publish(store, &store.packs()).await.unwrap();
             }
-            assert_eq!(self.service.list("index/").await.unwrap().len(), 1);
+            assert_eq!(self.service.list("index/", ListDepth::All).await.unwrap().len(), 1);
         });
     }
 
@@ -99,13 +99,12 @@ impl TwoCopies {
     }
 
     /// Copies the packs of another service, and its index files.
-    fn copy_packs(&self, from: &Arc<dyn Service>) {
+    fn copy_packs(&self, from: &Arc<dyn Bucket>) {
         self.place.runtime.block_on(async {
             for prefix in ["objects/", "index/"] {
-                for object in from.list(prefix).await.unwrap() {
-                    let bytes = from.read_whole(&object.key, OBJECT_BYTES).await.unwrap().bytes;
-                    let when = WriteCondition::Always;
-                    self.service.write(&object.key, bytes, when).await.unwrap();
+                for object in from.list(prefix, ListDepth::All).await.unwrap() {
+                    let bytes = from.get(&object.key, OBJECT_BYTES).await.unwrap().bytes;
+                    self.service.put(&object.key, bytes.into()).await.unwrap();
                 }
             }
         });
@@ -154,13 +153,13 @@ impl TwoCopies {
     }
 }
 
-fn push(place: &Place, service: &Arc<dyn Service>, commit: CommitId) {
+fn push(place: &Place, service: &Arc<dyn Bucket>, commit: CommitId) {
     place.push(&mut place.remote(Arc::clone(service), Arc::default()), commit).unwrap();
 }
 
 /// Returns the key of the only pack.
-fn one_pack(place: &Place, service: &Arc<dyn Service>) -> String {
-    let listed = place.runtime.block_on(service.list("objects/")).unwrap();
+fn one_pack(place: &Place, service: &Arc<dyn Bucket>) -> String {
+    let listed = place.runtime.block_on(service.list("objects/", ListDepth::All)).unwrap();
     let [only] = &listed[..] else { panic!("one pack: {listed:?}") };
     only.key.clone()
 }
@@ -181,10 +180,10 @@ fn a_lost_or_damaged_pack_is_read_from_other_packs() {
     with_each_service("other_copies", &|make| {
         let there = TwoCopies::new(make(&Arc::default()));
         let (runtime, service) = (&there.place.runtime, &there.service);
-        let read = |key: &str| runtime.block_on(service.read_whole(key, OBJECT_BYTES)).unwrap();
-        let remove = |key: &str| runtime.block_on(service.remove(key)).unwrap();
+        let read = |key: &str| runtime.block_on(service.get(key, OBJECT_BYTES)).unwrap();
+        let remove = |key: &str| runtime.block_on(service.delete(&[key.to_owned()])).unwrap();
         let write = |key: &str, bytes: Vec<u8>| {
-            runtime.block_on(service.write(key, bytes.into(), WriteCondition::Always)).unwrap();
+            runtime.block_on(service.put(key, bytes.into())).unwrap();
         };
         for key in &there.packs {
             let right = read(key).bytes;
@@ -214,7 +213,7 @@ fn a_repair_unlists_a_lost_pack_that_is_not_needed() {
         there.merge_index();
         let [_, unneeded] = &there.packs;
         let id = unneeded.trim_start_matches("objects/").parse().unwrap();
-        there.place.runtime.block_on(there.service.remove(unneeded)).unwrap();
+        there.place.runtime.block_on(there.service.delete(&[unneeded.to_owned()])).unwrap();
         let listed = |place: &Place| there.reader(place).repo().store().packs();
         assert_eq!(there.repair(RepairRun::Dry).unlisted, [id]);
         assert!(listed(&Place::new()).contains(&id));

@@ -43,7 +43,7 @@ impl Outside {
         let options: Vec<_> =
             self.options.iter().map(|(name, value)| (&**name, &**value)).collect();
         there_and_back(&|_| {
-            opening(&location, &options, &self.secrets, |opening| opening.service().unwrap())
+            opening(&location, &options, &self.secrets, |opening| opening.bucket().unwrap())
         });
     }
 }

@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 use snap_core::base::observe::{Note, Observer};
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
-    peer::{RefMove, RemoteError, claims::LEASE},
-    service::{
-        CancellationToken, ConditionalWrites, FailureReason, Service, ServiceError, WriteCondition,
+    bucket::{
+        Bucket, CancellationToken, ConditionalWrites, FailureReason, ListDepth, ServiceError,
         client::{Client, RequestPolicy, TransferLimits},
-        memory::MemoryService,
-        opendal::OpendalService,
+        memory::MemoryBucket,
+        opendal::OpendalBucket,
         transport::Transport,
     },
+    peer::{RefMove, RemoteError, claims::LEASE},
 };
 use snap_testkit::wait::PATIENCE;
 use tokio::time::{Instant, sleep};
@@ -59,18 +59,18 @@ async fn a_stalled_response_body_times_out() {
             .secret_access_key(server.secret_key())
             .disable_config_load();
         let transport = Transport::new(Arc::default()).unwrap().with_silence_timeout(silence);
-        OpendalService::over_http(Operator::new(builder).unwrap(), transport, &proxy.endpoint())
+        OpendalBucket::over_http(Operator::new(builder).unwrap(), transport, &proxy.endpoint())
     };
     let quick = service(Duration::from_millis(200));
     proxy.add(Rule::new(Fault::StallBody).kind(Kind::Get).times(2));
-    for read in [quick.read_whole("x", 100_000), quick.read("x", 10..90_000)] {
-        // Without the timeout for silence, the test would hang.
-        let error = read.await.unwrap_err();
+    // Without the timeout for silence, the test would hang.
+    let (whole, range) = (quick.get("x", 100_000).await, quick.get_range("x", 10..90_000).await);
+    for error in [whole.unwrap_err(), range.unwrap_err()] {
         assert_eq!(error.reason, FailureReason::Temporary, "{error}");
     }
     // A body that comes is read, however slow the machine is.
     let patient = service(PATIENCE);
-    assert_eq!(patient.read_whole("x", 100_000).await.unwrap().bytes.len(), 100_000);
+    assert_eq!(patient.get("x", 100_000).await.unwrap().bytes.len(), 100_000);
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn the_rate_limit_applies_within_each_attempt() {
     let client = limited(TransferLimits { upload: Some(400_000), download: None });
     proxy.add(Rule::new(Fault::status(500)).kind(Kind::Put).times(1));
     let began = Instant::now();
-    client.write("objects/x", vec![7; 100_000].into(), WriteCondition::Always).await.unwrap();
+    client.put("objects/x", vec![7; 100_000]).await.unwrap();
     // All pieces but the last have waited for the rate limit, twice.
     assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
     assert_eq!(server.get("some/prefix/objects/x").unwrap(), vec![7; 100_000]);
@@ -92,20 +92,20 @@ async fn the_rate_limit_applies_within_each_attempt() {
     let path = folder.path().join("file");
     fs_err::write(&path, vec![8; 200_000]).unwrap();
     let began = Instant::now();
-    let progress = snap_remote::service::UploadProgress::default();
-    client.write_file("objects/y", &path, 200_000, &progress).await.unwrap();
+    let progress = snap_remote::bucket::UploadProgress::default();
+    client.put_file("objects/y", &path, 200_000, &progress).await.unwrap();
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 
     server.put("some/prefix/z", vec![9; 1_000_000]);
     let client = limited(TransferLimits { upload: None, download: Some(2_000_000) });
     let began = Instant::now();
-    assert_eq!(client.read_whole("z", 1_000_000).await.unwrap().bytes, vec![9; 1_000_000]);
+    assert_eq!(client.get("z", 1_000_000).await.unwrap().bytes, vec![9; 1_000_000]);
     assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
 }
 
 /// Returns a service that is busy, and asks for a pause of a minute.
-fn busy() -> Arc<dyn Service> {
-    let memory = Arc::new(MemoryService::named("busy", Arc::default()));
+fn busy() -> Arc<dyn Bucket> {
+    let memory = Arc::new(MemoryBucket::named("busy"));
     Wrapped::failing_with(memory, |operation, key| {
         let error = ServiceError::new(operation, key, FailureReason::Busy, String::new());
         ServiceError { retry_after: Some(Duration::from_secs(60)), ..error }
@@ -119,27 +119,27 @@ fn cancellation_ends_retry_pauses_and_rate_limiting() {
         let client = Client::new(busy(), hasty(), Arc::default()).with_cancellation(stop.clone());
         let began = Instant::now();
         let (read, ()) =
-            futures::join!(client.read_whole("x", 1_000_000), ask_after(Arc::clone(&asked), 1));
+            futures::join!(client.get("x", 1_000_000), ask_after(Arc::clone(&asked), 1));
         assert_eq!(read.unwrap_err().reason, FailureReason::Stopped);
         assert!(began.elapsed() < Duration::from_secs(2));
 
         asked.store(false, SeqCst);
-        let memory = Arc::new(MemoryService::named("limited", Arc::default()));
+        let memory = Arc::new(MemoryBucket::named("limited"));
         let policy = RequestPolicy {
             limits: TransferLimits { upload: Some(10), download: None },
             ..hasty()
         };
         let client = Client::new(memory, policy, Arc::default()).with_cancellation(stop);
-        client.write("x", vec![7; 1000].into(), WriteCondition::Always).await.unwrap();
+        client.put("x", vec![7; 1000]).await.unwrap();
         let began = Instant::now();
-        let write = client.write("x", vec![8; 10].into(), WriteCondition::Always);
+        let write = client.put("x", vec![8; 10]);
         let (written, ()) = futures::join!(write, ask_after(Arc::clone(&asked), 1));
         assert_eq!(written.unwrap_err().reason, FailureReason::Stopped);
         assert!(began.elapsed() < Duration::from_secs(2));
         // A cleanup is done even after a stop request.
-        client.remove_leftover("x").await.unwrap();
+        client.delete_leftover("x").await.unwrap();
         asked.store(false, SeqCst);
-        assert_eq!(client.length("x").await.unwrap(), None);
+        assert_eq!(client.head("x").await.unwrap(), None);
     });
 }
 
@@ -157,14 +157,13 @@ impl Observer for Told {
 
 #[test]
 fn waiting_for_a_claim_is_reported_and_can_be_cancelled() {
-    let memory =
-        Arc::new(MemoryService::named("stopped_claim", Arc::default()).with_conditions(NONE));
+    let memory = Arc::new(MemoryBucket::named("stopped_claim").with_conditions(NONE));
     let place = Place::new();
     let (stop, asked) = stop();
     let remote = place.remote_until(memory.clone(), "remote", stop);
     virtual_time().block_on(async {
         let theirs = "claims/heads/main/0123";
-        memory.write(theirs, "\n".into(), WriteCondition::Always).await.unwrap();
+        memory.put(theirs, "\n".into()).await.unwrap();
         let slot = remote.place().slot(&branch("main")).await.unwrap();
         let told = Told::default();
         let began = Instant::now();
@@ -175,14 +174,14 @@ fn waiting_for_a_claim_is_reported_and_can_be_cancelled() {
         assert_eq!(error.reason, FailureReason::Stopped);
         assert!(began.elapsed() < LEASE);
         assert_eq!(*told.0.lock(), ["main at test://place"]);
-        let left = memory.list("claims/").await.unwrap();
+        let left = memory.list("claims/", ListDepth::All).await.unwrap();
         assert_eq!(left.iter().map(|claim| &*claim.key).collect::<Vec<_>>(), [theirs]);
     });
 }
 
 #[test]
 fn a_started_ref_write_completes_despite_cancellation() {
-    let memory = Arc::new(MemoryService::named("begun", Arc::default()).with_conditions(NONE));
+    let memory = Arc::new(MemoryBucket::named("begun").with_conditions(NONE));
     let place = Place::new();
     let (stop, asked) = stop();
     let service = Wrapped::new(memory.clone(), |_, operation, key| {
@@ -202,7 +201,7 @@ fn a_started_ref_write_completes_despite_cancellation() {
         let swap = swap(&remote, &name, &slot, Some(new));
         let (swapped, ()) = futures::join!(swap, ask_after(asked, 5));
         swapped.unwrap();
-        assert_eq!(memory.list("claims/").await.unwrap(), []);
+        assert_eq!(memory.list("claims/", ListDepth::All).await.unwrap(), []);
     });
 }
 
@@ -210,8 +209,8 @@ fn a_started_ref_write_completes_despite_cancellation() {
 fn retries_with_retry_after_end_after_minutes() {
     for (secs, goes_well) in [(200, true), (100_000, false)] {
         virtual_time().block_on(async {
-            let memory = Arc::new(MemoryService::named(&format!("busy_{secs}"), Arc::default()));
-            memory.write("x", "y".into(), WriteCondition::Always).await.unwrap();
+            let memory = Arc::new(MemoryBucket::named(&format!("busy_{secs}")));
+            memory.put("x", "y".into()).await.unwrap();
             let began = Instant::now();
             let failing = Wrapped::new(memory, move |_, _, _| {
                 Box::pin(async move { began.elapsed() < Duration::from_secs(secs) })
@@ -222,7 +221,7 @@ fn retries_with_retry_after_end_after_minutes() {
                 ServiceError { retry_after: Some(Duration::from_secs(1)), ..error }
             };
             let client = Client::new(Arc::new(failing), hasty(), Arc::default());
-            let read = client.read_whole("x", 10).await;
+            let read = client.get("x", 10).await;
             assert_eq!(read.is_ok(), goes_well, "{secs}");
             let took = began.elapsed();
             let most = Duration::from_secs(310);

@@ -11,11 +11,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use snap_remote::service::{
-    CancellationToken, ConditionalWrites, FailureReason, ListedObject, MultipartUpload,
-    ObjectVersion, Service, ServiceError, StoredObject, UploadNote, UploadProgress, WriteCondition,
+use snap_remote::bucket::{
+    Attempt, Body, Bucket, BucketFacts, CancellationToken, ConditionalWrites, FailureReason,
+    ListDepth, ListedObject, MultipartUpload, ObjectVersion, ServiceError, StoredObject,
+    UploadNote, UploadProgress,
     client::{Client, RequestPolicy, TransferLimits, WHOLE_BYTES},
 };
 use tokio::time::{Instant, sleep};
@@ -35,22 +35,22 @@ struct Busy {
 struct Stuck(Arc<AtomicBool>);
 
 impl MultipartUpload for Stuck {
-    fn send_part(&mut self, _: Bytes) -> Reply<'_, ()> {
+    fn send_part(&mut self, _: Bytes) -> Attempt<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn finish(&mut self) -> Reply<'_, ()> {
+    fn finish(&mut self) -> Attempt<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn abort(&mut self) -> Reply<'_, ()> {
+    fn abort(&mut self) -> Attempt<'_, ()> {
         self.0.store(true, Ordering::Relaxed);
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
 impl Busy {
-    fn reply<T: Send + 'static>(&self, value: T) -> BoxFuture<'_, Result<T, ServiceError>> {
+    fn reply<T: Send + 'static>(&self, value: T) -> Attempt<'_, T> {
         Box::pin(async move {
             sleep(SECOND).await;
             let mut refused = self.refused.lock();
@@ -64,54 +64,45 @@ impl Busy {
     }
 }
 
-type Reply<'a, T> = BoxFuture<'a, Result<T, ServiceError>>;
-
-fn object(length: u64) -> StoredObject {
-    StoredObject { bytes: vec![0; length as usize].into(), version: None }
-}
-
 /// Returns a stop flag that is set after `pause`.
 fn stop_after(pause: Duration) -> CancellationToken {
     let end = Instant::now() + pause;
     CancellationToken::from_fn(move || Instant::now() >= end)
 }
 
-impl Service for Busy {
-    fn read<'a>(&'a self, _: &'a str, range: Range<u64>) -> Reply<'a, StoredObject> {
-        self.reply(object(range.end - range.start))
+static FACTS: BucketFacts = BucketFacts::new(ConditionalWrites::ALL);
+
+impl Bucket for Busy {
+    fn facts(&self) -> &BucketFacts {
+        &FACTS
     }
 
-    fn read_whole<'a>(&'a self, _: &'a str, _: u64) -> Reply<'a, StoredObject> {
-        self.reply(object(0))
+    fn get<'a>(&'a self, _: &'a str, _: u64) -> Attempt<'a, StoredObject> {
+        self.reply(StoredObject { bytes: Bytes::new(), version: None })
     }
 
-    fn write<'a>(
-        &'a self,
-        _: &'a str,
-        _: Bytes,
-        _: WriteCondition,
-    ) -> Reply<'a, Option<ObjectVersion>> {
+    fn get_range<'a>(&'a self, _: &'a str, range: Range<u64>) -> Attempt<'a, Bytes> {
+        self.reply(vec![0; (range.end - range.start) as usize].into())
+    }
+
+    fn put<'a>(&'a self, _: &'a str, _: Body) -> Attempt<'a, Option<ObjectVersion>> {
         self.reply(None)
     }
 
-    fn list<'a>(&'a self, _: &'a str) -> Reply<'a, Vec<ListedObject>> {
+    fn list<'a>(&'a self, _: &'a str, _: ListDepth) -> Attempt<'a, Vec<ListedObject>> {
         self.reply(Vec::new())
     }
 
-    fn length<'a>(&'a self, _: &'a str) -> Reply<'a, Option<u64>> {
+    fn head<'a>(&'a self, _: &'a str) -> Attempt<'a, Option<u64>> {
         self.reply(None)
     }
 
-    fn remove<'a>(&'a self, _: &'a str) -> Reply<'a, ()> {
+    fn delete<'a>(&'a self, _: &'a [String]) -> Attempt<'a, ()> {
         self.reply(())
     }
 
     fn upload(&self, _: &str, _: Arc<UploadNote>) -> Option<Box<dyn MultipartUpload>> {
         Some(Box::new(Stuck(Arc::clone(&self.aborted))))
-    }
-
-    fn conditions(&self) -> ConditionalWrites {
-        ConditionalWrites { absent: true, unchanged: true }
     }
 }
 
@@ -132,7 +123,7 @@ async fn retry_after_delays_the_next_attempt() {
 async fn cancellation_ends_a_retry_pause() {
     let began = Instant::now();
     let client = client(9, SECOND * 40, SECOND * 50, RequestPolicy::default());
-    let error = client.write("x", Bytes::new(), WriteCondition::Always).await.unwrap_err();
+    let error = client.put("x", Bytes::new()).await.unwrap_err();
     assert_eq!((error.reason, began.elapsed().as_secs()), (FailureReason::Stopped, 50));
 }
 
@@ -143,7 +134,7 @@ async fn cancellation_ends_a_rate_limit_delay() {
     let client =
         client(0, SECOND, SECOND * 50, RequestPolicy { limits, ..RequestPolicy::default() });
     let error = loop {
-        if let Err(error) = client.read("x", 0..1000).await {
+        if let Err(error) = client.get_range("x", 0..1000).await {
             break error;
         }
     };
@@ -160,7 +151,7 @@ async fn cancellation_aborts_a_multipart_upload() {
     let busy = Busy { refused: Mutex::default(), wait: SECOND, aborted: aborted.clone() };
     let client = Client::new(Arc::new(busy), RequestPolicy::default(), Arc::default());
     let client = client.with_cancellation(stop_after(SECOND / 2));
-    let written = client.write_file("x", &path, length, &UploadProgress::default()).await;
+    let written = client.put_file("x", &path, length, &UploadProgress::default()).await;
     assert_eq!(written.unwrap_err().reason, FailureReason::Stopped);
     assert!(aborted.load(Ordering::Relaxed));
 }

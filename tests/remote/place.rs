@@ -4,7 +4,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::SeqCst},
 };
-use std::{ops::Range, path::Path, time::Duration};
+use std::{ops::Range, slice::from_ref, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -22,18 +22,18 @@ use snap_core::{
 };
 use snap_nettest::S3Server;
 use snap_remote::{
+    bucket::{
+        Attempt, Body, Bucket, BucketFacts, CancellationToken, FailureReason, ListDepth,
+        ListedObject, ObjectVersion, ServiceError, StoredObject, WriteCondition,
+        client::{Client, RequestPolicy},
+        opendal::OpendalBucket,
+        traffic::Traffic,
+        transport::Transport,
+    },
     peer::{
         Peer, RefMove, RemoteError, RemoteStore,
         open::{Opening, RemoteCredentials},
         slot::RefSlot,
-    },
-    service::{
-        CancellationToken, ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service,
-        ServiceError, StoredObject, WriteCondition,
-        client::{Client, RequestPolicy},
-        opendal::OpendalService,
-        traffic::Traffic,
-        transport::Transport,
     },
     transfer::{partial::PartialScope, pull, push},
 };
@@ -63,8 +63,8 @@ pub(crate) fn opening<T>(
 }
 
 /// Opens the bucket, share or folder at a location.
-pub(crate) fn service_at(location: &str) -> Arc<dyn Service> {
-    opening(location, &[], &RemoteCredentials::default(), |opening| opening.service().unwrap())
+pub(crate) fn service_at(location: &str) -> Arc<dyn Bucket> {
+    opening(location, &[], &RemoteCredentials::default(), |opening| opening.bucket().unwrap())
 }
 
 /// Moves a ref by compare-and-swap.
@@ -143,13 +143,13 @@ impl Place {
     }
 
     /// Opens a remote store with its mirror in `cache`.
-    pub(crate) fn remote(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
+    pub(crate) fn remote(&self, service: Arc<dyn Bucket>, cache: &str) -> RemoteStore {
         self.remote_counting(service, cache, Arc::default())
     }
 
     pub(crate) fn remote_counting(
         &self,
-        service: Arc<dyn Service>,
+        service: Arc<dyn Bucket>,
         cache: &str,
         traffic: Arc<Traffic>,
     ) -> RemoteStore {
@@ -164,14 +164,14 @@ impl Place {
     }
 
     /// A client like that of [`Self::remote`].
-    pub(crate) fn client(service: Arc<dyn Service>) -> Client {
+    pub(crate) fn client(service: Arc<dyn Bucket>) -> Client {
         Client::new(service, hasty(), Arc::default()).with_location("test://place")
     }
 
     /// As [`Self::remote`], with a stop flag.
     pub(crate) fn remote_until(
         &self,
-        service: Arc<dyn Service>,
+        service: Arc<dyn Bucket>,
         cache: &str,
         stop: CancellationToken,
     ) -> RemoteStore {
@@ -228,12 +228,12 @@ impl Place {
 
 /// Returns the commit of a ref, after checking with an empty mirror that everything it refers to
 /// is known and that all packs exist. `None` if the ref does not exist.
-pub(crate) fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId> {
+pub(crate) fn complete(service: Arc<dyn Bucket>, name: &str) -> Option<CommitId> {
     let place = Place::new();
     let mut remote = place.remote(Arc::clone(&service), "fresh");
     let standing = place.runtime.block_on(remote.place().read_ref(&branch(name))).unwrap()?;
     place.runtime.block_on(remote.refresh()).unwrap();
-    let packs = place.runtime.block_on(service.list("objects/")).unwrap();
+    let packs = place.runtime.block_on(service.list("objects/", ListDepth::All)).unwrap();
     for id in remote.mirror().store().packs() {
         let key = format!("objects/{id}");
         assert!(packs.iter().any(|pack| pack.key == key), "{key} is missing");
@@ -245,11 +245,7 @@ pub(crate) fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId
     Some(standing)
 }
 
-pub(crate) fn bucket(
-    endpoint: &str,
-    server: &S3Server,
-    traffic: &Arc<Traffic>,
-) -> Arc<dyn Service> {
+pub(crate) fn bucket(endpoint: &str, server: &S3Server, traffic: &Arc<Traffic>) -> Arc<dyn Bucket> {
     keyed_bucket(endpoint, (server.access_key(), server.secret_key()), server.bucket(), traffic)
 }
 
@@ -258,7 +254,7 @@ pub(crate) fn keyed_bucket(
     keys: (&str, &str),
     bucket: &str,
     traffic: &Arc<Traffic>,
-) -> Arc<dyn Service> {
+) -> Arc<dyn Bucket> {
     Arc::new(s3(endpoint, keys, bucket, traffic))
 }
 
@@ -267,7 +263,7 @@ pub(crate) fn s3(
     (access, secret): (&str, &str),
     bucket: &str,
     traffic: &Arc<Traffic>,
-) -> OpendalService {
+) -> OpendalBucket {
     let builder = services::S3::default()
         .bucket(bucket)
         .region(S3Server::REGION)
@@ -277,7 +273,7 @@ pub(crate) fn s3(
         .checksum_algorithm("crc32c")
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
-    OpendalService::over_http(Operator::new(builder).unwrap(), transport, endpoint)
+    OpendalBucket::over_http(Operator::new(builder).unwrap(), transport, endpoint)
         .below("some/prefix")
 }
 
@@ -287,7 +283,7 @@ type Before = Box<dyn Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + 
 /// A service that wraps another one. It shows each call to `before`, with its number from 0, its
 /// operation and its key. The call fails permanently if `before` returns true.
 pub(crate) struct Wrapped {
-    inner: Arc<dyn Service>,
+    inner: Arc<dyn Bucket>,
     calls: AtomicU64,
     before: Before,
     pub(crate) error: fn(&'static str, &str) -> ServiceError,
@@ -302,7 +298,7 @@ impl std::fmt::Debug for Wrapped {
 
 impl Wrapped {
     pub(crate) fn new(
-        inner: Arc<dyn Service>,
+        inner: Arc<dyn Bucket>,
         before: impl Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let error = |operation, key: &str| {
@@ -319,7 +315,7 @@ impl Wrapped {
 
     /// Makes every call fail with this error.
     pub(crate) fn failing_with(
-        inner: Arc<dyn Service>,
+        inner: Arc<dyn Bucket>,
         error: fn(&'static str, &str) -> ServiceError,
     ) -> Arc<Self> {
         let failing = Arc::into_inner(Self::failing_from(inner, 0)).unwrap();
@@ -327,14 +323,14 @@ impl Wrapped {
     }
 
     /// Makes every call from number `first` on fail permanently.
-    pub(crate) fn failing_from(inner: Arc<dyn Service>, first: u64) -> Arc<Self> {
+    pub(crate) fn failing_from(inner: Arc<dyn Bucket>, first: u64) -> Arc<Self> {
         Self::new(inner, move |number, _, _| Box::pin(async move { number >= first }))
     }
 
     /// Returns a service in which another push happens after the first listing of the index and
     /// before the ref is read.
     pub(crate) fn pushing_meanwhile(
-        inner: Arc<dyn Service>,
+        inner: Arc<dyn Bucket>,
         push: impl FnOnce() + Send + 'static,
     ) -> Arc<Self> {
         let push = Arc::new(Mutex::new(Some(push)));
@@ -372,86 +368,65 @@ impl Wrapped {
     }
 }
 
-impl Service for Wrapped {
-    fn read<'a>(
-        &'a self,
-        key: &'a str,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+impl Bucket for Wrapped {
+    fn facts(&self) -> &BucketFacts {
+        self.inner.facts()
+    }
+
+    fn get<'a>(&'a self, key: &'a str, most: u64) -> Attempt<'a, StoredObject> {
         Box::pin(async move {
             self.pass("read", key).await?;
-            self.inner.read(key, range).await
+            self.inner.get(key, most).await
         })
     }
 
-    fn read_whole<'a>(
-        &'a self,
-        key: &'a str,
-        most: u64,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+    fn get_range<'a>(&'a self, key: &'a str, range: Range<u64>) -> Attempt<'a, Bytes> {
         Box::pin(async move {
             self.pass("read", key).await?;
-            self.inner.read_whole(key, most).await
+            self.inner.get_range(key, range).await
         })
     }
 
-    fn write<'a>(
+    fn put<'a>(&'a self, key: &'a str, body: Body) -> Attempt<'a, Option<ObjectVersion>> {
+        Box::pin(async move {
+            self.pass("write", key).await?;
+            self.inner.put(key, body).await
+        })
+    }
+
+    fn put_if<'a>(
         &'a self,
         key: &'a str,
         bytes: Bytes,
         when: WriteCondition,
-    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
+    ) -> Attempt<'a, Option<ObjectVersion>> {
         Box::pin(async move {
             self.pass("write", key).await?;
-            self.inner.write(key, bytes, when).await
+            self.inner.put_if(key, bytes, when).await
         })
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
+    fn delete<'a>(&'a self, keys: &'a [String]) -> Attempt<'a, ()> {
+        Box::pin(async move {
+            for key in keys {
+                self.pass("remove", key).await?;
+                self.inner.delete(from_ref(key)).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, depth: ListDepth) -> Attempt<'a, Vec<ListedObject>> {
         Box::pin(async move {
             self.pass("list", prefix).await?;
-            self.inner.list(prefix).await
+            self.inner.list(prefix, depth).await
         })
     }
 
-    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
+    fn head<'a>(&'a self, key: &'a str) -> Attempt<'a, Option<u64>> {
         Box::pin(async move {
             self.pass("stat", key).await?;
-            self.inner.length(key).await
-        })
-    }
-
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        Box::pin(async move {
-            self.pass("remove", key).await?;
-            self.inner.remove(key).await
-        })
-    }
-
-    fn conditions(&self) -> ConditionalWrites {
-        self.inner.conditions()
-    }
-
-    fn takes_conditions(&self) -> ConditionalWrites {
-        self.inner.takes_conditions()
-    }
-
-    fn unproven_bucket(&self) -> Option<&str> {
-        self.inner.unproven_bucket()
-    }
-
-    fn write_file<'a>(
-        &'a self,
-        key: &'a str,
-        path: &'a Path,
-        length: u64,
-    ) -> BoxFuture<'a, Result<(), ServiceError>> {
-        Box::pin(async move {
-            self.pass("write", key).await?;
-            self.inner.write_file(key, path, length).await
+            self.inner.head(key).await
         })
     }
 }

@@ -12,9 +12,9 @@ use snap_core::{
     store::ObjectWriter,
 };
 use snap_remote::{
+    bucket::traffic::Traffic,
     peer::{Mirror, RemoteError},
     remote_packs::{BlockingContext, RemotePacks},
-    service::traffic::Traffic,
     transfer::{clone, partial::PartialScope, pull, push},
 };
 use snap_testkit::{bytes::Corpus, trees};

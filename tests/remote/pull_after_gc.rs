@@ -15,8 +15,8 @@ use snap_core::{
     repo::{RefError, RefLogMessage, Repo},
 };
 use snap_remote::{
+    bucket::{Bucket, memory::MemoryBucket},
     peer::RemoteError,
-    service::{Service, memory::MemoryService},
     transfer::discard_received,
 };
 use snap_testkit::{leftovers::files_with, rng::Rng};
@@ -61,7 +61,7 @@ fn has(place: &Place, content: &[u8]) -> bool {
 /// A bucket with three commits on `main`, each with a content of its own, and another on `side`; the
 /// store that pushed them, and a clone.
 struct Setting {
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     ours: Place,
     theirs: Place,
     commits: Vec<CommitId>,
@@ -70,7 +70,7 @@ struct Setting {
 
 impl Setting {
     fn new(name: &str) -> Self {
-        let service: Arc<dyn Service> = Arc::new(MemoryService::named(name, Arc::default()));
+        let service: Arc<dyn Bucket> = Arc::new(MemoryBucket::named(name));
         let (ours, theirs) = (Place::new(), Place::new());
         let mut rng = Rng::new(7);
         let contents: Vec<Vec<u8>> = (0..4).map(|_| noise(&mut rng)).collect();

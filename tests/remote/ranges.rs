@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use snap_remote::{
+    bucket::{FailureReason, ServiceError},
     ranges::{FetchRange, NeededRange},
-    service::{FailureReason, ServiceError},
 };
 
 /// The requests that a service received.

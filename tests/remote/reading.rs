@@ -13,11 +13,11 @@ use snap_core::{
 };
 use snap_nettest::{Fault, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
+    bucket::{memory::MemoryBucket, traffic::Traffic},
     peer::{RemoteError, RemoteStore},
     ranges::RangeReaderOptions,
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
-    service::{memory::MemoryService, traffic::Traffic},
     transfer::partial::PartialScope,
 };
 use snap_testkit::{bytes::Corpus, rng::Rng};
@@ -62,7 +62,7 @@ fn content(reading: &RemoteReader, spec: &str) -> Vec<u8> {
 
 #[test]
 fn a_commit_pushed_during_an_index_read_is_found() {
-    let memory = |name: &str| Arc::new(MemoryService::named(name, Arc::default()));
+    let memory = |name: &str| Arc::new(MemoryBucket::named(name));
     for name in ["meanwhile_read", "meanwhile_clone"] {
         let pusher = place::Place::new();
         let first = pusher.change("a", "first");

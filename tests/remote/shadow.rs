@@ -9,7 +9,7 @@ use snap_core::{
     repo::Repo,
 };
 use snap_remote::{
-    service::{Service, folder::FolderService, traffic::Traffic},
+    bucket::{Bucket, folder::FolderBucket, traffic::Traffic},
     transfer::{fetch, partial::PartialScope},
 };
 
@@ -18,11 +18,10 @@ use super::{
     transfer::Place,
 };
 
-fn folder(place: &Place) -> (Arc<dyn Service>, Arc<Traffic>) {
+fn folder(place: &Place) -> (Arc<dyn Bucket>, Arc<Traffic>) {
     let path = place.folder.path().join("remote");
     fs_err::create_dir_all(&path).unwrap();
-    let traffic = Arc::new(Traffic::default());
-    (Arc::new(FolderService::new(path, Arc::clone(&traffic))), traffic)
+    (Arc::new(FolderBucket::new(path)), Arc::default())
 }
 
 fn push(here: &Place, commit: CommitId) {

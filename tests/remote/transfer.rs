@@ -11,16 +11,16 @@ use snap_core::{
 };
 use snap_nettest::{DavOptions, DavServer, Kind, Proxy, S3Options, S3Server};
 use snap_remote::{
-    peer::{RemoteError, RemoteStore},
-    service::{
-        Service,
+    bucket::{
+        Bucket,
         client::{Client, RequestPolicy},
-        folder::FolderService,
-        memory::MemoryService,
-        opendal::OpendalService,
+        folder::FolderBucket,
+        memory::MemoryBucket,
+        opendal::OpendalBucket,
         traffic::Traffic,
         transport::Transport,
     },
+    peer::{RemoteError, RemoteStore},
     transfer::{partial::PartialScope, pull, push},
 };
 use tokio::runtime::Runtime;
@@ -70,7 +70,7 @@ impl Place {
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 
-    pub(super) fn remote(&self, service: Arc<dyn Service>, traffic: Arc<Traffic>) -> RemoteStore {
+    pub(super) fn remote(&self, service: Arc<dyn Bucket>, traffic: Arc<Traffic>) -> RemoteStore {
         let client = Client::new(service, RequestPolicy::default(), traffic);
         let cache = self.folder.path().join("store/cache/remote");
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
@@ -106,7 +106,7 @@ impl Place {
 }
 
 /// Checks push and pull, for every service.
-pub(crate) fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
+pub(crate) fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Bucket>) {
     let traffic = Arc::new(Traffic::default());
     let here = Place::new();
     for number in 0..300 {
@@ -143,9 +143,9 @@ pub(crate) fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
 
 /// Calls `contract` with each kind of service.
 pub(super) fn with_each_service(name: &str, contract: &dyn Fn(&MakeService<'_>)) {
-    contract(&|_| Arc::new(MemoryService::named(name, Arc::default())));
+    contract(&|_| Arc::new(MemoryBucket::named(name)));
     let folder = tempfile::tempdir().unwrap();
-    contract(&|_| Arc::new(FolderService::new(folder.path().join("x/y"), Arc::default())));
+    contract(&|_| Arc::new(FolderBucket::new(folder.path().join("x/y"))));
     let server = DavServer::start(DavOptions::default());
     let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
     contract(&|_| service_at(&location));
@@ -154,17 +154,17 @@ pub(super) fn with_each_service(name: &str, contract: &dyn Fn(&MakeService<'_>))
 }
 
 /// A function that creates a service. The service counts its traffic, as far as it can.
-pub(super) type MakeService<'a> = dyn Fn(&Arc<Traffic>) -> Arc<dyn Service> + 'a;
+pub(super) type MakeService<'a> = dyn Fn(&Arc<Traffic>) -> Arc<dyn Bucket> + 'a;
 
 #[test]
 fn memory_holds_a_store() {
-    there_and_back(&|_| Arc::new(MemoryService::named("there_and_back", Arc::default())));
+    there_and_back(&|_| Arc::new(MemoryBucket::named("there_and_back")));
 }
 
 #[test]
 fn a_folder_holds_a_store() {
     let folder = tempfile::tempdir().unwrap();
-    there_and_back(&|_| Arc::new(FolderService::new(folder.path().join("x/y"), Arc::default())));
+    there_and_back(&|_| Arc::new(FolderBucket::new(folder.path().join("x/y"))));
 }
 
 #[test]
@@ -174,11 +174,7 @@ fn a_share_holds_a_store() {
     there_and_back(&|_| service_at(&location));
 }
 
-pub(super) fn bucket(
-    endpoint: &str,
-    server: &S3Server,
-    traffic: &Arc<Traffic>,
-) -> Arc<dyn Service> {
+pub(super) fn bucket(endpoint: &str, server: &S3Server, traffic: &Arc<Traffic>) -> Arc<dyn Bucket> {
     let builder = services::S3::default()
         .bucket(server.bucket())
         .region(S3Server::REGION)
@@ -189,7 +185,7 @@ pub(super) fn bucket(
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
     Arc::new(
-        OpendalService::over_http(Operator::new(builder).unwrap(), transport, endpoint)
+        OpendalBucket::over_http(Operator::new(builder).unwrap(), transport, endpoint)
             .below("some/prefix"),
     )
 }

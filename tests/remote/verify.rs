@@ -22,12 +22,12 @@ use snap_core::{
 };
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
+    bucket::{
+        Bucket, FailureReason, ListDepth, ServiceError, folder::FolderBucket, memory::MemoryBucket,
+        traffic::Traffic,
+    },
     peer::{Mirror, RemoteError},
     remote_packs::BlockingContext,
-    service::{
-        FailureReason, Service, ServiceError, WriteCondition, folder::FolderService,
-        memory::MemoryService, traffic::Traffic,
-    },
     transfer::push,
     verify::{self, RemoteVerifyOutcome, SeenRefs},
 };
@@ -41,14 +41,14 @@ const CACHE: &str = "remote";
 /// A remote store with two commits, each in its own pack.
 struct There {
     here: Place,
-    service: Arc<dyn Service>,
+    service: Arc<dyn Bucket>,
     commits: [CommitId; 2],
     /// The pack of the first commit.
     first: PackId,
 }
 
 impl There {
-    fn new(service: Arc<dyn Service>) -> Self {
+    fn new(service: Arc<dyn Bucket>) -> Self {
         let here = Place::new();
         let push = |commit| {
             let mut remote = here.remote(Arc::clone(&service), CACHE);
@@ -70,17 +70,17 @@ impl There {
 
     fn pack(&self) -> Vec<u8> {
         let key = self.key();
-        let read = self.service.read_whole(&key, 1 << 20);
+        let read = self.service.get(&key, 1 << 20);
         self.here.runtime.block_on(read).unwrap().bytes.to_vec()
     }
 
     fn write(&self, key: &str, bytes: Vec<u8>) {
-        let write = self.service.write(key, bytes.into(), WriteCondition::Always);
+        let write = self.service.put(key, bytes.into());
         self.here.runtime.block_on(write).unwrap();
     }
 
     fn remove(&self, key: &str) {
-        self.here.runtime.block_on(self.service.remove(key)).unwrap();
+        self.here.runtime.block_on(self.service.delete(&[key.to_owned()])).unwrap();
     }
 
     fn verify_in(&self, cache: &str, data: Data) -> Result<RemoteVerifyOutcome, RemoteError> {
@@ -114,10 +114,10 @@ fn names_path(found: &RemoteVerifyOutcome, path: &str) -> bool {
     found.found.touched.paths.iter().any(|touched| touched.path == path.as_bytes())
 }
 
-fn folder() -> (tempfile::TempDir, Arc<dyn Service>) {
+fn folder() -> (tempfile::TempDir, Arc<dyn Bucket>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    (folder, Arc::new(FolderService::new(path, Arc::default())))
+    (folder, Arc::new(FolderBucket::new(path)))
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_rolling_check_treats_a_copied_folder_as_unread() {
     fs_err::remove_dir_all(one).unwrap();
 }
 
-fn a_lost_pack_is_noticed(service: Arc<dyn Service>) {
+fn a_lost_pack_is_noticed(service: Arc<dyn Bucket>) {
     let there = There::new(service);
     // The sampled frames are random.
     let (any, all) = (0..=u64::MAX, 600_000..=u64::MAX);
@@ -198,10 +198,7 @@ fn a_lost_pack_in_a_folder_is_detected_and_pushed_again() {
 
 #[test]
 fn a_lost_pack_in_memory_is_detected_and_pushed_again() {
-    a_lost_pack_is_noticed(Arc::new(MemoryService::named(
-        "verify_lost",
-        Arc::<Traffic>::default(),
-    )));
+    a_lost_pack_is_noticed(Arc::new(MemoryBucket::named("verify_lost")));
 }
 
 #[test]
@@ -302,9 +299,9 @@ fn a_lost_index_file_is_detected_and_rewritten() {
 fn a_damaged_index_file_is_named() {
     let (_folder, service) = folder();
     let there = There::new(service);
-    let listed = there.here.runtime.block_on(there.service.list("index/")).unwrap();
+    let listed = there.here.runtime.block_on(there.service.list("index/", ListDepth::All)).unwrap();
     let key = listed[0].key.clone();
-    let read = there.here.runtime.block_on(there.service.read_whole(&key, 1 << 20)).unwrap();
+    let read = there.here.runtime.block_on(there.service.get(&key, 1 << 20)).unwrap();
     let mut bytes = read.bytes.to_vec();
     bytes[20] ^= 1;
     there.write(&key, bytes);
@@ -358,11 +355,10 @@ fn dangling_and_malformed_refs_are_reported() {
 fn a_failing_service_is_not_reported_as_damage() {
     let (_folder, service) = folder();
     let there = There::new(service);
-    let failing: Arc<dyn Service> =
-        Wrapped::new(Arc::clone(&there.service), |_, operation, key| {
-            let is_pack = operation == "read" && key.starts_with("objects/");
-            Box::pin(async move { is_pack })
-        });
+    let failing: Arc<dyn Bucket> = Wrapped::new(Arc::clone(&there.service), |_, operation, key| {
+        let is_pack = operation == "read" && key.starts_with("objects/");
+        Box::pin(async move { is_pack })
+    });
     let there = There { service: failing, ..there };
     let error = there.verify_in("fresh", Data::All).unwrap_err();
     assert_ne!(error.kind(), ErrorKind::Damaged, "{error}");
@@ -407,8 +403,7 @@ impl RemoteFrames for ReadOnce {
 
 #[test]
 fn a_write_that_leaves_the_damaged_pack_is_detected() {
-    let memory: Arc<dyn Service> =
-        Arc::new(MemoryService::named("keeps a damaged pack", Arc::default()));
+    let memory: Arc<dyn Bucket> = Arc::new(MemoryBucket::named("keeps a damaged pack"));
     let there = There::new(Arc::clone(&memory));
     let (key, mut damaged) = (there.key(), there.pack());
     damaged[1000] ^= 1;
@@ -423,7 +418,7 @@ fn a_write_that_leaves_the_damaged_pack_is_detected() {
             let (memory, key, damaged) = (Arc::clone(&memory), key.clone(), damaged.clone());
             Box::pin(async move {
                 if is_kept {
-                    memory.write(&key, damaged.into(), WriteCondition::Always).await.unwrap();
+                    memory.put(&key, damaged.into()).await.unwrap();
                 }
                 false
             })

@@ -21,14 +21,14 @@ use snap_core::{
 };
 use snap_nettest::{Fault, Proxy, Rule};
 use snap_remote::{
+    bucket::{
+        client::RequestPolicy,
+        traffic::{RequestKind, Traffic, TrafficCounts},
+    },
     location::Location,
     peer::{
         RemoteError,
         open::{Opening, RemoteCredentials},
-    },
-    service::{
-        client::RequestPolicy,
-        traffic::{RequestKind, Traffic, TrafficCounts},
     },
     transfer::push,
     wire::headers::{EpochTag, SNAP_EPOCH},

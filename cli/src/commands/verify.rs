@@ -18,8 +18,8 @@ use snap_core::{
     },
 };
 use snap_remote::{
+    bucket::PartialClone,
     peer::{GC, GC_STATE, REFS, RemoteError},
-    service::PartialClone,
     verify::{CollectedRef, RemoteVerifyOutcome, SeenRefs},
 };
 

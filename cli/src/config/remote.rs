@@ -16,7 +16,7 @@ use snap_core::{
         key::{KeyPath, Value},
     },
 };
-use snap_remote::service::client::TransferLimits;
+use snap_remote::bucket::client::TransferLimits;
 
 use crate::{
     config::Settings,

@@ -9,16 +9,16 @@ use std::{
 
 use snap_core::{base::blocked::Blocked, disk::scratch::Scratch, store::RemoteFrames};
 use snap_remote::{
+    bucket::{
+        CancellationToken, FailureReason, ServiceError,
+        client::{RequestPolicy, TransferLimits},
+    },
     location::Scheme,
     peer::{
         ConditionProofs, Place, RemoteError, RemoteStore,
         open::{OpenError, Opening, RemoteCredentials},
     },
     remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
-    service::{
-        CancellationToken, FailureReason, ServiceError,
-        client::{RequestPolicy, TransferLimits},
-    },
 };
 #[cfg(feature = "serve")]
 use snap_server::upstream::UpstreamAddress;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
-use snap_remote::service::traffic::Traffic;
+use snap_remote::bucket::traffic::Traffic;
 
 /// The counters of one command.
 #[derive(Debug)]

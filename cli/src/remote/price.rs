@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use snap_remote::service::traffic::{RequestKind, TrafficCounts};
+use snap_remote::bucket::traffic::{RequestKind, TrafficCounts};
 
 use crate::{config::Prices, context::Context, report::CliError, ui::text};
 

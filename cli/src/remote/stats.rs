@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use snap_remote::service::traffic::{RequestKind, TrafficCounts};
+use snap_remote::bucket::traffic::{RequestKind, TrafficCounts};
 
 use crate::{
     context::Context,

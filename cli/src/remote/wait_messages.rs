@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use snap_remote::service::pending::PendingRequest;
+use snap_remote::bucket::pending::PendingRequest;
 
 use super::Network;
 use crate::ui::StatusPrinter;

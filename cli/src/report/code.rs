@@ -10,8 +10,8 @@ use snap_core::{
     store::StoreError,
 };
 use snap_remote::{
+    bucket::{FailureReason, ServiceError},
     peer::RemoteError,
-    service::{FailureReason, ServiceError},
 };
 
 use crate::report::{CliError, causes::causes};

@@ -7,9 +7,9 @@ use snap_core::{
     repo::{RepoError, config::ConfigError, ref_name::RefKind},
 };
 use snap_remote::{
+    bucket::{FailureDetail, FailureReason, ServiceError},
     location::{LocationError, Scheme},
     peer::{GC, GC_STATE, INDEX, REFS, RemoteError, open::OpenError},
-    service::{FailureDetail, FailureReason, ServiceError},
 };
 
 use crate::{

@@ -34,7 +34,7 @@ use super::{
     gc_view::IndexedFile,
     known::Known,
 };
-use crate::service::{FailureReason, ListedObject, ServiceError};
+use crate::bucket::{FailureReason, ListedObject, ServiceError};
 
 /// Maximum number of listings of the index, if a listed file is missing.
 const LISTINGS: u32 = 5;

@@ -11,9 +11,9 @@ use snap_core::{
 };
 
 use crate::{
+    bucket::{FailureReason, ServiceError},
     peer::CONFIG,
     ranges::ReadError,
-    service::{FailureReason, ServiceError},
 };
 
 /// Why an operation on a remote store failed.

@@ -66,7 +66,7 @@ use super::{
     known::Known,
     slot::{RefSlot, key},
 };
-use crate::service::{
+use crate::bucket::{
     FailureDetail, FailureReason, ListedObject, PartialClone, Requests, ServiceError,
     UploadProgress, ref_name_conflict,
     traffic::{RequestKind, Traffic},
@@ -153,20 +153,31 @@ impl LocalStore {
     /// Runs `work` on a thread that may block.
     async fn run<T: Send + 'static>(
         &self,
-        (operation, kind, key): (&'static str, RequestKind, &str),
+        kind: RequestKind,
+        key: &str,
+        work: impl Fn(&LocalStoreInner) -> Result<T, ServiceError> + Send + Sync + 'static,
+    ) -> Result<T, ServiceError> {
+        self.run_sending(kind, key, 0, work).await
+    }
+
+    /// Runs `work`, which sends `bytes`, on a thread that may block.
+    async fn run_sending<T: Send + 'static>(
+        &self,
+        kind: RequestKind,
+        key: &str,
+        bytes: u64,
         work: impl Fn(&LocalStoreInner) -> Result<T, ServiceError> + Send + Sync + 'static,
     ) -> Result<T, ServiceError> {
         let work = Arc::new(work);
         let attempt = || async {
-            self.requests.traffic().request(kind);
             let (inner, work) = (Arc::clone(&self.inner), Arc::clone(&work));
             let done = tokio::task::spawn_blocking(move || work(&inner)).await;
             done.unwrap_or_else(|_| {
                 let why = "the task failed".to_owned();
-                Err(ServiceError::new(operation, key, FailureReason::Other, why))
+                Err(ServiceError::new(kind.operation(), key, FailureReason::Other, why))
             })
         };
-        self.requests.retry(operation, key, 0, attempt).await
+        self.requests.retry(kind, key, bytes, attempt).await
     }
 
     async fn read_slots(&self, names: &[&RefName]) -> Result<Vec<RefSlot>, RemoteError> {
@@ -175,7 +186,7 @@ impl LocalStore {
         let read = move |inner: &LocalStoreInner| {
             names.iter().map(|name| inner.slot(name)).collect::<Result<Vec<_>, _>>()
         };
-        Ok(self.run(("read", RequestKind::Get, &first), read).await?)
+        Ok(self.run(RequestKind::Get, &first, read).await?)
     }
 }
 
@@ -610,7 +621,7 @@ impl Peer for LocalStore {
                 Err(RepoError::Config(_)) => Ok(()),
                 _ => inner.target().map(drop),
             };
-            Ok(self.run(("write to the store", RequestKind::Post, ""), open).await?)
+            Ok(self.run(RequestKind::Post, "", open).await?)
         })
     }
 
@@ -629,7 +640,7 @@ impl Peer for LocalStore {
                 });
                 Ok(read?.map(Bytes::from))
             };
-            Ok(self.run(("read", RequestKind::Get, CONFIG), read).await?)
+            Ok(self.run(RequestKind::Get, CONFIG, read).await?)
         })
     }
 
@@ -640,7 +651,7 @@ impl Peer for LocalStore {
     fn partial_clone(&self) -> Reply<'_, Option<PartialClone>> {
         Box::pin(async {
             let find = LocalStoreInner::partial_clone;
-            Ok(self.run(("list", RequestKind::List, OBJECTS), find).await?)
+            Ok(self.run(RequestKind::List, OBJECTS, find).await?)
         })
     }
 
@@ -654,7 +665,7 @@ impl Peer for LocalStore {
     fn head(&self) -> Reply<'_, Option<RefName>> {
         Box::pin(async {
             let read = |inner: &LocalStoreInner| Ok(inner.head());
-            self.run(("read", RequestKind::Get, HEAD), read).await?
+            self.run(RequestKind::Get, HEAD, read).await?
         })
     }
 
@@ -665,7 +676,7 @@ impl Peer for LocalStore {
     fn refs(&self) -> Reply<'_, Vec<(RefName, RefSlot)>> {
         Box::pin(async {
             let list = LocalStoreInner::all_refs;
-            Ok(self.run(("list", RequestKind::List, REFS), list).await?)
+            Ok(self.run(RequestKind::List, REFS, list).await?)
         })
     }
 
@@ -679,14 +690,14 @@ impl Peer for LocalStore {
         Box::pin(async move {
             let key = key(&name);
             let swap = move |inner: &LocalStoreInner| Ok(inner.swap(&name, &expected, new));
-            self.run(("write", RequestKind::Put, &key), swap).await?
+            self.run(RequestKind::Put, &key, swap).await?
         })
     }
 
     fn list_index(&self) -> Reply<'_, IndexListing> {
         Box::pin(async {
             let list = LocalStoreInner::list_index;
-            Ok(self.run(("list", RequestKind::List, INDEX), list).await?)
+            Ok(self.run(RequestKind::List, INDEX, list).await?)
         })
     }
 
@@ -698,7 +709,7 @@ impl Peer for LocalStore {
         Box::pin(async move {
             let (key, name) = (format!("{INDEX}{name}"), name.to_owned());
             let read = move |inner: &LocalStoreInner| inner.outline(&name);
-            let outline = self.run(("read", RequestKind::Get, &key), read).await?;
+            let outline = self.run(RequestKind::Get, &key, read).await?;
             Ok(IndexContent::Pack(Box::new(outline)))
         })
     }
@@ -719,7 +730,7 @@ impl Peer for LocalStore {
     fn packs(&self) -> Reply<'_, ListedPacks> {
         Box::pin(async {
             let list = LocalStoreInner::list_packs;
-            Ok(self.run(("list", RequestKind::List, OBJECTS), list).await?)
+            Ok(self.run(RequestKind::List, OBJECTS, list).await?)
         })
     }
 
@@ -729,7 +740,7 @@ impl Peer for LocalStore {
             let find = move |inner: &LocalStoreInner| {
                 Ok(fs_err::metadata(inner.pack_path(&pack)).ok().map(|meta| meta.len()))
             };
-            Ok(self.run(("stat", RequestKind::Head, &key), find).await?)
+            Ok(self.run(RequestKind::Head, &key, find).await?)
         })
     }
 
@@ -737,9 +748,8 @@ impl Peer for LocalStore {
         Box::pin(async move {
             let key = format!("{OBJECTS}{pack}");
             let read = move |inner: &LocalStoreInner| inner.read_pack(&pack, range.clone());
-            let bytes = self.run(("read", RequestKind::Get, &key), read).await?;
-            self.requests.traffic().received(bytes.len() as u64);
-            self.requests.limit_download(bytes.len() as u64).await;
+            let bytes = self.run(RequestKind::Get, &key, read).await?;
+            self.requests.received(bytes.len() as u64).await;
             Ok(bytes)
         })
     }
@@ -751,11 +761,9 @@ impl Peer for LocalStore {
     ) -> BoxFuture<'a, Result<SentPack, ServiceError>> {
         Box::pin(async move {
             let (key, path) = (format!("{OBJECTS}{id}"), path.to_owned());
-            self.requests.limit_upload(bytes).await;
             self.requests.check_not_stopped(&key, progress)?;
             let send = move |inner: &LocalStoreInner| inner.receive(id, &path, bytes);
-            self.run(("write", RequestKind::Put, &key), send).await?;
-            self.requests.traffic().sent(bytes);
+            self.run_sending(RequestKind::Put, &key, bytes, send).await?;
             progress.advance(bytes);
             Ok(SentPack::Checked)
         })
@@ -769,7 +777,7 @@ impl Peer for LocalStore {
         Box::pin(async move {
             let ids: BTreeSet<PackId> = packs.iter().map(|(_, id)| *id).collect();
             let publish = move |inner: &LocalStoreInner| inner.publish(&ids);
-            self.run(("write", RequestKind::Put, INDEX), publish).await?;
+            self.run(RequestKind::Put, INDEX, publish).await?;
             for (store, id) in packs {
                 let outline = store.outline(&id)?;
                 known.mirror.add(
@@ -794,7 +802,7 @@ impl Peer for LocalStore {
                 Mend::Head { .. } => match self.head().await {
                     Err(error) if error.kind() == ErrorKind::Damaged => {
                         let mend = LocalStoreInner::mend_head;
-                        self.run(("write", RequestKind::Put, HEAD), mend).await?;
+                        self.run(RequestKind::Put, HEAD, mend).await?;
                         Ok(vec![HEAD.to_owned()])
                     }
                     head => head.map(|_| Vec::new()),
@@ -815,7 +823,7 @@ impl Peer for LocalStore {
                 }
                 Ok(files)
             };
-            let files = self.run(("list", RequestKind::List, REFS), list).await?;
+            let files = self.run(RequestKind::List, REFS, list).await?;
             files.iter().for_each(|file| file.note(Some(&self.inner.location), observer));
             Ok(Vec::new())
         })

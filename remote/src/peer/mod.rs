@@ -53,7 +53,7 @@ use snap_core::{
     store::Store,
 };
 
-pub use crate::service::keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS};
+pub use crate::bucket::keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS};
 pub use bucket::{
     claims,
     condition_proofs::{CONDITIONS, ConditionProofs},
@@ -68,10 +68,10 @@ pub(crate) use remote_store::SettingsState;
 
 use self::{known::Known, slot::RefSlot};
 use crate::{
-    ranges::FetchRange,
-    service::{
+    bucket::{
         FailureReason, ListedObject, PartialClone, ServiceError, UploadProgress, traffic::Traffic,
     },
+    ranges::FetchRange,
 };
 
 /// A request that is under way.

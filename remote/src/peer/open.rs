@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+#[cfg(any(feature = "azblob", feature = "gcs", feature = "s3", feature = "webdav"))]
 use opendal::{Operator, services};
 use snap_core::repo::RepoError;
 
@@ -14,18 +15,18 @@ use super::{
     local::LocalStore, server::ServerStore,
 };
 #[cfg(feature = "sftp")]
-use crate::service::sftp::{KnownHosts, SftpService, SshHost};
+use crate::bucket::sftp::{KnownHosts, SftpBucket, SshHost};
+#[cfg(any(feature = "azblob", feature = "gcs", feature = "s3", feature = "webdav"))]
+use crate::bucket::{opendal::OpendalBucket, transport::Transport};
 use crate::{
-    location::{Location, LocationError, Scheme},
-    service::{
-        CancellationToken, Requests, Service,
+    bucket::{
+        Bucket, CancellationToken, Requests,
         client::{Client, RequestPolicy},
-        folder::FolderService,
-        memory::MemoryService,
-        opendal::OpendalService,
+        folder::FolderBucket,
+        memory::MemoryBucket,
         traffic::Traffic,
-        transport::Transport,
     },
+    location::{Location, LocationError, Scheme},
 };
 
 /// Credentials of one remote. They come from the user's environment or files, never from the
@@ -180,8 +181,7 @@ impl<'a> Opening<'a> {
         self.location.check(self.options)?;
         let location = self.location.to_string();
         if let Some(dir) = local_store(self.location)? {
-            let requests = Requests::new(self.policy.clone(), usize::MAX, Arc::clone(self.traffic));
-            let requests = requests.with_cancellation(self.stop.clone()).with_location(&location);
+            let requests = self.requests(&location);
             let who = self.secrets.name.as_deref().unwrap_or("unknown");
             let who = self.may_write.then_some(who);
             return Ok(Arc::new(LocalStore::new(dir, location, who, requests)));
@@ -189,7 +189,7 @@ impl<'a> Opening<'a> {
         if matches!(self.location.scheme, Scheme::Http | Scheme::Https) {
             return Ok(Arc::new(self.server(location)?));
         }
-        let client = Client::new(self.service()?, self.policy.clone(), Arc::clone(self.traffic));
+        let client = Client::new(self.bucket()?, self.policy.clone(), Arc::clone(self.traffic));
         let client = client.with_cancellation(self.stop.clone()).with_location(&location);
         let client = match cache {
             Some(cache) => client.with_upload_notes(cache),
@@ -210,97 +210,53 @@ impl<'a> Opening<'a> {
         let origin = format!("{}://{authority}", scheme.name());
         let (token, requests) = (self.secrets.secret.clone(), self.requests(&location));
         let server = ServerStore::new((&origin, path), token, location, requests);
-        let setup = |why| OpenError::Setup { location: self.location.to_string(), why };
-        server.map_err(setup)
+        server.map_err(|why| self.setup_error(why))
     }
 
     /// Opens the bucket, share or folder at the location, for objects by key.
     ///
     /// # Errors
     /// [`OpenError`] if an option is wrong.
-    pub fn service(&self) -> Result<Arc<dyn Service>, OpenError> {
-        let Self { location, options, secrets, traffic, .. } = self;
-        let option = |name: &str| options.get(name).map(String::as_str);
-        let opener = ServiceOpener { location, secrets, traffic };
+    pub fn bucket(&self) -> Result<Arc<dyn Bucket>, OpenError> {
+        let location = self.location;
         match location.scheme {
-            Scheme::File => {
-                let root = PathBuf::from(&location.path);
-                Ok(Arc::new(FolderService::new(root, Arc::clone(traffic))))
-            }
-            Scheme::Memory => {
-                Ok(Arc::new(MemoryService::named(&location.to_string(), Arc::clone(traffic))))
-            }
-            Scheme::S3 => opener.s3(&option),
+            Scheme::File => Ok(Arc::new(FolderBucket::new(PathBuf::from(&location.path)))),
+            Scheme::Memory => Ok(Arc::new(MemoryBucket::named(&location.to_string()))),
+            #[cfg(feature = "s3")]
+            Scheme::S3 => self.s3(),
             #[cfg(feature = "gcs")]
-            Scheme::Gcs => opener.gcs(&option),
+            Scheme::Gcs => self.gcs(),
             #[cfg(feature = "azblob")]
-            Scheme::Azblob => opener.azblob(&option),
+            Scheme::Azblob => self.azblob(),
             #[cfg(feature = "webdav")]
-            Scheme::Webdav | Scheme::Webdavs => opener.webdav(&option),
+            Scheme::Webdav | Scheme::Webdavs => self.webdav(),
             #[cfg(feature = "sftp")]
-            Scheme::Sftp => opener.sftp(&option),
+            Scheme::Sftp => self.sftp(),
             Scheme::Http | Scheme::Https => {
                 Err(OpenError::NotABucket { location: location.to_string() })
             }
             #[cfg(not(all(
                 feature = "azblob",
                 feature = "gcs",
+                feature = "s3",
                 feature = "sftp",
                 feature = "webdav"
             )))]
             scheme => Err(OpenError::LeftOut { scheme, location: location.to_string() }),
         }
     }
-}
 
-type OptionLookup<'o> = dyn Fn(&str) -> Option<&'o str> + 'o;
-
-struct ServiceOpener<'a> {
-    location: &'a Location,
-    secrets: &'a RemoteCredentials,
-    traffic: &'a Arc<Traffic>,
-}
-
-impl ServiceOpener<'_> {
-    fn http(
-        &self,
-        operator: Result<Operator, opendal::Error>,
-        endpoint: Option<&str>,
-        options: &OptionLookup<'_>,
-    ) -> Result<Arc<dyn Service>, OpenError> {
-        let bucket = self.bucket(operator, endpoint.unwrap_or_default())?;
-        Ok(match self.flag("conditional-writes", options)? {
-            Some(false) => Arc::new(bucket.without_conditions()),
-            _ => Arc::new(bucket),
-        })
+    /// Returns the value of an option.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.get(name).map(String::as_str)
     }
 
-    fn bucket(
-        &self,
-        operator: Result<Operator, opendal::Error>,
-        endpoint: &str,
-    ) -> Result<OpendalService, OpenError> {
-        let transport = Transport::new(Arc::clone(self.traffic)).map_err(|why| self.setup(why))?;
-        let operator = operator.map_err(|error| match error.message() {
-            // OpenDAL has no code for this, and advises a call of its own library.
-            text if text.contains("region is missing") => {
-                OpenError::NoRegion { location: self.location.to_string() }
-            }
-            text => self.setup(text.to_owned()),
-        })?;
-        Ok(OpendalService::over_http(operator, transport, endpoint).below(&self.location.path))
-    }
-
-    fn setup(&self, why: String) -> OpenError {
-        OpenError::Setup { location: self.location.to_string(), why }
-    }
-
-    fn flag(
-        &self,
-        name: &'static str,
-        options: &OptionLookup<'_>,
-    ) -> Result<Option<bool>, OpenError> {
-        let Some(text) = options(name) else { return Ok(None) };
+    /// Returns the value of an option that is true or false.
+    ///
+    /// # Errors
+    /// [`OpenError::Option`] for any other value.
+    pub fn flag(&self, name: &'static str) -> Result<Option<bool>, OpenError> {
+        let Some(text) = self.option(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| OpenError::Option {
             option: name,
             location: self.location.to_string(),
@@ -308,33 +264,61 @@ impl ServiceOpener<'_> {
         })
     }
 
-    fn s3(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn setup_error(&self, why: String) -> OpenError {
+        OpenError::Setup { location: self.location.to_string(), why }
+    }
+
+    #[cfg(any(feature = "azblob", feature = "gcs", feature = "s3", feature = "webdav"))]
+    fn over_http(
+        &self,
+        operator: Result<Operator, opendal::Error>,
+        endpoint: &str,
+    ) -> Result<OpendalBucket, OpenError> {
+        let transport =
+            Transport::new(Arc::clone(self.traffic)).map_err(|why| self.setup_error(why))?;
+        let operator = operator.map_err(|error| match error.message() {
+            // OpenDAL has no code for this, and advises a call of its own library.
+            text if text.contains("region is missing") => {
+                OpenError::NoRegion { location: self.location.to_string() }
+            }
+            text => self.setup_error(text.to_owned()),
+        })?;
+        let bucket = OpendalBucket::over_http(operator, transport, endpoint);
+        let bucket = bucket.below(&self.location.path);
+        Ok(match self.flag("conditional-writes")? {
+            Some(false) => bucket.without_conditions(),
+            _ => bucket,
+        })
+    }
+
+    #[cfg(feature = "s3")]
+    fn s3(&self) -> Result<Arc<dyn Bucket>, OpenError> {
         let mut builder = services::S3::default().bucket(&self.location.authority);
         // A service other than Amazon's has its buckets in the path by default, and accepts any
         // region.
-        let endpoint = options("endpoint");
+        let endpoint = self.option("endpoint");
         if let Some(endpoint) = endpoint {
             builder = builder.endpoint(endpoint);
         }
-        match options("region") {
+        match self.option("region") {
             Some(region) => builder = builder.region(region),
             None if endpoint.is_some() => builder = builder.region("us-east-1"),
             None => {}
         }
-        if let Some(profile) = options("profile") {
+        if let Some(profile) = self.option("profile") {
             builder = builder.profile(profile);
         }
-        if let Some(class) = options("storage-class") {
+        if let Some(class) = self.option("storage-class") {
             builder = builder.default_storage_class(class);
         }
-        let in_path = self.flag("path-style", options)?.unwrap_or(endpoint.is_some());
+        let in_path = self.flag("path-style")?.unwrap_or(endpoint.is_some());
         if !in_path {
             builder = builder.enable_virtual_host_style();
         }
-        if self.flag("anonymous", options)?.unwrap_or(false) {
+        if self.flag("anonymous")?.unwrap_or(false) {
             builder = builder.skip_signature();
         }
-        if self.flag("checksums", options)?.unwrap_or(true) {
+        if self.flag("checksums")?.unwrap_or(true) {
             builder = builder.checksum_algorithm("crc32c");
         }
         builder = match (&self.secrets.name, &self.secrets.secret) {
@@ -348,37 +332,37 @@ impl ServiceOpener<'_> {
         if let (Some(session), Some(_)) = (&self.secrets.session, &self.secrets.secret) {
             builder = builder.session_token(session);
         }
-        self.http(Operator::new(builder), endpoint, options)
+        Ok(Arc::new(self.over_http(Operator::new(builder), endpoint.unwrap_or_default())?))
     }
 
     #[cfg(feature = "gcs")]
-    fn gcs(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn gcs(&self) -> Result<Arc<dyn Bucket>, OpenError> {
         let mut builder = services::Gcs::default().bucket(&self.location.authority);
-        let endpoint = options("endpoint");
+        let endpoint = self.option("endpoint");
         if let Some(endpoint) = endpoint {
             builder = builder.endpoint(endpoint);
         }
-        if let Some(path) = options("credential-path") {
+        if let Some(path) = self.option("credential-path") {
             builder = builder.credential_path(path);
         }
         if let Some(token) = &self.secrets.secret {
             builder = builder.token(token.clone());
         }
-        if self.flag("anonymous", options)?.unwrap_or(false) {
+        if self.flag("anonymous")?.unwrap_or(false) {
             builder = builder.skip_signature();
         }
-        self.http(Operator::new(builder), endpoint, options)
+        Ok(Arc::new(self.over_http(Operator::new(builder), endpoint.unwrap_or_default())?))
     }
 
     #[cfg(feature = "azblob")]
-    fn azblob(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
-        let account = options("account").or(self.secrets.name.as_deref());
+    fn azblob(&self) -> Result<Arc<dyn Bucket>, OpenError> {
+        let account = self.option("account").or(self.secrets.name.as_deref());
         let mut builder = services::Azblob::default().container(&self.location.authority);
-        let endpoint = match (options("endpoint"), account) {
+        let endpoint = match (self.option("endpoint"), account) {
             (Some(endpoint), _) => endpoint.to_owned(),
             (None, Some(account)) => format!("https://{account}.blob.core.windows.net"),
             (None, None) => {
-                return Err(self.setup("neither `account` nor `endpoint` is set".to_owned()));
+                return Err(self.setup_error("neither `account` nor `endpoint` is set".to_owned()));
             }
         };
         builder = builder.endpoint(&endpoint);
@@ -388,28 +372,28 @@ impl ServiceOpener<'_> {
         if let Some(key) = &self.secrets.secret {
             builder = builder.account_key(key);
         }
-        self.http(Operator::new(builder), Some(&endpoint), options)
+        Ok(Arc::new(self.over_http(Operator::new(builder), &endpoint)?))
     }
 
     #[cfg(feature = "webdav")]
-    fn webdav(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn webdav(&self) -> Result<Arc<dyn Bucket>, OpenError> {
         let scheme = if self.location.scheme == Scheme::Webdavs { "https" } else { "http" };
         let endpoint = format!("{scheme}://{}", self.location.authority);
         let mut builder = services::Webdav::default().endpoint(&endpoint);
-        if let Some(name) = options("username").or(self.secrets.name.as_deref()) {
+        if let Some(name) = self.option("username").or(self.secrets.name.as_deref()) {
             builder = builder.username(name);
         }
         if let Some(secret) = &self.secrets.secret {
             builder = builder.password(secret);
         }
-        Ok(Arc::new(self.bucket(Operator::new(builder), &endpoint)?.with_renamed_writes()))
+        Ok(Arc::new(self.over_http(Operator::new(builder), &endpoint)?.with_renamed_writes()))
     }
 
     #[cfg(feature = "sftp")]
-    fn sftp(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn sftp(&self) -> Result<Arc<dyn Bucket>, OpenError> {
         let mut host = SshHost::parse(&self.location.authority);
-        host.key = options("key").map(str::to_owned);
-        if let Some(text) = options("known-hosts") {
+        host.key = self.option("key").map(str::to_owned);
+        if let Some(text) = self.option("known-hosts") {
             host.known_hosts = KnownHosts::parse(text).ok_or_else(|| OpenError::Option {
                 option: "known-hosts",
                 location: self.location.to_string(),
@@ -417,7 +401,7 @@ impl ServiceOpener<'_> {
             })?;
         }
         let root = format!("/{}", self.location.path);
-        Ok(Arc::new(SftpService::new(host, &root, Arc::clone(self.traffic))))
+        Ok(Arc::new(SftpBucket::new(host, &root, Arc::clone(self.traffic))))
     }
 }
 
@@ -425,7 +409,7 @@ impl ServiceOpener<'_> {
 mod tests {
     use super::*;
 
-    fn opened(location: &str, options: &[(&str, &str)]) -> Result<Arc<dyn Service>, OpenError> {
+    fn opened(location: &str, options: &[(&str, &str)]) -> Result<Arc<dyn Bucket>, OpenError> {
         let location = location.parse()?;
         let options =
             options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -441,11 +425,11 @@ mod tests {
         location: &Location,
         options: &BTreeMap<String, String>,
         secrets: &RemoteCredentials,
-    ) -> Result<Arc<dyn Service>, OpenError> {
+    ) -> Result<Arc<dyn Bucket>, OpenError> {
         let traffic = Arc::default();
         let opening = Opening::new(location, options, secrets, &traffic);
         opening.place()?;
-        opening.service()
+        opening.bucket()
     }
 
     #[tokio::test]
@@ -465,7 +449,7 @@ mod tests {
             ("memory://x", &[]),
         ] {
             let service = opened(location, options).unwrap_or_else(|e| panic!("{location}: {e}"));
-            let can = service.conditions();
+            let can = service.facts().conditions;
             let has_none = location.starts_with("webdav")
                 || location.starts_with("sftp")
                 || options.contains(&("conditional-writes", "false"));

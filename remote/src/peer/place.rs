@@ -12,7 +12,7 @@ use super::{
     IndexListing, Look, PackToSend, Peer, RemoteError, RemoteStore, SentPack, Trial,
     slot::{RefSlot, key},
 };
-use crate::service::{ServiceError, UploadProgress, traffic::Traffic};
+use crate::bucket::{ServiceError, UploadProgress, traffic::Traffic};
 
 /// A location that may have a store, without a mirror.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ impl Place {
     /// Sends the file of a pack, which is not part of the store before it is published.
     ///
     /// # Errors
-    /// [`FailureReason::Damaged`](crate::service::FailureReason::Damaged) if the pack does not hash to
+    /// [`FailureReason::Damaged`](crate::bucket::FailureReason::Damaged) if the pack does not hash to
     /// its name.
     pub async fn send(
         &self,

@@ -12,7 +12,7 @@ use super::{
     CONDITIONS, CONFIG, ConditionProofs, IndexListing, Mend, Mirror, NewStore, Place, RefMove,
     RemoteError, bucket::BucketStore, catch_up::CatchUp, known::Known,
 };
-use crate::service::client::Client;
+use crate::bucket::client::Client;
 
 /// Number of times to read damaged settings.
 const READINGS: usize = 2;

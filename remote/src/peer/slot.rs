@@ -7,7 +7,7 @@ use snap_core::{
 };
 
 use super::{REFS, RemoteError};
-use crate::service::{ObjectVersion, StoredObject};
+use crate::bucket::{ObjectVersion, StoredObject};
 
 /// The content under the key of a ref, if there is any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

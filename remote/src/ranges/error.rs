@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, ops::Range, sync::Arc};
 
-use crate::service::{FailureReason, ServiceError};
+use crate::bucket::{FailureReason, ServiceError};
 
 /// Why bytes could not be read. The error is `Clone`, because one failed request may concern many
 /// readers.

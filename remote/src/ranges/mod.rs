@@ -24,7 +24,7 @@ use std::{fmt::Debug, ops::Range};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use crate::service::{ServiceError, client::Client};
+use crate::bucket::{ServiceError, client::Client};
 
 pub(crate) use cache::{BlockCache, CachedBlock, RequestedBlock};
 pub use error::ReadError;
@@ -54,6 +54,6 @@ impl FetchRange for Client {
         key: &'a str,
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Bytes, ServiceError>> {
-        Box::pin(async move { Ok(self.read(key, range).await?.bytes) })
+        Box::pin(self.get_range(key, range))
     }
 }

@@ -22,10 +22,10 @@ use snap_core::{
 };
 
 use crate::{
+    bucket::traffic::Traffic,
     peer::{Peer, PeerPacks, RemoteError, RemoteStore, StoreLookup},
     ranges::{FetchRange, RangeReader, RangeReaderOptions},
     remote_packs::{BlockingContext, FetchedRange, RemotePacks},
-    service::traffic::Traffic,
 };
 
 /// The refs to fetch.

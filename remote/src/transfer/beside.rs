@@ -23,9 +23,9 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use crate::{
+    bucket::FailureReason,
     peer::{OBJECTS, RemoteError, RemoteStore},
     ranges::ReadError,
-    service::FailureReason,
 };
 
 /// Maximum number of damaged frames and lost packs that one command works around.

@@ -23,8 +23,8 @@ use super::{
     liveness::{Liveness, shadow_forgotten, take_shadows},
 };
 use crate::{
+    bucket::PartialClone,
     peer::{RemoteError, RemoteStore},
-    service::PartialClone,
 };
 
 /// Number of outlines in memory at a time.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use snap_core::base::kind::ErrorKind;
 use snap_remote::{
+    bucket::{FailureDetail, FailureReason},
     peer::RemoteError,
-    service::{FailureDetail, FailureReason},
 };
 
 use crate::{
@@ -161,7 +161,7 @@ pub fn problem(error: RemoteError) -> HttpProblem {
 #[cfg(test)]
 mod tests {
     use snap_core::base::io::PathError;
-    use snap_remote::service::ServiceError;
+    use snap_remote::bucket::ServiceError;
 
     use super::*;
 

@@ -27,6 +27,7 @@ use snap_core::repo::{
     ref_name::RefName,
 };
 use snap_remote::{
+    bucket::client::RequestPolicy,
     location::{Location, Scheme},
     peer::{
         CONDITIONS, CONFIG, ConditionProofs, NewStore, Place, RemoteError, RemoteStore,
@@ -34,7 +35,6 @@ use snap_remote::{
         open::{OpenError, Opening, RemoteCredentials},
     },
     remote_packs::PrefetchBudget,
-    service::client::RequestPolicy,
 };
 use tokio::runtime::Handle;
 

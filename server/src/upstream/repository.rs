@@ -40,9 +40,9 @@ use snap_core::{
     store::Store,
 };
 use snap_remote::{
+    bucket::keys::CONFIG,
     peer::{Place, RefMove, RemoteError, RemoteStore, gc_view::GcView},
     remote_packs::{BlockingContext, RemotePacks},
-    service::keys::CONFIG,
     wire::headers::EpochTag,
 };
 

@@ -5,18 +5,18 @@ use std::{sync::Arc, time::Duration};
 use snap_core::base::kind::ErrorKind;
 use snap_nettest::{Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
-    peer::{RemoteError, RemoteStore},
-    service::{
-        Service, UploadProgress,
+    bucket::{
+        Bucket, UploadProgress,
         client::{Client, RequestPolicy, WHOLE_BYTES},
         traffic::Traffic,
     },
+    peer::{RemoteError, RemoteStore},
 };
 
 use crate::place::{Place, branch, bucket, complete, hasty, keyed_bucket};
 
 /// Pushes a commit and returns the error.
-fn failed(service: Arc<dyn Service>, server: &S3Server) -> RemoteError {
+fn failed(service: Arc<dyn Bucket>, server: &S3Server) -> RemoteError {
     let here = Place::new();
     let commit = here.change("a", "first");
     let error = here.push(&mut here.remote(service, "remote"), commit).unwrap_err();
@@ -153,7 +153,7 @@ fn data_damaged_in_transit_is_sent_again() {
     proxy.add(Rule::new(Fault::FlipRequest).kind(Kind::UploadPart).times(1));
     let client = Client::new(service, hasty(), Arc::clone(&traffic));
     let progress = UploadProgress::default();
-    here.runtime.block_on(client.write_file("objects/x", &path, length, &progress)).unwrap();
+    here.runtime.block_on(client.put_file("objects/x", &path, length, &progress)).unwrap();
     assert_eq!(proxy.counts().faults, 5);
     let found = server.get("some/prefix/objects/x").unwrap();
     assert!(found.len() as u64 == length && found.iter().all(|byte| *byte == 7));

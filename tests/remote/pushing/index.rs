@@ -5,8 +5,8 @@ use std::sync::Arc;
 use snap_core::{base::kind::ErrorKind, format::outline};
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
+    bucket::{Bucket, ListDepth, memory::MemoryBucket, traffic::Traffic},
     peer::RemoteError,
-    service::{Service, memory::MemoryService, traffic::Traffic},
 };
 
 use crate::place::{Place, Wrapped, bucket, complete};
@@ -14,7 +14,7 @@ use crate::place::{Place, Wrapped, bucket, complete};
 #[test]
 fn the_index_stays_one_page_and_few_files_after_many_pushes() {
     let traffic = Arc::new(Traffic::default());
-    let memory = || Arc::new(MemoryService::named("many_pushes", Arc::clone(&traffic)));
+    let memory = || Arc::new(MemoryBucket::named("many_pushes"));
     let here = Place::new();
     let mut remote = here.remote_counting(memory(), "remote", Arc::clone(&traffic));
     let (mut most, mut last, mut over) = (0, None, 0);
@@ -26,7 +26,7 @@ fn the_index_stays_one_page_and_few_files_after_many_pushes() {
         let requests = traffic.counts().requests() - before;
         over += u64::from(number > 0 && requests > 6);
         assert!(number == 0 || requests <= 6 + 40, "{requests} at {number}");
-        let files = here.runtime.block_on(memory().list("index/")).unwrap().len();
+        let files = here.runtime.block_on(memory().list("index/", ListDepth::All)).unwrap().len();
         most = most.max(files);
         last = Some(commit);
     }
@@ -35,7 +35,7 @@ fn the_index_stays_one_page_and_few_files_after_many_pushes() {
     assert!(over <= 2 * (300 / 7 + 1), "{over} of 300 cost more");
     let fresh = Place::new();
     let before = traffic.counts().requests();
-    let mut reader = fresh.remote(memory(), "fresh");
+    let mut reader = fresh.remote_counting(memory(), "fresh", Arc::clone(&traffic));
     fresh.runtime.block_on(reader.refresh()).unwrap();
     assert!(traffic.counts().requests() - before <= 1 + 40);
     assert_eq!(reader.mirror().store().packs(), remote.mirror().store().packs());
@@ -69,7 +69,7 @@ fn merging_in_a_bucket_takes_at_most_seven_requests() {
 
 #[test]
 fn concurrent_index_merges_lose_no_pack() {
-    let memory = || Arc::new(MemoryService::named("two_merge", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("two_merge"));
     let places: Vec<Place> = (0..3).map(|_| Place::new()).collect();
     let mut lasts = Vec::new();
     std::thread::scope(|scope| {
@@ -92,13 +92,13 @@ fn concurrent_index_merges_lose_no_pack() {
     for (who, last) in lasts.into_iter().enumerate() {
         assert_eq!(complete(memory(), &format!("b{who}")), last);
     }
-    let files = places[0].runtime.block_on(memory().list("index/")).unwrap().len();
+    let files = places[0].runtime.block_on(memory().list("index/", ListDepth::All)).unwrap().len();
     assert!(files <= 60, "{files}");
 }
 
 #[test]
 fn an_index_file_merged_during_a_read_is_tolerated() {
-    let memory = || Arc::new(MemoryService::named("merged_away", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("merged_away"));
     let here = Place::new();
     let mut remote = here.remote(memory(), "remote");
     for number in 0..7 {
@@ -170,7 +170,7 @@ fn lost_and_damaged_index_files_are_named() {
 
 #[test]
 fn an_index_of_several_files_takes_effect_atomically() {
-    let memory = || Arc::new(MemoryService::named("several_files", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("several_files"));
     let here = Place::new();
     for number in 0..5 {
         here.change("a", format!("{number}"));
@@ -182,7 +182,7 @@ fn an_index_of_several_files_takes_effect_atomically() {
     // 3 reads, the settings, `HEAD`, the state of the collection, 6 packs, 6 parts, a group, a ref.
     assert_eq!(service.calls(), 20);
     let names: Vec<String> = {
-        let listed = here.runtime.block_on(memory().list("index/")).unwrap();
+        let listed = here.runtime.block_on(memory().list("index/", ListDepth::All)).unwrap();
         listed.into_iter().map(|object| object.key).collect()
     };
     let ending = |ending: &str| names.iter().filter(|name| name.ends_with(ending)).count();
@@ -196,7 +196,7 @@ fn an_index_of_several_files_takes_effect_atomically() {
     }
     // A group without one of its parts lists nothing.
     let part = names.iter().find(|name| name.ends_with(".part")).unwrap();
-    here.runtime.block_on(memory().remove(part)).unwrap();
+    here.runtime.block_on(memory().delete(&[part.to_owned()])).unwrap();
     let mut reader = here.remote(memory(), "reader");
     let vanished = here.runtime.block_on(reader.refresh()).unwrap_err();
     assert!(matches!(&vanished, RemoteError::Vanished { key, .. } if key == part), "{vanished}");
@@ -205,7 +205,7 @@ fn an_index_of_several_files_takes_effect_atomically() {
 
 #[test]
 fn a_mirror_without_state_is_cleared_and_a_damaged_state_is_damage() {
-    let memory = || Arc::new(MemoryService::named("mirror_state", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("mirror_state"));
     let here = Place::new();
     let first = here.change("a", "first");
     here.push(&mut here.remote(memory(), "remote"), first).unwrap();
@@ -233,7 +233,7 @@ fn a_mirror_without_state_is_cleared_and_a_damaged_state_is_damage() {
 
 #[test]
 fn a_stub_without_an_index_file_is_not_trusted() {
-    let memory = || Arc::new(MemoryService::named("stubs", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("stubs"));
     let here = Place::new();
     let first = here.change("a", "first");
     here.push(&mut here.remote(memory(), "remote"), first).unwrap();
@@ -254,7 +254,7 @@ fn a_stub_without_an_index_file_is_not_trusted() {
 
 #[test]
 fn mirrors_keep_the_index_read_by_another_process() {
-    let memory = || Arc::new(MemoryService::named("two_processes", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("two_processes"));
     let here = Place::new();
     let first = here.change("a", "first");
     let (mut one, mut two) = (here.remote(memory(), "remote"), here.remote(memory(), "remote"));

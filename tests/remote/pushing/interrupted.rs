@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use snap_core::base::id::CommitId;
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
-use snap_remote::service::{Service, client::RequestPolicy, memory::MemoryService};
+use snap_remote::bucket::{Bucket, ListDepth, client::RequestPolicy, memory::MemoryBucket};
 
 use crate::place::{Draw, Place, Wrapped, bucket, complete};
 
@@ -84,10 +84,10 @@ fn an_assembled_pack_is_reproducible() {
     fs_err::remove_file(here.folder.path().join("store/logs/refs/heads/main.log")).unwrap();
     let commit = here.commit();
     let sent = |name: &str| {
-        let service: Arc<dyn Service> = Arc::new(MemoryService::named(name, Arc::default()));
+        let service: Arc<dyn Bucket> = Arc::new(MemoryBucket::named(name));
         let mut remote = here.remote(Arc::clone(&service), name);
         here.push(&mut remote, commit).unwrap();
-        let listed = here.runtime.block_on(service.list("objects/")).unwrap();
+        let listed = here.runtime.block_on(service.list("objects/", ListDepth::All)).unwrap();
         let mut keys: Vec<String> = listed.into_iter().map(|object| object.key).collect();
         keys.sort();
         keys
@@ -110,13 +110,13 @@ fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
     let second = here.change("a", "second");
     for start in [None, Some(first)] {
         for breaks in 0.. {
-            let memory = || -> Arc<dyn Service> {
+            let memory = || -> Arc<dyn Bucket> {
                 let name = format!("{name}_{}_{breaks}", start.is_some());
-                let memory = MemoryService::named(&name, Arc::default());
+                let memory = MemoryBucket::named(&name);
                 match conditions {
                     true => Arc::new(memory),
                     false => {
-                        Arc::new(memory.with_conditions(snap_remote::service::ConditionalWrites {
+                        Arc::new(memory.with_conditions(snap_remote::bucket::ConditionalWrites {
                             absent: false,
                             unchanged: false,
                         }))
@@ -130,9 +130,9 @@ fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
             let broken = Wrapped::failing_from(memory(), breaks);
             let result = here.push(&mut remote(broken, &cache), second);
             // The next push would have to wait for a claim that was left.
-            let left = here.runtime.block_on(memory().list("claims/")).unwrap();
+            let left = here.runtime.block_on(memory().list("claims/", ListDepth::All)).unwrap();
             for claim in &left {
-                here.runtime.block_on(memory().remove(&claim.key)).unwrap();
+                here.runtime.block_on(memory().delete(std::slice::from_ref(&claim.key))).unwrap();
             }
             let stands = complete(memory(), "main");
             match &result {

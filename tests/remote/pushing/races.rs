@@ -11,16 +11,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use snap_core::{base::id::CommitId, format::gc_state::GcState};
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
-    peer::{CONDITIONS, ConditionProofs, NewStore, RemoteError, claims::LEASE},
-    service::{
-        ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
-        StoredObject, WriteCondition, memory::MemoryService,
+    bucket::{
+        Attempt, Body, Bucket, BucketFacts, ConditionalWrites, FailureReason, ListDepth,
+        ListedObject, ObjectVersion, ServiceError, StoredObject, memory::MemoryBucket,
     },
+    peer::{CONDITIONS, ConditionProofs, NewStore, RemoteError, claims::LEASE},
     transfer::push,
 };
 use tokio::time::{Instant, sleep};
@@ -87,7 +86,7 @@ fn eight_clients_push_concurrently() {
 
 #[test]
 fn a_push_that_loses_a_race_reports_the_current_ref() {
-    let memory = || Arc::new(MemoryService::named("loses", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("loses"));
     let (here, there) = (Place::new(), Place::new());
     let base = here.change("a", "base");
     here.push(&mut here.remote(memory(), "remote"), base).unwrap();
@@ -120,13 +119,13 @@ const NONE: ConditionalWrites = ConditionalWrites { absent: false, unchanged: fa
 
 /// Returns a service without conditions. Each call is delayed before and after it takes effect,
 /// by times drawn from a seed.
-fn slow(name: &str, seed: u64) -> Arc<dyn Service> {
-    slowed(MemoryService::named(name, Arc::default()).with_conditions(NONE), seed)
+fn slow(name: &str, seed: u64) -> Arc<dyn Bucket> {
+    slowed(MemoryBucket::named(name).with_conditions(NONE), seed)
 }
 
 /// As [`slow`], for any in-memory service.
-fn slowed(memory: MemoryService, seed: u64) -> Arc<dyn Service> {
-    let memory: Arc<dyn Service> = Arc::new(memory);
+fn slowed(memory: MemoryBucket, seed: u64) -> Arc<dyn Bucket> {
+    let memory: Arc<dyn Bucket> = Arc::new(memory);
     let draw = Mutex::new(Draw(seed));
     let outer = Mutex::new(Draw(!seed));
     let inner = Wrapped::new(memory, move |_, _, _| {
@@ -159,7 +158,7 @@ type Move = (Option<CommitId>, CommitId);
 /// Runs clients that move one ref, each with its own service and after a pause. Returns the
 /// acknowledged moves and the others.
 async fn moves(
-    service: impl Fn(u64) -> Arc<dyn Service>,
+    service: impl Fn(u64) -> Arc<dyn Bucket>,
     seed: u64,
     (clients, longest_pause_ms): (u64, u64),
 ) -> (Vec<Move>, Vec<Move>) {
@@ -218,17 +217,17 @@ fn mixed_claims_and_conditional_writes_lose_no_ref_move() {
     let mut all = 0;
     for seed in 0..40 {
         let name = format!("mixed_{seed}");
-        let (key, state) = ("gc/state", GcState::first().encode().into());
-        let memory = MemoryService::named(&name, Arc::default());
-        virtual_time().block_on(memory.write(key, state, WriteCondition::Always)).unwrap();
+        let (key, state) = ("gc/state", GcState::first().encode());
+        let memory = MemoryBucket::named(&name);
+        virtual_time().block_on(memory.put(key, state.into())).unwrap();
         let service = |who| {
-            let memory = MemoryService::named(&name, Arc::default());
+            let memory = MemoryBucket::named(&name);
             slowed(if who % 2 == 0 { memory } else { memory.claimed() }, seed * 100 + who)
         };
         let (moved, raced) = virtual_time().block_on(moves(service, seed, (2 + seed % 4, 3_000)));
         let at = end_of_chain(&moved, &raced, seed);
         let place = Place::new();
-        let memory = Arc::new(MemoryService::named(&name, Arc::default()));
+        let memory = Arc::new(MemoryBucket::named(&name));
         let remote = place.remote(memory, "remote");
         let stands = place.runtime.block_on(remote.place().slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, at, "seed {seed}: an acknowledged move is lost");
@@ -247,7 +246,7 @@ fn one_failed_trial_does_not_disable_conditional_writes() {
         let proxy = Proxy::start(&server.endpoint());
         let place = Place::new();
         let service = bucket(&proxy.endpoint(), &server, &Arc::default());
-        let unproven = service.unproven_bucket().unwrap().to_owned();
+        let unproven = service.facts().unproven_bucket.clone().unwrap();
         let mut remote = place.remote(service, "r");
         // The settings exist already, so the next write of them is the test of conditions.
         let new = NewStore { config: place.repo.config().to_text(), head: branch("main") };
@@ -275,32 +274,29 @@ fn claims_prevent_lost_ref_moves_without_conditional_writes() {
         let at = end_of_chain(&moved, &[], seed);
         all += moved.len();
         let place = Place::new();
-        let memory = Arc::new(MemoryService::named(&name, Arc::default()).with_conditions(NONE));
+        let memory = Arc::new(MemoryBucket::named(&name).with_conditions(NONE));
         let remote = place.remote(memory.clone(), "remote");
         let stands = place.runtime.block_on(remote.place().slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, at, "seed {seed}");
-        assert_eq!(place.runtime.block_on(memory.list("claims/")).unwrap(), []);
+        assert_eq!(place.runtime.block_on(memory.list("claims/", ListDepth::All)).unwrap(), []);
     }
     assert!(all > 100, "only {all} moves succeeded");
 }
 
 #[test]
 fn the_claim_of_a_dead_client_expires_and_is_removed() {
-    let memory = Arc::new(MemoryService::named("dead_claim", Arc::default()).with_conditions(NONE));
+    let memory = Arc::new(MemoryBucket::named("dead_claim").with_conditions(NONE));
     let place = Place::new();
     let remote = place.remote(memory.clone(), "remote");
     let runtime = virtual_time();
     runtime.block_on(async {
         let claim = "claims/heads/main/0123";
-        memory
-            .write(claim, "\n".into(), snap_remote::service::WriteCondition::Always)
-            .await
-            .unwrap();
+        memory.put(claim, "\n".into()).await.unwrap();
         let began = Instant::now();
         let slot = remote.place().slot(&branch("main")).await.unwrap();
         swap(&remote, &branch("main"), &slot, Some(made_up(1))).await.unwrap();
         assert!(began.elapsed() >= LEASE && began.elapsed() < LEASE * 2);
-        assert_eq!(memory.list("claims/").await.unwrap(), []);
+        assert_eq!(memory.list("claims/", ListDepth::All).await.unwrap(), []);
         // The next client does not have to wait.
         let again = Instant::now();
         let slot = remote.place().slot(&branch("main")).await.unwrap();
@@ -313,64 +309,48 @@ fn the_claim_of_a_dead_client_expires_and_is_removed() {
 /// out after a delay.
 #[derive(Debug)]
 struct Late {
-    memory: Arc<MemoryService>,
+    memory: Arc<MemoryBucket>,
     by: Duration,
     is_first: AtomicBool,
 }
 
-impl Service for Late {
-    fn read<'a>(
-        &'a self,
-        key: &'a str,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.memory.read(key, range)
+impl Bucket for Late {
+    fn facts(&self) -> &BucketFacts {
+        self.memory.facts()
     }
 
-    fn read_whole<'a>(
-        &'a self,
-        key: &'a str,
-        most: u64,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.memory.read_whole(key, most)
+    fn get<'a>(&'a self, key: &'a str, most: u64) -> Attempt<'a, StoredObject> {
+        self.memory.get(key, most)
     }
 
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        bytes: Bytes,
-        when: WriteCondition,
-    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
+    fn get_range<'a>(&'a self, key: &'a str, range: Range<u64>) -> Attempt<'a, Bytes> {
+        self.memory.get_range(key, range)
+    }
+
+    fn put<'a>(&'a self, key: &'a str, body: Body) -> Attempt<'a, Option<ObjectVersion>> {
         if !key.starts_with("refs/") || !self.is_first.swap(false, SeqCst) {
-            return self.memory.write(key, bytes, when);
+            return self.memory.put(key, body);
         }
         let (memory, by, late) = (Arc::clone(&self.memory), self.by, key.to_owned());
         tokio::spawn(async move {
             sleep(by).await;
-            memory.write(&late, bytes, WriteCondition::Always).await.unwrap();
+            memory.put(&late, body).await.unwrap();
         });
         let lost = "the connection was closed".to_owned();
         let error = ServiceError::new("write", key, FailureReason::Temporary, lost);
         Box::pin(async move { Err(error) })
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
-        self.memory.list(prefix)
+    fn list<'a>(&'a self, prefix: &'a str, depth: ListDepth) -> Attempt<'a, Vec<ListedObject>> {
+        self.memory.list(prefix, depth)
     }
 
-    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
-        self.memory.length(key)
+    fn head<'a>(&'a self, key: &'a str) -> Attempt<'a, Option<u64>> {
+        self.memory.head(key)
     }
 
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        self.memory.remove(key)
-    }
-
-    fn conditions(&self) -> ConditionalWrites {
-        NONE
+    fn delete<'a>(&'a self, keys: &'a [String]) -> Attempt<'a, ()> {
+        self.memory.delete(keys)
     }
 }
 
@@ -378,7 +358,7 @@ impl Service for Late {
 fn a_delayed_write_overwrites_no_later_ref_move() {
     for by in [1, 10, 50] {
         let name = format!("late_{by}");
-        let memory = Arc::new(MemoryService::named(&name, Arc::default()).with_conditions(NONE));
+        let memory = Arc::new(MemoryBucket::named(&name).with_conditions(NONE));
         let by = Duration::from_secs(by);
         let late = Late { memory: Arc::clone(&memory), by, is_first: AtomicBool::new(true) };
         let place = Place::new();
@@ -400,7 +380,7 @@ fn a_delayed_write_overwrites_no_later_ref_move() {
 
 #[test]
 fn a_ref_write_is_refused_after_its_claim_expired() {
-    let memory = Arc::new(MemoryService::named("held_up", Arc::default()).with_conditions(NONE));
+    let memory = Arc::new(MemoryBucket::named("held_up").with_conditions(NONE));
     let place = Place::new();
     // A delay before the write, within the timeout of each request; and one in the write itself.
     for (at, seconds) in [("list read", 20), ("write", 45)] {
@@ -461,8 +441,7 @@ fn one_of_two_pushes_wins(conditions: snap_nettest::Conditions) {
 /// A bucket accepts both names. Each push sees the refs that existed before its own write.
 #[test]
 fn of_two_conflicting_ref_names_only_one_is_created() {
-    let service =
-        || -> Arc<dyn Service> { Arc::new(MemoryService::named("beside", Arc::default())) };
+    let service = || -> Arc<dyn Bucket> { Arc::new(MemoryBucket::named("beside")) };
     let (here, there) = (Place::new(), Place::new());
     let first = here.change("a", "first");
     here.push(&mut here.remote(service(), "remote"), first).unwrap();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
+    bucket::{Bucket, client::Client, memory::MemoryBucket, traffic::Traffic},
     peer::{ConditionProofs, RemoteError, RemoteStore},
-    service::{Service, client::Client, memory::MemoryService, traffic::Traffic},
     transfer::push,
 };
 use tokio::sync::Barrier;
@@ -90,7 +90,7 @@ type Wave = &'static [(&'static str, &'static str)];
 
 /// Answers calls only when all calls of their wave have arrived. A call of a later wave fails
 /// permanently. A client that waits for a reply before its next call times out.
-fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
+fn in_waves(inner: Arc<dyn Bucket>, waves: &'static [Wave]) -> Arc<Wrapped> {
     let barrier = |wave: &Wave| Arc::new(Barrier::new(wave.len()));
     let barriers: Vec<_> = waves.iter().map(barrier).collect();
     let left: Vec<Vec<_>> = waves.iter().map(|wave| wave.to_vec()).collect();
@@ -115,7 +115,7 @@ fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
 
 #[test]
 fn a_push_takes_few_round_trips() {
-    let memory = || Arc::new(MemoryService::named("waves", Arc::default()));
+    let memory = || Arc::new(MemoryBucket::named("waves"));
     let here = Place::new();
     let push = |commit, waves: &'static [Wave]| {
         let service = in_waves(memory(), waves);
@@ -154,7 +154,7 @@ fn a_push_takes_few_round_trips() {
 
 #[test]
 fn refs_of_one_push_succeed_or_fail_independently() {
-    let service = || Arc::new(MemoryService::named("many_refs", Arc::default()));
+    let service = || Arc::new(MemoryBucket::named("many_refs"));
     let (here, there) = (Place::new(), Place::new());
     let mut remote = here.remote(service(), "remote");
     let mut other = there.remote(service(), "remote");
@@ -184,7 +184,7 @@ fn refs_of_one_push_succeed_or_fail_independently() {
 
 #[test]
 fn a_deleted_ref_can_be_created_again() {
-    let service = || Arc::new(MemoryService::named("deleted", Arc::default()));
+    let service = || Arc::new(MemoryBucket::named("deleted"));
     let here = Place::new();
     let mut remote = here.remote(service(), "remote");
     let handle = here.runtime.handle().clone();
@@ -283,7 +283,7 @@ fn a_failed_upload_leaves_no_unfinished_upload() {
 fn a_rejected_push_writes_no_object() {
     for bytes in [500, 9 << 20] {
         let name = format!("refused{bytes}");
-        let memory = || Arc::new(MemoryService::named(&name, Arc::default()));
+        let memory = || Arc::new(MemoryBucket::named(&name));
         let (here, there) = (Place::new(), Place::new());
         let theirs = there.change("x", "theirs");
         there.push(&mut there.remote(memory(), "remote"), theirs).unwrap();

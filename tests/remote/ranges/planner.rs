@@ -5,11 +5,11 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture};
 use snap_remote::{
+    bucket::ServiceError,
     ranges::{
         FetchRange, JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, ReadError,
         Submission,
     },
-    service::ServiceError,
 };
 use snap_testkit::rng::Rng;
 use tokio::time::{Instant, sleep};

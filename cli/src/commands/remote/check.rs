@@ -15,9 +15,9 @@ use snap_core::{
     repo::Config,
 };
 use snap_remote::{
+    bucket::{FailureReason, ServiceError},
     location::Scheme,
     peer::{CONFIG, Mirror, Place, RemoteError, Trial, TrialResult},
-    service::{FailureReason, ServiceError},
 };
 use tokio::time::Instant;
 

@@ -48,11 +48,11 @@ use tokio::time::{Instant, timeout};
 
 use super::refs::{BucketRefs, NewRef, condition};
 use crate::{
+    bucket::{FailureReason, ServiceError, WriteCondition, jittered},
     peer::{
         RemoteError,
         slot::{RefSlot, key},
     },
-    service::{FailureReason, ServiceError, WriteCondition, jittered},
 };
 
 /// Time for which other clients must see a claim before they remove it.
@@ -106,15 +106,11 @@ impl<'a> BucketRefs<'a> {
             let claim = format!("{claims}{nonce}");
             let claimed = BootInstant::now();
             let open = AtomicUsize::new(0);
-            let written = self
-                .store
-                .client
-                .write(&claim, Bytes::from_static(b"\n"), WriteCondition::Always)
-                .await;
+            let written = self.store.client.put(&claim, Bytes::from_static(b"\n")).await;
             if let Err(error) = written {
                 if error.reason == FailureReason::Stopped {
                     // The service may have written the claim all the same.
-                    let _ = self.store.client.remove_leftover(&claim).await;
+                    let _ = self.store.client.delete_leftover(&claim).await;
                 }
                 return Err(error.into());
             }
@@ -127,7 +123,7 @@ impl<'a> BucketRefs<'a> {
             };
             // Other clients remove a claim that stays a lease later.
             if open.load(Ordering::SeqCst) == 0 {
-                let _ = self.store.client.remove_leftover(&claim).await;
+                let _ = self.store.client.delete_leftover(&claim).await;
             }
             if let Some(outcome) = outcome {
                 return outcome;
@@ -170,7 +166,7 @@ impl<'a> BucketRefs<'a> {
         seen.retain(|key, _| others.contains(key));
         for key in others {
             if seen.entry(key.clone()).or_insert(now).elapsed() >= LEASE {
-                self.store.client.remove(&key).await?;
+                self.store.client.delete(std::slice::from_ref(&key)).await?;
                 seen.remove(&key);
             }
         }
@@ -233,8 +229,8 @@ impl<'a> BucketRefs<'a> {
         open: &AtomicUsize,
     ) -> Result<(), RemoteError> {
         let (key, bytes) = (key(name), new.text(nonce));
-        let write = |when| self.store.client.write_counted(&key, bytes.clone(), when, open);
-        let takes = self.store.client.takes_conditions();
+        let write = |when| self.store.client.put_counted(&key, bytes.clone(), when, open);
+        let takes = self.store.client.facts().takes_conditions;
         let mut read = read.clone();
         for _ in 0..REFUSALS {
             let condition = condition(&read, takes);

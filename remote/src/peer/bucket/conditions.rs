@@ -18,10 +18,10 @@ use snap_core::base::{
 
 use super::BucketStore;
 use crate::{
-    peer::{CONFIG, RemoteError},
-    service::{
+    bucket::{
         ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition, jittered,
     },
+    peer::{CONFIG, RemoteError},
 };
 
 /// Number of failed tests that prove a failure.
@@ -52,8 +52,8 @@ fn unlike_any() -> ObjectVersion {
 impl BucketStore {
     /// Returns the conditions that the service honours, if they are known without a new test.
     pub(crate) fn known_conditions(&self) -> Option<ConditionalWrites> {
-        let reported = self.client.conditions();
-        let Some(bucket) = self.client.unproven_bucket() else { return Some(reported) };
+        let reported = self.client.facts().conditions;
+        let Some(bucket) = &self.client.facts().unproven_bucket else { return Some(reported) };
         match self.condition_proofs.get(bucket)? {
             true => Some(reported),
             false => Some(ConditionalWrites::NONE),
@@ -81,7 +81,7 @@ impl BucketStore {
         &self,
         observer: &dyn Observer,
     ) -> Result<ConditionalWrites, RemoteError> {
-        let reported = self.client.conditions();
+        let reported = self.client.facts().conditions;
         let read = async || {
             let read = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
             Ok::<_, RemoteError>(read.map(|read| read.bytes))
@@ -118,7 +118,7 @@ impl BucketStore {
     }
 
     fn remember_conditions(&self, is_kept: bool) {
-        if let Some(bucket) = self.client.unproven_bucket() {
+        if let Some(bucket) = &self.client.facts().unproven_bucket {
             self.condition_proofs.remember(bucket, is_kept);
         }
     }
@@ -130,7 +130,7 @@ impl BucketStore {
         bytes: &Bytes,
     ) -> Result<ConditionTest, RemoteError> {
         let attempt = async |is_taken: bool, when: WriteCondition| match is_taken {
-            true => self.client.write(CONFIG, Bytes::clone(bytes), when).await.map(|_| true),
+            true => self.client.put_if(CONFIG, Bytes::clone(bytes), when).await.map(|_| true),
             false => {
                 Err(ServiceError::new("write", CONFIG, FailureReason::Conflict, String::new()))
             }

@@ -40,16 +40,16 @@ use super::{
     refs::{BucketRefs, NewRef},
 };
 use crate::{
+    bucket::{
+        ConditionalWrites, FailureDetail, FailureReason, ObjectVersion, ServiceError,
+        WriteCondition,
+    },
     peer::{
         REFS, RemoteError,
         all_refs::damaged_head,
         gc_view::{GcView, hash_of},
         known::Known,
         slot::RefSlot,
-    },
-    service::{
-        ConditionalWrites, FailureDetail, FailureReason, ObjectVersion, ServiceError,
-        WriteCondition,
     },
 };
 
@@ -204,10 +204,10 @@ impl BucketStore {
     /// [`RemoteError::Service`].
     pub(crate) async fn clock_secs(&self) -> Result<Option<i64>, RemoteError> {
         let text = format!("{}\n", Nonce::random());
-        self.client.write(CLOCK, text.into(), WriteCondition::Always).await?;
+        self.client.put(CLOCK, text).await?;
         let time = self.written_secs(CLOCK).await?;
         // If it stays, the next collection replaces it.
-        let _ = self.client.remove(CLOCK).await;
+        let _ = self.client.delete(&[CLOCK.to_owned()]).await;
         Ok(time)
     }
 
@@ -322,7 +322,7 @@ impl<'a> BucketEpoch<'a> {
         if Some(hash_of(&table)) != view.state.table {
             return Ok(None);
         }
-        self.store.client.write(&key, table.into(), WriteCondition::Always).await?;
+        self.store.client.put(&key, table).await?;
         Ok(Some(key))
     }
 
@@ -341,12 +341,13 @@ impl<'a> BucketEpoch<'a> {
         if self.known.mirror.gc().is_some() || self.known.lists_newer_epoch() {
             return Ok(false);
         }
-        let can = self.store.known_conditions().unwrap_or_else(|| self.store.client.conditions());
+        let can =
+            self.store.known_conditions().unwrap_or_else(|| self.store.client.facts().conditions);
         let when = match is_absent && can.absent {
             true => WriteCondition::Absent,
             false => WriteCondition::Always,
         };
-        match self.store.client.write(GC_STATE, GcState::first().encode().into(), when).await {
+        match self.store.client.put_if(GC_STATE, GcState::first().encode().into(), when).await {
             Err(error) if error.reason == FailureReason::Conflict => Ok(false),
             written => Ok(written.map(|_| true)?),
         }
@@ -418,7 +419,7 @@ impl<'a> BucketEpoch<'a> {
             read.found.as_ref().ok_or_else(|| self.store.lost_gc_file(GC_STATE))?;
         let state = before.next(epoch, phase, hash_of(&bytes));
         let key = format!("{GC}{}", state.table_name().unwrap_or_default());
-        self.store.client.write(&key, bytes.into(), WriteCondition::Always).await?;
+        self.store.client.put(&key, bytes).await?;
         let can = self.store.conditions(&Silent).await?;
         let when = match version {
             _ if !can.absent || !can.unchanged => {
@@ -433,7 +434,7 @@ impl<'a> BucketEpoch<'a> {
             // A state without a version cannot be swapped.
             None => WriteCondition::Absent,
         };
-        let written = self.store.client.write(GC_STATE, state.encode().into(), when).await;
+        let written = self.store.client.put_if(GC_STATE, state.encode().into(), when).await;
         // The reply of an attempt may be lost, and a proxy may answer in place of the service. Only
         // the state itself shows whether it was replaced.
         let is_open = |error: &ServiceError| {

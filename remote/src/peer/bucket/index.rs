@@ -36,10 +36,7 @@ use snap_core::{
 };
 
 use super::BucketStore;
-use crate::{
-    peer::{INDEX, PackIn, RemoteError, gc_view::IndexedFile, known::Known},
-    service::WriteCondition,
-};
+use crate::peer::{INDEX, PackIn, RemoteError, gc_view::IndexedFile, known::Known};
 
 /// Number of files of a class, including the new one, that a push merges into one.
 pub(crate) const FAN: usize = 8;
@@ -219,10 +216,7 @@ impl<'a> BucketIndex<'a> {
     /// Writes an index file and returns its name.
     async fn write_file(self, bytes: Vec<u8>, ending: &str) -> Result<String, RemoteError> {
         let name = format!("{}{ending}", name_of(&bytes));
-        self.store
-            .client
-            .write(&format!("{INDEX}{name}"), bytes.into(), WriteCondition::Always)
-            .await?;
+        self.store.client.put(&format!("{INDEX}{name}"), bytes).await?;
         Ok(name)
     }
 
@@ -263,7 +257,7 @@ impl<'a> BucketIndex<'a> {
         {
             return Ok(());
         }
-        self.store.client.remove_many(&keys).await?;
+        self.store.client.delete(&keys).await?;
         let names: Vec<String> =
             keys.iter().filter_map(|key| key.strip_prefix(INDEX)).map(str::to_owned).collect();
         Ok(self.known.mirror.forget(&names)?)

@@ -24,15 +24,12 @@ use super::{
     BucketStore,
     index::{BucketIndex, GROUP},
 };
-use crate::{
-    peer::{
-        CONFIG, HEAD, INDEX, Mend, OBJECTS, RemoteError,
-        all_refs::head_text,
-        catch_up::{check_index_file, take_in_group},
-        gc_view::IndexedFile,
-        known::Known,
-    },
-    service::WriteCondition,
+use crate::peer::{
+    CONFIG, HEAD, INDEX, Mend, OBJECTS, RemoteError,
+    all_refs::head_text,
+    catch_up::{check_index_file, take_in_group},
+    gc_view::IndexedFile,
+    known::Known,
 };
 
 /// The repair of a bucket, and what this process knows.
@@ -52,7 +49,7 @@ impl<'a> Mending<'a> {
             Mend::Settings(config) => {
                 let text = Bytes::from(config.to_owned());
                 let client = &self.store.client;
-                client.write(CONFIG, text.clone(), WriteCondition::Always).await?;
+                client.put(CONFIG, text.clone()).await?;
                 *self.store.config.lock() = Some(text);
                 Ok(vec![CONFIG.to_owned()])
             }
@@ -96,7 +93,7 @@ impl<'a> Mending<'a> {
             Err(error) => return Err(error),
         };
         if !is_sound {
-            self.store.client.write(HEAD, head_text(head), WriteCondition::Always).await?;
+            self.store.client.put(HEAD, head_text(head)).await?;
         }
         Ok(!is_sound)
     }
@@ -135,7 +132,7 @@ impl<'a> Mending<'a> {
                 None => self.is_in_index(&name).await?,
             };
             if !is_right {
-                self.store.client.remove(&key).await?;
+                self.store.client.delete(std::slice::from_ref(&key)).await?;
                 self.known.mirror.forget(&[name])?;
             }
             mended.push(key);
@@ -162,7 +159,7 @@ impl<'a> Mending<'a> {
         let mut lost = BTreeSet::new();
         for id in packs {
             // Another client may have uploaded the pack again.
-            if self.store.client.length(&format!("{OBJECTS}{id}")).await?.is_none() {
+            if self.store.client.head(&format!("{OBJECTS}{id}")).await?.is_none() {
                 lost.insert(*id);
             }
         }
@@ -183,7 +180,7 @@ impl<'a> Mending<'a> {
                 };
                 self.index().write_update(self.index().update_again(others, name, epoch)?).await?;
             }
-            self.store.client.remove(&format!("{INDEX}{name}")).await?;
+            self.store.client.delete(&[format!("{INDEX}{name}")]).await?;
             self.known.mirror.forget(std::slice::from_ref(name))?;
         }
         let lost: Vec<PackId> = lost.into_iter().collect();

@@ -20,6 +20,7 @@ pub mod claims;
 pub(crate) mod condition_proofs;
 mod conditions;
 pub(crate) mod epoch;
+mod find_stores;
 pub(crate) mod index;
 mod mend;
 mod name_conflicts;
@@ -49,6 +50,7 @@ use tokio::sync::OnceCell;
 use self::{
     condition_proofs::ConditionProofs,
     epoch::{BucketEpoch, GC, GC_STATE},
+    find_stores::find_stores,
     index::BucketIndex,
     mend::Mending,
     refs::BucketRefs,
@@ -60,7 +62,7 @@ use super::{
     known::Known,
     slot::RefSlot,
 };
-use crate::service::{
+use crate::bucket::{
     ConditionalWrites, FailureReason, ListedObject, ServiceError, UploadProgress, WriteCondition,
     client::Client, traffic::Traffic,
 };
@@ -145,7 +147,7 @@ impl BucketStore {
 
     async fn inspect_location(&self) -> Result<Option<Bytes>, RemoteError> {
         let config = self.find_config();
-        let (config, keys) = futures::join!(config, self.client.list_some("", PEEKED));
+        let (config, keys) = futures::join!(config, self.client.list_level("", PEEKED));
         if let Some(config) = config? {
             return Ok(Some(config));
         }
@@ -179,14 +181,14 @@ impl BucketStore {
     ) -> [Result<(), ServiceError>; 3] {
         let write = |(key, bytes): &(&str, Bytes)| {
             let (key, bytes) = (key.to_string(), bytes.clone());
-            async move { self.client.write(&key, bytes, when.clone()).await.map(drop) }
+            async move { self.client.put_if(&key, bytes, when.clone()).await.map(drop) }
         };
         let [config, head, gc] = objects.each_ref().map(write);
         futures::join!(config, head, gc).into()
     }
 
     async fn create_store(&self, new: &NewStore) -> Result<Option<Bytes>, RemoteError> {
-        let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
+        let can = self.known_conditions().unwrap_or_else(|| self.client.facts().conditions);
         let when = if can.absent { WriteCondition::Absent } else { WriteCondition::Always };
         let (first, mut is_refused_condition) = (new.head.clone(), false);
         let text = Bytes::from(new.config.clone());
@@ -250,7 +252,7 @@ impl BucketStore {
             Some(ListedPack { id, bytes, modified_secs })
         };
         let packs = listed.into_iter().filter_map(pack).collect();
-        Ok(ListedPacks { packs, place: self.client.identity() })
+        Ok(ListedPacks { packs, place: self.client.facts().identity() })
     }
 
     /// Lists the packs that the mirror lacks, with their lengths.
@@ -264,20 +266,17 @@ impl BucketStore {
             !here.contains(&pack.id) && !is_going
         });
         for pack in packs.iter_mut().filter(|pack| pack.bytes == 0) {
-            pack.bytes = self.client.length(&format!("{OBJECTS}{}", pack.id)).await?.unwrap_or(0);
+            pack.bytes = self.client.head(&format!("{OBJECTS}{}", pack.id)).await?.unwrap_or(0);
         }
         Ok(packs)
     }
 
-    /// Removes objects, as many with each request as the service allows.
+    /// Deletes objects, as many with each request as the service allows.
     ///
     /// # Errors
     /// [`RemoteError::Service`].
     pub(crate) async fn remove_all(&self, keys: &[String]) -> Result<(), RemoteError> {
-        for some in keys.chunks(self.client.max_removals_per_request().max(1)) {
-            self.client.remove_many(some).await?;
-        }
-        Ok(())
+        Ok(self.client.delete(keys).await?)
     }
 }
 
@@ -311,7 +310,7 @@ impl Peer for BucketStore {
 
     fn begin_head<'a>(&'a self, first: &'a RefName) -> Reply<'a, ()> {
         Box::pin(async move {
-            self.client.write(HEAD, head_text(first), WriteCondition::Always).await?;
+            self.client.put(HEAD, head_text(first)).await?;
             Ok(())
         })
     }
@@ -364,12 +363,12 @@ impl Peer for BucketStore {
     ) -> BoxFuture<'a, Result<IndexContent, ServiceError>> {
         Box::pin(async move {
             let key = format!("{INDEX}{name}");
-            Ok(IndexContent::File(self.client.read_whole(&key, most).await?.bytes))
+            Ok(IndexContent::File(self.client.get(&key, most).await?.bytes))
         })
     }
 
     fn index_file_bytes<'a>(&'a self, name: &'a str) -> Reply<'a, Option<u64>> {
-        Box::pin(async move { Ok(self.client.length(&format!("{INDEX}{name}")).await?) })
+        Box::pin(async move { Ok(self.client.head(&format!("{INDEX}{name}")).await?) })
     }
 
     fn packs(&self) -> Reply<'_, ListedPacks> {
@@ -381,13 +380,11 @@ impl Peer for BucketStore {
     }
 
     fn pack_bytes(&self, pack: PackId) -> Reply<'_, Option<u64>> {
-        Box::pin(async move { Ok(self.client.length(&format!("{OBJECTS}{pack}")).await?) })
+        Box::pin(async move { Ok(self.client.head(&format!("{OBJECTS}{pack}")).await?) })
     }
 
     fn read(&self, pack: PackId, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ServiceError>> {
-        Box::pin(
-            async move { Ok(self.client.read(&format!("{OBJECTS}{pack}"), range).await?.bytes) },
-        )
+        Box::pin(async move { self.client.get_range(&format!("{OBJECTS}{pack}"), range).await })
     }
 
     fn send<'a>(
@@ -396,7 +393,7 @@ impl Peer for BucketStore {
         progress: &'a UploadProgress,
     ) -> BoxFuture<'a, Result<SentPack, ServiceError>> {
         Box::pin(async move {
-            self.client.write_file(&format!("{OBJECTS}{id}"), path, bytes, progress).await?;
+            self.client.put_file(&format!("{OBJECTS}{id}"), path, bytes, progress).await?;
             Ok(SentPack::Unchecked)
         })
     }
@@ -454,7 +451,7 @@ impl Peer for BucketStore {
     }
 
     fn stores(&self, levels: usize) -> Reply<'_, Vec<String>> {
-        Box::pin(async move { Ok(self.client.stores(levels).await?) })
+        Box::pin(async move { Ok(find_stores(&self.client, levels).await?) })
     }
 
     fn try_writes(&self) -> Reply<'_, Option<Vec<Trial>>> {

@@ -21,8 +21,8 @@ use snap_core::{
 
 use super::BucketStore;
 use crate::{
+    bucket::{FailureDetail, FailureReason, ServiceError, ref_name_conflict},
     peer::{REFS, RemoteError, all_refs::outer_names},
-    service::{FailureDetail, FailureReason, ServiceError, ref_name_conflict},
 };
 
 /// An object that blocks the name of a ref.
@@ -68,7 +68,7 @@ impl BucketStore {
     /// try the write.
     pub(crate) fn cannot_be_made(&self, name: &RefName, way: &BlockingRef) -> Option<RemoteError> {
         let error = self.stands_beside(name, way);
-        error.or_else(|| self.client.has_folders().then(|| self.deleted_beside(name, way)))
+        error.or_else(|| self.client.facts().has_folders.then(|| self.deleted_beside(name, way)))
     }
 
     /// Returns the error for a name that the tombstone of a deleted ref blocks.
@@ -130,8 +130,8 @@ impl BucketStore {
     /// its parent folders is a ref.
     pub(super) async fn is_no_ref(&self, name: &RefName) -> bool {
         // A file server may list a file as the content of a folder with its name.
-        let is_file = async || matches!(self.client.length(&name.to_string()).await, Ok(Some(1..)));
-        if self.client.has_folders() && is_file().await {
+        let is_file = async || matches!(self.client.head(&name.to_string()).await, Ok(Some(1..)));
+        if self.client.facts().has_folders && is_file().await {
             return false;
         }
         match self.client.list(&format!("{name}/")).await {
@@ -139,7 +139,7 @@ impl BucketStore {
             _ => {}
         }
         for above in outer_names(name) {
-            if matches!(self.client.length(&above.to_string()).await, Ok(Some(_))) {
+            if matches!(self.client.head(&above.to_string()).await, Ok(Some(_))) {
                 return true;
             }
         }

@@ -26,12 +26,12 @@ use snap_core::{
 
 use super::{BucketStore, name_conflicts::BlockingRef};
 use crate::{
+    bucket::{ConditionalWrites, FailureReason, ServiceError, WriteCondition},
     peer::{
         REFS, RefMove, RemoteError,
         known::Known,
         slot::{RefSlot, key},
     },
-    service::{ConditionalWrites, FailureReason, ServiceError, WriteCondition},
 };
 
 /// Maximum number of refs to read one by one. For more, the client lists the refs first.
@@ -177,7 +177,7 @@ impl<'a> BucketRefs<'a> {
         moves: &[RefMove<'_>],
         observer: &dyn Observer,
     ) -> Vec<Result<(), RemoteError>> {
-        let refuses = self.store.client.refuses_conflicting_refs() || self.store.is_new();
+        let refuses = self.store.client.facts().refuses_conflicting_refs || self.store.is_new();
         let mut results: Vec<Option<Result<(), RemoteError>>> =
             moves.iter().map(|_| None).collect();
         if !refuses {
@@ -304,7 +304,7 @@ impl<'a> BucketRefs<'a> {
             Some(found) => found == nonce,
             None => now.commit == new.commit && !now.is_damaged(),
         };
-        let is_told = match self.store.client.write(&key, new.text(nonce), when).await {
+        let is_told = match self.store.client.put_if(&key, new.text(nonce), when).await {
             Ok(Some(version)) if version.etag.is_some() || version.generation.is_some() => {
                 return Ok(());
             }

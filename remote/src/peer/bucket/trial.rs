@@ -5,8 +5,8 @@ use snap_core::{base::limits, disk::scratch::unique_name};
 
 use super::BucketStore;
 use crate::{
+    bucket::{ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition},
     peer::{RemoteError, Trial, TrialResult},
-    service::{ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition},
 };
 
 /// Folder of the object.
@@ -64,10 +64,10 @@ impl BucketStore {
     pub(super) async fn write_trials(&self) -> Result<Vec<Trial>, RemoteError> {
         let key = format!("{TEMPORARY}/{}", unique_name("check"));
         let client = &self.client;
-        let written = client.write(&key, Bytes::from_static(TEXT), WriteCondition::Always).await;
+        let written = client.put(&key, Bytes::from_static(TEXT)).await;
         if matches!(&written, Err(error) if error.reason == FailureReason::Stopped) {
             // The object may have been written although the request was stopped.
-            let _ = client.remove_leftover(&key).await;
+            let _ = client.delete_leftover(&key).await;
         }
         let (version, written) = match written {
             Ok(version) => (Some(version), Ok(())),
@@ -79,29 +79,30 @@ impl BucketStore {
             return Ok(trials);
         };
         trials.extend(self.try_written(&key, version).await);
-        if let (Some(bucket), Some(is_kept)) = (client.unproven_bucket(), conditions_kept(&trials))
+        if let (Some(bucket), Some(is_kept)) =
+            (&client.facts().unproven_bucket, conditions_kept(&trials))
         {
             self.condition_proofs.correct(bucket, is_kept)?;
         }
-        trials.push(trial("remove", client.remove_leftover(&key).await));
+        trials.push(trial("remove", client.delete_leftover(&key).await));
         Ok(trials)
     }
 
     /// Tries what needs an object.
     async fn try_written(&self, key: &str, version: Option<ObjectVersion>) -> Vec<Trial> {
         let client = &self.client;
-        let back = client.read_whole(key, limits::CONFIG_BYTES).await;
+        let back = client.get(key, limits::CONFIG_BYTES).await;
         let is_wrong = back.as_ref().is_ok_and(|object| object.bytes != TEXT);
         let mut trials = vec![trial("read back", back.map(drop))];
         if is_wrong {
             let why = "the content read differs from the content written".to_owned();
             trials.push(Trial { name: "content", result: TrialResult::Wrong(why) });
         }
-        let ConditionalWrites { absent, unchanged } = client.conditions();
+        let ConditionalWrites { absent, unchanged } = client.facts().conditions;
         trials.push(match absent {
             true => {
                 let text = Bytes::from_static(TEXT);
-                let taken = client.write(key, text, WriteCondition::Absent).await;
+                let taken = client.put_if(key, text, WriteCondition::Absent).await;
                 refused(IF_ABSENT, taken.map(drop))
             }
             false => unneeded(IF_ABSENT, CLAIMS),
@@ -116,13 +117,13 @@ impl BucketStore {
     async fn try_unchanged(&self, key: &str, version: ObjectVersion) -> Trial {
         let new = Bytes::from_static(b"changed\n");
         let when = WriteCondition::Unchanged(version);
-        match self.client.write(key, new.clone(), when.clone()).await {
+        match self.client.put_if(key, new.clone(), when.clone()).await {
             Err(error) if error.reason == FailureReason::Conflict => {
                 let why = format!("it rejects a condition that is met; {CLAIMS}");
                 unneeded(IF_UNCHANGED, &why)
             }
             Err(error) => refused(IF_UNCHANGED, Err(error)),
-            Ok(_) => refused(IF_UNCHANGED, self.client.write(key, new, when).await.map(drop)),
+            Ok(_) => refused(IF_UNCHANGED, self.client.put_if(key, new, when).await.map(drop)),
         }
     }
 }

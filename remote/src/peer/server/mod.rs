@@ -4,7 +4,7 @@
 
 mod resumed;
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{fmt, ops::Range, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -40,10 +40,12 @@ use super::{
     slot::{RefSlot, key},
 };
 use crate::{
-    service::{
-        FailureDetail, FailureReason, HttpReply, ListedObject, ObjectVersion, Requests,
-        ServiceError, Transport, UploadProgress, at_most, service_error, traffic::Traffic,
-        with_file,
+    bucket::{
+        FailureDetail, FailureReason, ListedObject, ObjectVersion, Requests, ServiceError,
+        Transport, UploadProgress,
+        call::{SentFile, call},
+        service_error,
+        traffic::{RequestKind, Traffic},
     },
     wire::{
         headers::SNAP_EPOCH,
@@ -196,7 +198,7 @@ impl ServerRequests {
             let (head, mut body) = response.into_parts();
             Ok((head, body.to_buffer().await?.to_bytes()))
         });
-        let (answered, reply) = HttpReply::of(at_most(most, attempt)).await;
+        let (answered, reply) = call(|context| context.at_most(most), attempt).await;
         let (head, bytes) =
             answered.map_err(|error| service_error(operation, key, &error, &reply))?;
         self.learn_epoch(&head.headers, is_index);
@@ -217,6 +219,17 @@ impl ServerRequests {
         let error = ServiceError { detail, retry_after: reply.retry_after, ..error };
         let etag = head.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
         Err(ErrorReply { error, etag: etag.map(str::to_owned) })
+    }
+
+    /// Sends a range of a file.
+    async fn send_file(
+        &self,
+        request: Builder,
+        (path, range): (&Path, Range<u64>),
+        key: &str,
+    ) -> Result<ServerReply, ServiceError> {
+        let send = self.send(request, Bytes::new(), limits::REPLY_BYTES, "write", key);
+        call(|context| context.file = Some(SentFile::new(path, range)), send).await.0
     }
 
     async fn get(
@@ -313,7 +326,7 @@ impl ServerStore {
         key: &str,
     ) -> Result<Bytes, ServiceError> {
         let read = || self.http.get(self.http.request(route, rest), most, "read", key);
-        self.requests.retry("read", key, most, read).await
+        self.requests.retry(RequestKind::Get, key, most, read).await
     }
 
     /// Sends a body that changes something.
@@ -327,7 +340,7 @@ impl ServerStore {
             let request = prepare(self.http.request(route, rest));
             self.http.send(request, body.clone(), limits::REPLY_BYTES, "write", key)
         };
-        self.requests.retry("write", key, body.len() as u64, write).await
+        self.requests.retry(RequestKind::Put, key, body.len() as u64, write).await
     }
 
     async fn find_config(&self) -> Result<Option<Bytes>, RemoteError> {
@@ -345,7 +358,7 @@ impl ServerStore {
 
     async fn find_head(&self) -> Result<Option<RefName>, RemoteError> {
         let read = || self.http.json(self.http.request(Route::Head, ""), "read", HEAD);
-        let head: Head = match self.requests.retry("read", HEAD, 0, read).await {
+        let head: Head = match self.requests.retry(RequestKind::Get, HEAD, 0, read).await {
             Ok(head) => head,
             Err(error) if error.reason == FailureReason::NotFound => return Ok(None),
             Err(error) if error.reason == FailureReason::DamagedThere => {
@@ -374,7 +387,7 @@ impl ServerStore {
         let key = key(name);
         let rest = key.strip_prefix(REFS).unwrap_or_default();
         let read = || self.http.read_ref(&key, rest);
-        match self.requests.retry("read", &key, limits::REPLY_BYTES, read).await {
+        match self.requests.retry(RequestKind::Get, &key, limits::REPLY_BYTES, read).await {
             Ok(slot) => Ok(slot),
             Err(error) if error.reason == FailureReason::NotFound => {
                 Ok(RefSlot::absent_or_deleted())
@@ -425,7 +438,7 @@ impl ServerStore {
                 }
             }
         };
-        Ok(self.requests.retry("list", prefix, limits::REPLY_BYTES, read).await?)
+        Ok(self.requests.retry(RequestKind::List, prefix, limits::REPLY_BYTES, read).await?)
     }
 
     async fn listed_index(&self) -> Result<IndexListing, RemoteError> {
@@ -567,10 +580,9 @@ impl ServerStore {
         let id = pack.id.to_string();
         let send = || {
             let request = self.http.request(Route::SendPack, &id);
-            let ask = self.http.send(request, Bytes::new(), limits::REPLY_BYTES, "write", &key);
-            with_file(pack.path.to_owned(), 0..pack.bytes, ask)
+            self.http.send_file(request, (pack.path, 0..pack.bytes), &key)
         };
-        self.requests.retry("write", &key, pack.bytes, send).await?;
+        self.requests.retry(RequestKind::Put, &key, pack.bytes, send).await?;
         progress.advance(pack.bytes);
         Ok(())
     }
@@ -648,7 +660,7 @@ impl Peer for ServerStore {
                 let request = self.http.request(Route::PackLength, &id);
                 self.http.send(request, Bytes::new(), 0, "stat", &key)
             };
-            match self.requests.retry("stat", &key, 0, find).await {
+            match self.requests.retry(RequestKind::Head, &key, 0, find).await {
                 Ok(answer) => {
                     let length = answer.headers.get(header::CONTENT_LENGTH);
                     Ok(Some(length.and_then(|text| text.to_str().ok()?.parse().ok()).unwrap_or(0)))
@@ -663,7 +675,9 @@ impl Peer for ServerStore {
         Box::pin(async move {
             let (key, id) = (format!("{OBJECTS}{pack}"), pack.to_string());
             let read = || self.http.read_range(&key, &id, range.clone());
-            self.requests.retry("read", &key, range.end.saturating_sub(range.start), read).await
+            self.requests
+                .retry(RequestKind::Get, &key, range.end.saturating_sub(range.start), read)
+                .await
         })
     }
 
@@ -717,7 +731,7 @@ impl Peer for ServerStore {
                 let request = self.http.start(Route::Repositories, &[]);
                 self.http.json(request, "list", "")
             };
-            let all: Repositories = self.requests.retry("list", "", 0, read).await?;
+            let all: Repositories = self.requests.retry(RequestKind::List, "", 0, read).await?;
             Ok(all.repositories.into_iter().map(|repository| repository.name).collect())
         })
     }
@@ -783,7 +797,7 @@ fn reason_of_status(status: StatusCode) -> FailureReason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::client::RequestPolicy;
+    use crate::bucket::client::RequestPolicy;
 
     #[test]
     fn each_code_has_the_documented_meaning() {

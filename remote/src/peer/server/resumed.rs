@@ -3,12 +3,13 @@
 use bytes::Bytes;
 use snap_core::base::limits;
 
-use super::{ServerStore, with_file};
+use super::ServerStore;
 use crate::{
-    peer::PackToSend,
-    service::{
-        FailureReason, RetryAfterLimit, ServiceError, UploadProgress, asking_first, jittered,
+    bucket::{
+        FailureReason, RetryAfterLimit, ServiceError, UploadProgress, call::call, jittered,
+        traffic::RequestKind,
     },
+    peer::PackToSend,
     wire::{
         headers::{COMPLETE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET},
         routes::Route,
@@ -29,7 +30,9 @@ impl ServerStore {
         progress: &UploadProgress,
     ) -> Result<bool, ServiceError> {
         let (id, length, requests) = (pack.id.to_string(), pack.bytes, &self.requests);
-        let arrived = || requests.retry("stat", key, 0, || self.uploaded_bytes((&id, key), length));
+        let arrived = || {
+            requests.retry(RequestKind::Head, key, 0, || self.uploaded_bytes((&id, key), length))
+        };
         let mut at = 0;
         if progress.may_resume() {
             at = arrived().await?;
@@ -39,13 +42,18 @@ impl ServerStore {
         let mut busy = RetryAfterLimit::new(requests.policy().busy);
         let mut is_known = false;
         while at < length {
-            let rest = || asking_first(busy.is_refused(), self.send_rest((&id, key), pack, at));
-            let sent = requests.retry_until_stopped(1, "write", key, length - at, rest).await;
+            let is_refused = busy.is_refused();
+            let rest = || async {
+                let rest = self.send_rest((&id, key), pack, at);
+                call(|context| context.is_refused = is_refused, rest).await.0
+            };
+            let sent =
+                requests.retry_until_stopped(1, RequestKind::Put, key, length - at, rest).await;
             let Err(error) = sent else { break };
             let is_strange =
                 matches!(error.reason, FailureReason::NotFound | FailureReason::Unsupported);
             if !is_known && (is_strange || error.reason.is_temporary()) {
-                match requests.retry("read", "", 0, || self.knows_uploads()).await {
+                match requests.retry(RequestKind::Get, "", 0, || self.knows_uploads()).await {
                     Err(_) => return Err(error),
                     Ok(false) => return Ok(false),
                     Ok(true) => is_known = true,
@@ -128,8 +136,7 @@ impl ServerStore {
     ) -> Result<(), ServiceError> {
         let request = self.http.request(Route::ResumeUpload, id);
         let request = request.header(UPLOAD_OFFSET, at).header(UPLOAD_LENGTH, pack.bytes);
-        let ask = self.http.send(request, Bytes::new(), limits::REPLY_BYTES, "write", key);
-        let answer = with_file(pack.path.to_owned(), at..pack.bytes, ask).await?;
+        let answer = self.http.send_file(request, (pack.path, at..pack.bytes), key).await?;
         match answer.headers.get(UPLOAD_COMPLETE).is_some_and(|header| header == COMPLETE) {
             true => Ok(()),
             false => {

@@ -16,9 +16,9 @@ use tokio::{runtime::Handle, task::JoinSet};
 
 use super::PushRun;
 use crate::{
+    bucket::{FailureReason, ServiceError, UploadProgress},
     peer::{NewStore, OBJECTS, PackToSend, RemoteError, RemoteStore, SentPack},
     remote_packs::{BlockingContext, RemotePacks},
-    service::{FailureReason, ServiceError, UploadProgress},
     transfer::fetch_frames::PackFetcher,
     unlisted_packs::UnlistedPacks,
 };

@@ -20,9 +20,9 @@ use snap_core::{
     store::{RemoteCopies, RemoteFrameError, RemoteFrames},
 };
 use snap_remote::{
+    bucket::traffic::Traffic,
     peer::RemoteError,
     remote_packs::{RemotePacks, StopCheck},
-    service::traffic::Traffic,
 };
 
 use crate::{

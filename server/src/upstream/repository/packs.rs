@@ -12,7 +12,7 @@ use snap_core::{
 };
 use snap_remote::{
     peer::{PackToSend, RemoteStore},
-    service::UploadProgress,
+    bucket::UploadProgress,
 };
 
 use super::UpstreamRepository;

@@ -1,17 +1,12 @@
-//! The HTTP transport of OpenDAL: counts traffic, applies limits, and notes the headers of replies.
+//! The HTTP transport of OpenDAL: counts traffic, applies limits, and notes the headers of replies in
+//! the [`CallContext`].
 
-use std::{
-    collections::HashSet, future::Future, ops::Range, path::PathBuf, pin::pin, sync::Arc,
-    time::Duration,
-};
+use std::{ops::Range, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream, stream::BoxStream};
 use http::{Method, Request, Response, StatusCode};
-use opendal::{
-    Buffer, Error, ErrorKind, Execute, HttpBody, HttpTransport, HttpTransporter,
-    raw::{BoxedStaticFuture, Timestamp},
-};
+use opendal::{Buffer, Error, ErrorKind, HttpBody, HttpTransport, HttpTransporter, raw::Timestamp};
 use opendal_http_transport_reqwest::ReqwestTransport;
 use parking_lot::Mutex;
 use snap_core::base::{limits, time::Time};
@@ -19,6 +14,7 @@ use snap_core::base::{limits, time::Time};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
+    call::{CallContext, HttpReply},
     opendal_error::is_garbled,
     rate_limit::BandwidthLimits,
     traffic::{RequestKind, Traffic},
@@ -49,177 +45,6 @@ const HELD_BYTES: u64 = 64 << 10;
 
 /// Time for which a body is held back while the service may refuse the request.
 const HOLD: Duration = Duration::from_millis(500);
-
-/// Minimum for the limit of a body. Replies other than objects, such as tokens and errors, may be
-/// that long.
-const LEAST_CEILING: u64 = 1 << 20;
-
-/// Maximum number of successive pages of a listing without a new name. Services may send empty
-/// pages while they pass over deleted objects.
-const IDLE_PAGES: usize = 100;
-
-tokio::task_local! {
-    static REPLY: Arc<Mutex<HttpReply>>;
-    static LISTING: Mutex<ListingProgress>;
-    static FILE: (PathBuf, Range<u64>, Arc<Mutex<blake3::Hasher>>);
-    static MOST: u64;
-    static ASKS_FIRST: bool;
-}
-
-/// Status and headers of the last reply within an attempt.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct HttpReply {
-    /// Host and port of the last request.
-    pub(super) host: Option<String>,
-    /// True if the attempt has sent an HTTP request.
-    pub(super) asked: bool,
-    /// The status; `None` without a reply.
-    pub(super) status: Option<u16>,
-    /// The pause that the service requests.
-    pub(crate) retry_after: Option<Duration>,
-    /// The limit that the body exceeded.
-    pub(super) longer_than: Option<u64>,
-    /// Why the listing would never end.
-    pub(super) endless_listing: Option<&'static str>,
-}
-
-/// The progress of a listing that comes in pages.
-#[derive(Debug, Default)]
-struct ListingProgress {
-    /// Hashes of the page requests. A repeated request means that the service has sent the same
-    /// continuation token twice.
-    requests: HashSet<blake3::Hash>,
-    /// Number of pages since the last new name.
-    idle_pages: usize,
-}
-
-impl ListingProgress {
-    /// Counts the request for a page. Returns the reason if the listing would never end.
-    fn count_page(&mut self, request: &Request<Buffer>) -> Option<&'static str> {
-        self.idle_pages += 1;
-        if !self.requests.insert(blake3::hash(request.uri().to_string().as_bytes())) {
-            return Some("the service sent the same continuation token twice");
-        }
-        (self.idle_pages > IDLE_PAGES).then_some("the service sends pages without new names")
-    }
-}
-
-/// Runs `attempt`, which lists objects, and fails it if the service sends pages without end. The
-/// attempt reports each new name with [`note_listed_name`].
-pub(super) async fn listing<T>(attempt: impl Future<Output = T>) -> T {
-    LISTING.scope(Mutex::default(), attempt).await
-}
-
-/// Records that a listing has brought a new name.
-pub(super) fn note_listed_name() {
-    let _ = LISTING.try_with(|progress| {
-        progress.lock().idle_pages = 0;
-    });
-}
-
-/// Checks that a listing in pages makes progress. A WebDAV server has no pages: one request lists
-/// each folder.
-fn check_listing(request: &Request<Buffer>) -> opendal::Result<()> {
-    if request_kind(request) != RequestKind::List || *request.method() != Method::GET {
-        return Ok(());
-    }
-    let count = |progress: &Mutex<ListingProgress>| progress.lock().count_page(request);
-    match LISTING.try_with(count).ok().flatten() {
-        None => Ok(()),
-        Some(why) => Err(HttpReply::endless(why)),
-    }
-}
-
-impl HttpReply {
-    /// Runs `attempt`, and returns the last reply as well.
-    pub(crate) async fn of<T>(attempt: impl Future<Output = T>) -> (T, Self) {
-        let reply = Arc::default();
-        let result = REPLY.scope(Arc::clone(&reply), attempt).await;
-        (result, read(&reply))
-    }
-
-    fn note(self) {
-        let _ = REPLY.try_with(|reply| *reply.lock() = self);
-    }
-
-    /// Notes that the body exceeded its limit, and returns the error.
-    fn too_long(most: u64) -> Error {
-        let note = |reply: &Arc<Mutex<Self>>| {
-            reply.lock().longer_than = Some(most);
-        };
-        let _ = REPLY.try_with(note);
-        Error::new(ErrorKind::Unexpected, format!("the reply is longer than {most} B"))
-    }
-
-    /// Notes that a listing would never end, and returns the error.
-    fn endless(why: &'static str) -> Error {
-        let note = |reply: &Arc<Mutex<Self>>| {
-            reply.lock().endless_listing = Some(why);
-        };
-        let _ = REPLY.try_with(note);
-        Error::new(ErrorKind::Unexpected, why)
-    }
-
-    fn is_bad(&self) -> bool {
-        self.asked && self.status.is_none_or(|status| status >= 400)
-    }
-}
-
-fn read(reply: &Mutex<HttpReply>) -> HttpReply {
-    reply.lock().clone()
-}
-
-/// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a single
-/// unsigned request.
-pub(crate) async fn with_file<T>(
-    path: PathBuf,
-    range: Range<u64>,
-    attempt: impl Future<Output = T>,
-) -> T {
-    with_hashed_file(path, range, attempt).await.0
-}
-
-/// Sends a file like [`with_file`], and returns the hash of the bytes that the last request sent.
-pub(super) async fn with_hashed_file<T>(
-    path: PathBuf,
-    range: Range<u64>,
-    attempt: impl Future<Output = T>,
-) -> (T, blake3::Hash) {
-    let sent = Arc::default();
-    let done = FILE.scope((path, range, Arc::clone(&sent)), attempt).await;
-    let hash = sent.lock().finalize();
-    (done, hash)
-}
-
-/// If `is_refused`, holds back large bodies of `attempt` for a moment, in which the service may
-/// refuse them again. Otherwise each attempt would send the whole refused body.
-pub(crate) async fn asking_first<T>(is_refused: bool, attempt: impl Future<Output = T>) -> T {
-    ASKS_FIRST.scope(is_refused, attempt).await
-}
-
-/// Fails `attempt` as soon as a reply exceeds `most` bytes. The limit is at least
-/// [`LEAST_CEILING`].
-pub(crate) async fn at_most<T>(most: u64, attempt: impl Future<Output = T>) -> T {
-    MOST.scope(most.max(LEAST_CEILING), attempt).await
-}
-
-/// Runs the parts of an upload in tasks of their own. Passes an error reply on to the attempt of
-/// the part.
-#[derive(Debug)]
-pub(super) struct TokioExecutor;
-
-impl Execute for TokioExecutor {
-    fn execute(&self, work: BoxedStaticFuture<()>) {
-        let parent = REPLY.try_with(Arc::clone).unwrap_or_default();
-        let pace = BandwidthLimits::now();
-        tokio::spawn(async move {
-            let ((), reply) = HttpReply::of(BandwidthLimits::during(pace, work)).await;
-            if reply.is_bad() {
-                *parent.lock() = reply;
-            }
-        });
-    }
-}
 
 /// The transport that all HTTP services use.
 #[derive(Clone, Debug)]
@@ -303,38 +128,33 @@ impl From<Transport> for HttpTransporter {
 impl Transport {
     /// Returns the body to send piece by piece: a file, or a body that is rate limited or held
     /// back. Returns `None` to send the body as it is.
-    fn outgoing(
-        &self,
-        request: &Request<Buffer>,
-        pace: Option<&Arc<BandwidthLimits>>,
-    ) -> Option<OutgoingBody> {
+    fn outgoing(&self, request: &Request<Buffer>, context: &CallContext) -> Option<OutgoingBody> {
         let is_put = request_kind(request) == RequestKind::Put;
-        let file = FILE.try_with(Clone::clone).ok().filter(|_| is_put);
-        let piece = pace.and_then(|pace| pace.up.piece());
-        let length = file.as_ref().map_or(request.body().len() as u64, |(_, range, _)| {
-            range.end.saturating_sub(range.start)
+        let file = context.file.clone().filter(|_| is_put);
+        let pace = context.limits.clone();
+        let piece = pace.as_ref().and_then(|pace| pace.up.piece());
+        let length = file.as_ref().map_or(request.body().len() as u64, |file| {
+            file.range.end.saturating_sub(file.range.start)
         });
-        let asks_first = ASKS_FIRST.try_with(|asks| *asks).unwrap_or(false);
-        let is_held = asks_first && is_put && length >= HELD_BYTES;
+        let is_held = context.is_refused && is_put && length >= HELD_BYTES;
         let piece = piece.or_else(|| is_held.then_some(PIECE_BYTES));
-        let (pieces, length) = match (file, piece) {
-            (Some((path, range, sent)), piece) => {
-                let length = range.end.saturating_sub(range.start);
+        let pieces = match (file, piece) {
+            (Some(file), piece) => {
                 // Forget the bytes of an earlier attempt.
-                sent.lock().reset();
-                let pieces = pieces(path, range, piece.unwrap_or(PIECE_BYTES));
-                let hashed = pieces.inspect_ok(move |bytes| {
-                    sent.lock().update(bytes);
-                });
-                (hashed.boxed(), length)
+                file.hasher.lock().reset();
+                let piece = piece.unwrap_or(PIECE_BYTES);
+                let pieces = pieces(file.path.clone(), file.range.clone(), piece);
+                let hash = move |bytes: &Bytes| {
+                    file.hasher.lock().update(bytes);
+                };
+                pieces.inspect_ok(hash).boxed()
             }
             (None, Some(piece)) if !request.body().is_empty() => {
-                let body = request.body().clone();
-                (cut(body.to_bytes(), piece as usize).boxed(), body.len() as u64)
+                cut(request.body().to_bytes(), piece as usize).boxed()
             }
             _ => return None,
         };
-        let (pace, moved) = (pace.cloned(), LastProgress(Arc::new(Mutex::new(Instant::now()))));
+        let moved = LastProgress(Arc::new(Mutex::new(Instant::now())));
         let (told, traffic) = (moved.clone(), Arc::clone(&self.traffic));
         let pieces = pieces.and_then(move |bytes| {
             let (pace, moved) = (pace.clone(), told.clone());
@@ -483,17 +303,21 @@ fn host_of(uri: &http::Uri) -> Option<String> {
 impl HttpTransport for Transport {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
         let kind = request_kind(&request);
-        check_listing(&request)?;
+        let context = CallContext::now();
+        // A WebDAV server has no pages: one request lists each folder.
+        if kind == RequestKind::List && *request.method() == Method::GET {
+            context.count_page(request.uri())?;
+        }
         let request = uncached(request);
-        let pace = BandwidthLimits::now();
-        let outgoing = self.outgoing(&request, pace.as_ref());
+        let outgoing = self.outgoing(&request, &context);
         let length = outgoing.as_ref().map_or(request.body().len() as u64, |body| body.length);
         self.traffic.request(kind);
         if outgoing.is_none() {
             self.traffic.sent(length);
         }
         let host = host_of(request.uri());
-        HttpReply { host: host.clone(), asked: true, ..HttpReply::default() }.note();
+        let asked = HttpReply { host, asked: true, ..HttpReply::default() };
+        context.note(asked.clone());
         let response = match outgoing {
             Some(outgoing) => self.fetch_outgoing(request, outgoing).await?,
             None => {
@@ -510,7 +334,7 @@ impl HttpTransport for Transport {
         };
         if let Some(to) = redirection(&response) {
             let status = response.status().as_u16();
-            HttpReply { host, asked: true, status: Some(status), ..HttpReply::default() }.note();
+            context.note(HttpReply { status: Some(status), ..asked });
             let said = format!("status {status} redirects to {to}, which is not followed");
             return Err(Error::new(ErrorKind::Unexpected, said));
         }
@@ -519,18 +343,17 @@ impl HttpTransport for Transport {
             .and_then(|text| retry_after(text, header(http::header::DATE), Time::now().secs))
             .map(|wait| wait.min(LONGEST_WAIT));
         let status = Some(response.status().as_u16());
-        HttpReply { host, asked: true, status, retry_after, ..HttpReply::default() }.note();
+        context.note(HttpReply { status, retry_after, ..asked });
         let length = header(http::header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
         self.traffic.received(length.unwrap_or(0));
-        let most = MOST.try_with(|most| *most).unwrap_or(limits::REPLY_BYTES);
+        let most = context.most.unwrap_or(limits::REPLY_BYTES);
         // The length in a reply to `HEAD` is not the length of its body.
         if kind != RequestKind::Head && length.is_some_and(|length| length > most) {
-            return Err(HttpReply::too_long(most));
+            return Err(context.too_long(most));
         }
-        let traffic = Arc::clone(&self.traffic);
-        Ok(response.map(|body| {
-            incoming(limit_body(body, most), BodyMeter { pace, traffic }, self.silence)
-        }))
+        let meter = BodyMeter { pace: context.limits.clone(), traffic: Arc::clone(&self.traffic) };
+        let body = |body| incoming(limit_body(body, most, context), meter, self.silence);
+        Ok(response.map(body))
     }
 }
 
@@ -574,11 +397,11 @@ fn retry_after(until: &str, date: Option<&str>, now_secs: i64) -> Option<Duratio
 }
 
 /// Limits the number of bytes of a body.
-fn limit_body(body: HttpBody, most: u64) -> HttpBody {
+fn limit_body(body: HttpBody, most: u64, context: CallContext) -> HttpBody {
     let mut left = most;
     let piece = move |piece: opendal::Result<Buffer>| {
         let piece = piece?;
-        left = left.checked_sub(piece.len() as u64).ok_or_else(|| HttpReply::too_long(most))?;
+        left = left.checked_sub(piece.len() as u64).ok_or_else(|| context.too_long(most))?;
         Ok(piece)
     };
     body.map_inner(|stream| Box::new(stream.map(piece)))

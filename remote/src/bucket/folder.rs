@@ -1,7 +1,7 @@
-//! A folder as a service. Files become visible whole and durable, and a lock protects the
+//! A folder as a bucket. Files become visible whole and durable, and a lock protects the
 //! compare-and-swap of refs.
 //!
-//! This service does not use OpenDAL, which syncs files but not their folders, and whose
+//! This bucket does not use OpenDAL, which syncs files but not their folders, and whose
 //! put-if-absent lets several racing writers win.
 
 use std::{
@@ -13,7 +13,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use snap_core::{
     base::{io::PathError, limits},
     disk::{
@@ -21,7 +20,6 @@ use snap_core::{
         lock_wait::is_file_at,
         regular::{is_link, open_regular},
         scratch::create_locked,
-        symlink_guard::folder_identity,
     },
     format::ref_text::RefText,
     local::store_folder::objects_in_store,
@@ -30,11 +28,11 @@ use snap_core::{
 };
 
 use super::{
-    ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
-    StoredObject, WriteCondition, check_hash,
+    Attempt, Body, Bucket, BucketFacts, ConditionalWrites, FailureReason, ListDepth, ListedObject,
+    ObjectVersion, ServiceError, StoredObject, WriteCondition, check_hash,
     keys::REFS,
-    ref_name_conflict, too_long,
-    traffic::{RequestKind, Traffic},
+    ref_name_conflict, too_long, too_short,
+    traffic::RequestKind::{self, Delete, Get, Head, List, Put},
 };
 
 /// Folder for files that do not have their final names yet.
@@ -55,17 +53,22 @@ struct OpenObject {
 
 /// A store in a folder, with objects as files.
 #[derive(Clone, Debug)]
-pub struct FolderService {
+pub struct FolderBucket {
     root: PathBuf,
-    traffic: Arc<Traffic>,
-    /// Set once the service has removed the leftovers of killed pushes.
+    facts: BucketFacts,
+    /// Set once the bucket has removed the leftovers of killed pushes.
     swept: Arc<Once>,
 }
 
-impl FolderService {
-    /// Creates a service for the folder `root`, which the first write creates.
-    pub fn new(root: PathBuf, traffic: Arc<Traffic>) -> Self {
-        Self { root, traffic, swept: Arc::new(Once::new()) }
+impl FolderBucket {
+    /// Creates a bucket for the folder `root`, which the first write creates.
+    pub fn new(root: PathBuf) -> Self {
+        let facts = BucketFacts {
+            refuses_conflicting_refs: true,
+            folder: Some(root.clone()),
+            ..BucketFacts::new(ConditionalWrites::ALL)
+        };
+        Self { root, facts, swept: Arc::new(Once::new()) }
     }
 
     /// Returns the disk that changes files of the folder. New files get the permissions of the
@@ -104,36 +107,34 @@ impl FolderService {
         Ok(OpenObject { file, path, length })
     }
 
-    fn read_now(&self, key: &str, range: Range<u64>) -> Result<StoredObject, FolderError> {
+    fn read_now(&self, key: &str, range: Range<u64>) -> Result<Bytes, FolderError> {
         let OpenObject { file, path, length } = self.open(key)?;
         match range.end.checked_sub(length).filter(|lacking| *lacking > 0) {
-            Some(lacking) => Err(FolderError::Short(lacking)),
-            None => self.read_range(file, &path, range),
+            Some(lacking) => Err(FolderError::Service(too_short(key, lacking))),
+            None => Self::read_range(file, &path, range),
         }
     }
 
     fn read_range(
-        &self,
         mut file: fs_err::File,
         path: &Path,
         range: Range<u64>,
-    ) -> Result<StoredObject, FolderError> {
+    ) -> Result<Bytes, FolderError> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         file.seek(SeekFrom::Start(range.start))
             .and_then(|_| file.read_exact(&mut bytes))
             .map_err(PathError::when("read", path))?;
-        self.traffic.received(bytes.len() as u64);
-        Ok(StoredObject { bytes: bytes.into(), version: None })
+        Ok(bytes.into())
     }
 
     fn read_whole_now(&self, key: &str, most: u64) -> Result<StoredObject, FolderError> {
         // Another client may replace the file between two calls of `open`.
         let OpenObject { file, path, length } = self.open(key)?;
         if length > most {
-            return Err(FolderError::TooLong(most));
+            return Err(FolderError::Service(too_long(key, most)));
         }
-        let object = self.read_range(file, &path, 0..length)?;
-        Ok(StoredObject { version: Some(version_of(&object.bytes)), ..object })
+        let bytes = Self::read_range(file, &path, 0..length)?;
+        Ok(StoredObject { version: Some(version_of(&bytes)), bytes })
     }
 
     /// Returns the version of an object of any length.
@@ -170,7 +171,6 @@ impl FolderService {
         disk.replace(file.path(), &path)?;
         file.keep();
         disk.sync_folder(folder)?;
-        self.traffic.sent(length);
         Ok(())
     }
 
@@ -210,7 +210,6 @@ impl FolderService {
         }
         file.keep();
         disk.sync_folder(folder)?;
-        self.traffic.sent(bytes.len() as u64);
         Ok(version_of(bytes))
     }
 
@@ -238,7 +237,7 @@ impl FolderService {
         if !path.is_dir() || is_link(&path) {
             return Ok(());
         }
-        for ListedObject { key, .. } in self.list_now(&format!("{name}/"))? {
+        for ListedObject { key, .. } in self.list_now(&format!("{name}/"), ListDepth::All)? {
             let below = RefName::parse_full(&key).ok_or(FolderError::Unsupported)?;
             self.clear_deleted(name, &below)?;
         }
@@ -288,7 +287,7 @@ impl FolderService {
         }
     }
 
-    fn list_now(&self, prefix: &str) -> Result<Vec<ListedObject>, FolderError> {
+    fn list_now(&self, prefix: &str, depth: ListDepth) -> Result<Vec<ListedObject>, FolderError> {
         let mut found = Vec::new();
         let mut folders = vec![self.root.join(prefix)];
         while let Some(folder) = folders.pop() {
@@ -300,29 +299,17 @@ impl FolderService {
                 let entry = entry.map_err(PathError::when("list", &folder))?;
                 let path = entry.path();
                 let Ok(meta) = entry.metadata() else { continue };
-                if meta.is_dir() {
+                if meta.is_dir() && depth == ListDepth::All {
                     folders.push(path);
-                } else if let Some(key) = self.key(&path) {
+                } else if let Some(mut key) = self.key(&path) {
+                    key.extend(meta.is_dir().then_some('/'));
                     let modified_secs = Some(meta.mtime());
                     found.push(ListedObject { key, bytes: meta.len(), modified_secs });
                 }
+                if depth == ListDepth::Level(found.len()) {
+                    return Ok(found);
+                }
             }
-        }
-        Ok(found)
-    }
-
-    fn peek_now(&self, prefix: &str) -> Result<Vec<String>, FolderError> {
-        let folder = self.root.join(prefix);
-        let entries = match fs_err::read_dir(&folder) {
-            Err(error) if is_nothing(&error) => return Ok(Vec::new()),
-            entries => entries.map_err(PathError::when("list", &folder))?,
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(PathError::when("list", &folder))?;
-            let Some(key) = self.key(&entry.path()) else { continue };
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            found.push(if is_folder { format!("{key}/") } else { key });
         }
         Ok(found)
     }
@@ -335,84 +322,66 @@ impl FolderService {
 
     fn run<T: Send + 'static>(
         &self,
-        operation: &'static str,
         kind: RequestKind,
         key: &str,
         work: impl FnOnce(&Self, &str) -> Result<T, FolderError> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, ServiceError>> {
+    ) -> Attempt<'static, T> {
         let (folder, key) = (self.clone(), key.to_owned());
         Box::pin(async move {
-            folder.traffic.request(kind);
             let failed_key = key.clone();
             let done = tokio::task::spawn_blocking(move || work(&folder, &key)).await;
             let result =
                 done.unwrap_or_else(|_| Err(FolderError::Message("the task failed".into())));
-            result.map_err(|problem| problem.service_error(operation, failed_key))
+            result.map_err(|problem| problem.service_error(kind.operation(), failed_key))
         })
     }
 }
 
-impl Service for FolderService {
-    fn read<'a>(
-        &'a self,
-        key: &'a str,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.run("read", RequestKind::Get, key, move |folder, key| folder.read_now(key, range))
+impl Bucket for FolderBucket {
+    fn facts(&self) -> &BucketFacts {
+        &self.facts
     }
 
-    fn read_whole<'a>(
-        &'a self,
-        key: &'a str,
-        most: u64,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        self.run("read", RequestKind::Get, key, move |folder, key| folder.read_whole_now(key, most))
+    fn get<'a>(&'a self, key: &'a str, most: u64) -> Attempt<'a, StoredObject> {
+        self.run(Get, key, move |folder, key| folder.read_whole_now(key, most))
     }
 
-    fn write<'a>(
+    fn get_range<'a>(&'a self, key: &'a str, range: Range<u64>) -> Attempt<'a, Bytes> {
+        self.run(Get, key, move |folder, key| folder.read_now(key, range))
+    }
+
+    fn put<'a>(&'a self, key: &'a str, body: Body) -> Attempt<'a, Option<ObjectVersion>> {
+        match body {
+            Body::Bytes(bytes) => self.put_if(key, bytes, WriteCondition::Always),
+            Body::File(path, length) => self.run(Put, key, move |folder, key| {
+                folder.copy_now(key, &path, length).map(|()| None)
+            }),
+        }
+    }
+
+    fn put_if<'a>(
         &'a self,
         key: &'a str,
         bytes: Bytes,
         when: WriteCondition,
-    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
-        self.run("write", RequestKind::Put, key, move |folder, key| {
-            folder.write_now(key, &bytes, &when).map(Some)
+    ) -> Attempt<'a, Option<ObjectVersion>> {
+        self.run(Put, key, move |folder, key| folder.write_now(key, &bytes, &when).map(Some))
+    }
+
+    fn delete<'a>(&'a self, keys: &'a [String]) -> Attempt<'a, ()> {
+        let all = keys.to_vec();
+        self.run(Delete, keys.first().map_or("", String::as_str), move |folder, _| {
+            let disk = folder.disk()?;
+            all.iter().try_for_each(|key| Ok(disk.remove(&folder.root.join(key))?))
         })
     }
 
-    fn write_file<'a>(
-        &'a self,
-        key: &'a str,
-        path: &'a Path,
-        length: u64,
-    ) -> BoxFuture<'a, Result<(), ServiceError>> {
-        let path = path.to_owned();
-        self.run("write", RequestKind::Put, key, move |folder, key| {
-            folder.copy_now(key, &path, length)
-        })
+    fn list<'a>(&'a self, prefix: &'a str, depth: ListDepth) -> Attempt<'a, Vec<ListedObject>> {
+        self.run(List, prefix, move |folder, prefix| folder.list_now(prefix, depth))
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
-        self.run("list", RequestKind::List, prefix, |folder, prefix| folder.list_now(prefix))
-    }
-
-    fn list_some<'a>(
-        &'a self,
-        prefix: &'a str,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
-        self.run("list", RequestKind::List, prefix, move |folder, prefix| {
-            let mut found = folder.peek_now(prefix)?;
-            found.truncate(most);
-            Ok(found)
-        })
-    }
-
-    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
-        self.run("stat", RequestKind::Head, key, |folder, key| {
+    fn head<'a>(&'a self, key: &'a str) -> Attempt<'a, Option<u64>> {
+        self.run(Head, key, |folder, key| {
             let path = folder.root.join(key);
             match fs_err::metadata(&path) {
                 Ok(meta) => Ok(Some(meta.len())),
@@ -420,24 +389,6 @@ impl Service for FolderService {
                 Err(error) => Err(PathError::when("stat", &path)(error).into()),
             }
         })
-    }
-
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        self.run("remove", RequestKind::Delete, key, |folder, key| {
-            Ok(folder.disk()?.remove(&folder.root.join(key))?)
-        })
-    }
-
-    fn identity(&self) -> String {
-        folder_identity(&self.root)
-    }
-
-    fn conditions(&self) -> ConditionalWrites {
-        ConditionalWrites { absent: true, unchanged: true }
-    }
-
-    fn refuses_conflicting_refs(&self) -> bool {
-        true
     }
 }
 
@@ -474,8 +425,6 @@ impl Drop for FolderLock {
 enum FolderError {
     Disk(PathError),
     Conflict,
-    Short(u64),
-    TooLong(u64),
     Unsupported,
     Message(String),
     Service(ServiceError),
@@ -490,7 +439,6 @@ impl From<PathError> for FolderError {
 impl FolderError {
     fn service_error(self, operation: &'static str, key: String) -> ServiceError {
         let (what, message) = match self {
-            Self::TooLong(most) => return too_long(&key, most),
             Self::Service(error) => return error,
             Self::Disk(error) => {
                 let what = match error.source.kind() {
@@ -513,7 +461,6 @@ impl FolderError {
                 (what, format!("{error}: {}", error.source))
             }
             Self::Conflict => (FailureReason::Conflict, String::new()),
-            Self::Short(bytes) => (FailureReason::Short, format!("it ends {bytes} B early")),
             Self::Unsupported => (FailureReason::Unsupported, "not a key".to_owned()),
             Self::Message(message) => (FailureReason::Other, message),
         };
@@ -539,7 +486,7 @@ mod tests {
         });
         let held = fs_err::File::open(&written).unwrap();
         held.file().lock().unwrap();
-        let folder = FolderService::new(place.path().to_owned(), Arc::default());
+        let folder = FolderBucket::new(place.path().to_owned());
         folder
             .write_now("objects/x", b"x", &WriteCondition::Always)
             .unwrap_or_else(|_| panic!("written"));

@@ -2,12 +2,10 @@
 
 use std::{fmt, future::Future, future::pending, sync::Arc, time::Duration};
 
+use super::call::CallContext;
+
 /// Polling interval.
 const POLL: Duration = Duration::from_millis(50);
-
-tokio::task_local! {
-    static SHIELDED: ();
-}
 
 /// A cancellation token. The default token is never cancelled.
 #[derive(Clone, Default)]
@@ -30,10 +28,10 @@ impl CancellationToken {
         self.0.as_ref().is_some_and(|is_cancelled| is_cancelled())
     }
 
-    /// Runs `work`; returns `None` if the token is cancelled first. Inside [`shielded`] it always
-    /// runs to its end.
+    /// Runs `work`; returns `None` if the token is cancelled first. In a shielded call it always runs
+    /// to its end.
     pub(super) async fn run_until_cancelled<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        if self.0.is_none() || SHIELDED.try_with(|()| ()).is_ok() {
+        if self.0.is_none() || CallContext::now().is_shielded {
             return Some(work.await);
         }
         tokio::select! {
@@ -51,9 +49,4 @@ impl CancellationToken {
             tokio::time::sleep(POLL).await;
         }
     }
-}
-
-/// Runs `work` to its end, even if a token is cancelled in the meantime.
-pub(crate) async fn shielded<T>(work: impl Future<Output = T>) -> T {
-    SHIELDED.scope((), work).await
 }

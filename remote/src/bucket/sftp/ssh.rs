@@ -8,7 +8,7 @@ use tokio::{
     process::{ChildStderr, Command},
 };
 
-use crate::service::FailureReason;
+use crate::bucket::FailureReason;
 
 /// Seconds that `ssh` waits for a connection: fewer than the timeout of one attempt, so that the
 /// user sees the error of `ssh`.

@@ -5,7 +5,7 @@ use std::{io, iter};
 use opendal::{Error, ErrorKind};
 use rustls::{CertificateError, OtherError};
 
-use super::{FailureDetail, FailureReason, ServiceError, too_long, transport::HttpReply};
+use super::{FailureDetail, FailureReason, ServiceError, call::HttpReply, too_long};
 
 /// Error codes of S3 and compatible services, and their meanings.
 const CODES: [(&str, FailureReason); 18] = [

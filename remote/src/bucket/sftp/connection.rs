@@ -28,7 +28,7 @@ use super::{
     frames::CheckedFrames,
     ssh::{SshHost, SshStderr, reason_of_message},
 };
-use crate::service::FailureReason;
+use crate::bucket::FailureReason;
 
 /// Bodies with fewer bytes use the connection for small requests.
 const SMALL_BYTES: u64 = 256 << 10;

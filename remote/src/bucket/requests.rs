@@ -16,10 +16,9 @@ use tokio::time::sleep;
 use super::{
     CancellationToken, FailureReason, ServiceError, UploadProgress,
     adaptive_semaphore::{AdaptiveSemaphore, RequestPermit},
-    rate_limit::BandwidthLimits,
-    shielded,
-    traffic::Traffic,
-    transport::asking_first,
+    call::{CallContext, call},
+    rate_limit::{BandwidthLimits, RateLimit},
+    traffic::{RequestKind, Traffic},
 };
 
 /// Timeout for cleanup after a stop request, and for aborting uploads of killed processes. The next
@@ -80,34 +79,37 @@ pub struct TransferLimits {
 pub(crate) struct Requests {
     policy: Arc<RequestPolicy>,
     permits: Arc<AdaptiveSemaphore>,
-    rate_limits: Arc<BandwidthLimits>,
+    limits: Option<Arc<BandwidthLimits>>,
     stop: CancellationToken,
     traffic: Arc<Traffic>,
     /// For error messages.
     location: Arc<str>,
     /// Timeout of each attempt, whatever its bytes; `None` for the timeout of the policy.
     patience: Option<Duration>,
+    /// True if requests and bytes are counted and limited here: one request for each attempt. False
+    /// if the layer below does that, because it knows better.
+    is_meter: bool,
 }
 
 impl Requests {
-    /// Creates the requests to a place that allows `most` at a time, counted in `traffic`.
+    /// Creates the requests to a place that allows `most` at a time. The layer below counts them in
+    /// `traffic`.
     pub(crate) fn new(policy: RequestPolicy, most: usize, traffic: Arc<Traffic>) -> Self {
         let permits = Arc::new(AdaptiveSemaphore::new(policy.requests.min(most)));
-        let rate_limits = Arc::new(BandwidthLimits::new(&policy.limits));
+        let limits = BandwidthLimits::new(&policy.limits).map(Arc::new);
         // All concurrent requests share the rate limit, so each may get only a fraction.
-        let shared =
-            rate_limits.rate().map_or(u64::MAX, |rate| rate / policy.requests.max(1) as u64);
-        let policy = RequestPolicy { least_rate: policy.least_rate.min(shared), ..policy };
-        let stop = CancellationToken::default();
-        let location = "".into();
+        let rate = limits.as_ref().and_then(|limits| limits.rate());
+        let shared = rate.map_or(u64::MAX, |rate| rate / policy.requests.max(1) as u64);
+        let least_rate = policy.least_rate.min(shared);
         Self {
-            policy: Arc::new(policy),
+            policy: Arc::new(RequestPolicy { least_rate, ..policy }),
             permits,
-            rate_limits,
-            stop,
+            limits,
+            stop: CancellationToken::default(),
             traffic,
-            location,
+            location: "".into(),
             patience: None,
+            is_meter: false,
         }
     }
 
@@ -126,7 +128,13 @@ impl Requests {
     /// Makes requests wait for a store on this machine as long as it works.
     #[must_use]
     pub(crate) fn of_this_machine(self) -> Self {
-        Self { patience: Some(LOCAL_PATIENCE), ..self }
+        Self { patience: Some(LOCAL_PATIENCE), ..self.metered() }
+    }
+
+    /// Counts requests and bytes, and applies the rate limits, in place of the layer below.
+    #[must_use]
+    pub(super) fn metered(self) -> Self {
+        Self { is_meter: true, ..self }
     }
 
     /// Returns the counters.
@@ -147,14 +155,14 @@ impl Requests {
     /// Runs a cleanup. After a stop request, makes one more attempt, within [`CLEARING`].
     pub(super) async fn clean_up<F>(
         &self,
-        operation: &'static str,
+        kind: RequestKind,
         key: &str,
         mut attempt: impl FnMut() -> F,
     ) -> Result<(), ServiceError>
     where
         F: Future<Output = Result<(), ServiceError>>,
     {
-        match self.retry(operation, key, 0, &mut attempt).await {
+        match self.retry(kind, key, 0, &mut attempt).await {
             Err(error) if error.reason == FailureReason::Stopped => {
                 let cleared = tokio::time::timeout(CLEARING, attempt()).await;
                 cleared.unwrap_or(Err(error)).map_err(|error| self.at_location(error))
@@ -176,7 +184,7 @@ impl Requests {
 
     /// Runs `work` to its end, even after a stop request.
     pub(crate) async fn shielded<T>(&self, work: impl Future<Output = T>) -> T {
-        shielded(work).await
+        call(|context| context.is_shielded = true, work).await.0
     }
 
     /// Checks that the uploads of `progress` go on.
@@ -194,15 +202,22 @@ impl Requests {
         }
     }
 
-    /// Waits until the rate limit allows `bytes` more to be sent.
-    pub(crate) async fn limit_upload(&self, bytes: u64) {
-        // The next attempt notices a stop request.
-        let _ = self.stop.run_until_cancelled(self.rate_limits.up.take(bytes)).await;
+    /// Counts received bytes, and waits until the rate limit allows more, if the layer below does
+    /// neither.
+    pub(crate) async fn received(&self, bytes: u64) {
+        if self.is_meter {
+            self.traffic.received(bytes);
+            // The next attempt notices a stop request.
+            let wait = self.take(|limits| &limits.down, bytes);
+            let _ = self.stop.run_until_cancelled(wait).await;
+        }
     }
 
-    /// Waits like [`Self::limit_upload`], for received bytes.
-    pub(crate) async fn limit_download(&self, bytes: u64) {
-        let _ = self.stop.run_until_cancelled(self.rate_limits.down.take(bytes)).await;
+    /// Waits until a rate limit allows `bytes` more.
+    async fn take(&self, way: impl Fn(&BandwidthLimits) -> &RateLimit, bytes: u64) {
+        if let Some(limits) = &self.limits {
+            way(limits).take(bytes).await;
+        }
     }
 
     pub(super) fn cancelled_error(&self, operation: &'static str, key: &str) -> ServiceError {
@@ -219,7 +234,7 @@ impl Requests {
     /// [`ServiceError`] of the last attempt, with the location.
     pub(crate) async fn retry<T, F>(
         &self,
-        operation: &'static str,
+        kind: RequestKind,
         key: &str,
         bytes: u64,
         attempt: impl FnMut() -> F,
@@ -227,14 +242,14 @@ impl Requests {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        self.retry_until_stopped(self.policy.attempts, operation, key, bytes, attempt).await
+        self.retry_until_stopped(self.policy.attempts, kind, key, bytes, attempt).await
     }
 
     /// Runs the retry loop until it ends or the client is stopped.
     pub(crate) async fn retry_until_stopped<T, F>(
         &self,
         tries: u32,
-        operation: &'static str,
+        kind: RequestKind,
         key: &str,
         bytes: u64,
         attempt: impl FnMut() -> F,
@@ -242,18 +257,18 @@ impl Requests {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let work = self.retry_loop(tries, operation, key, bytes, attempt);
+        let work = self.retry_loop(tries, kind, key, bytes, attempt);
         self.stop
             .run_until_cancelled(work)
             .await
-            .unwrap_or_else(|| Err(self.cancelled_error(operation, key)))
+            .unwrap_or_else(|| Err(self.cancelled_error(kind.operation(), key)))
     }
 
     /// The retry loop: each attempt has a permit and a timeout, and a pause follows it.
     async fn retry_loop<T, F>(
         &self,
         tries: u32,
-        operation: &'static str,
+        kind: RequestKind,
         key: &str,
         bytes: u64,
         mut attempt: impl FnMut() -> F,
@@ -261,6 +276,10 @@ impl Requests {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
+        let (operation, is_sent) = (kind.operation(), self.is_meter && kind == RequestKind::Put);
+        if is_sent {
+            self.take(|limits| &limits.up, bytes).await;
+        }
         let needed = self.policy.timeout + transfer_time(bytes, self.policy.least_rate);
         let patience = self.patience.unwrap_or(needed);
         let mut pause = self.policy.pause;
@@ -280,14 +299,23 @@ impl Requests {
             let turn = self.permits.acquire().await;
             let in_flight = self.traffic.begin();
             // Boxed, because each async function around a future holds it twice.
-            let attempt = asking_first(busy.is_refused(), Box::pin(attempt()));
-            let attempt = BandwidthLimits::during(Some(Arc::clone(&self.rate_limits)), attempt);
-            let outcome = tokio::time::timeout(patience, attempt).await;
+            let attempt = Box::pin(attempt());
+            let context = |context: &mut CallContext| {
+                context.limits.clone_from(&self.limits);
+                context.is_refused = busy.is_refused();
+            };
+            if self.is_meter {
+                self.traffic.request(kind);
+            }
+            let outcome = tokio::time::timeout(patience, call(context, attempt)).await;
             drop(in_flight);
-            let result = outcome.unwrap_or_else(|_| Err(timeout_error(operation, key, patience)));
-            let error = match result {
+            let timed_out = |_| Err(timeout_error(operation, key, patience));
+            let error = match outcome.map_or_else(timed_out, |(result, _)| result) {
                 Ok(done) => {
                     turn.succeeded();
+                    if is_sent {
+                        self.traffic.sent(bytes);
+                    }
                     return Ok(done);
                 }
                 Err(error) => error,

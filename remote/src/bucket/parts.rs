@@ -19,7 +19,7 @@ use opendal::{
 use percent_encoding::percent_decode_str;
 
 use super::{
-    MultipartUpload, ServiceError, opendal_error::service_error, transport::HttpReply,
+    MultipartUpload, ServiceError, call::call, opendal_error::service_error,
     upload_notes::UploadNote,
 };
 
@@ -68,7 +68,7 @@ impl OpendalUpload {
         key: &str,
         attempt: impl Future<Output = Result<T, Error>>,
     ) -> Result<(), ServiceError> {
-        let (result, reply) = HttpReply::of(attempt).await;
+        let (result, reply) = call(|_| (), attempt).await;
         result.map(drop).map_err(|error| service_error("write", key, &error, &reply))
     }
 }

@@ -11,14 +11,10 @@ mod connection;
 mod frames;
 mod ssh;
 
-use std::{io, ops::Range, path::Path, sync::Arc, time::Duration};
+use std::{ops::Range, slice::from_ref, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use futures::{
-    StreamExt, TryStreamExt,
-    future::{self, BoxFuture},
-    stream,
-};
+use futures::{StreamExt, TryStreamExt, future, stream};
 use openssh_sftp_client::{Error, error::SftpErrorKind, file::File, metadata::MetaData};
 use snap_core::base::{limits, time::Time};
 use tokio::{
@@ -27,15 +23,14 @@ use tokio::{
 };
 
 use super::{
-    ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
-    StoredObject, WriteCondition, check_hash,
+    Attempt, Body, Bucket, BucketFacts, ConditionalWrites, FailureReason, ListDepth, ListedObject,
+    ObjectVersion, ServiceError, StoredObject,
+    call::CallContext,
+    check_hash,
     keys::REFS,
-    rate_limit::BandwidthLimits,
     temporary_key::{self, ASIDE},
-    too_long,
+    too_long, too_many, too_short,
     traffic::{RequestKind, Traffic},
-    unreadable_file,
-    upload::read_part,
 };
 use connection::{Lease, SftpConnections, SftpFailure};
 pub use ssh::{KnownHosts, SshHost};
@@ -60,10 +55,11 @@ const CLEARING: Duration = Duration::from_secs(5);
 /// Maximum memory to reserve for an object in advance, whatever length the server reports.
 const RESERVED_BYTES: u64 = 64 << 20;
 
-/// A service that stores objects as files on a host.
+/// Objects as files on a host.
 #[derive(Debug)]
-pub struct SftpService {
+pub struct SftpBucket {
     connections: SftpConnections,
+    facts: BucketFacts,
     /// Folder of the location, with `/` at both ends.
     root: String,
     traffic: Arc<Traffic>,
@@ -71,14 +67,6 @@ pub struct SftpService {
     most_listed: usize,
     /// Set once the service has removed the leftovers of killed pushes, before its first write.
     swept: Arc<OnceCell<()>>,
-}
-
-/// The body of a write.
-#[derive(Clone)]
-enum WriteBody {
-    Bytes(Bytes),
-    /// A file, and the number of its first bytes to write.
-    File(Arc<Path>, u64),
 }
 
 /// An error that may still lack the message of the connection.
@@ -99,13 +87,19 @@ impl From<ServiceError> for SftpError {
     }
 }
 
-impl SftpService {
-    /// Creates a service for the absolute path `root` of `host`.
+impl SftpBucket {
+    /// Creates a bucket for the absolute path `root` of `host`.
     pub fn new(host: SshHost, root: &str, traffic: Arc<Traffic>) -> Self {
         let root = format!("{}/", root.trim_end_matches('/'));
         let connections = SftpConnections::new(host);
-        let swept = Arc::default();
-        Self { connections, root, traffic, most_listed: limits::LISTED_OBJECTS, swept }
+        let facts = BucketFacts {
+            max_requests: AT_ONCE,
+            has_folders: true,
+            is_metered: true,
+            ..BucketFacts::new(ConditionalWrites::NONE)
+        };
+        let (most_listed, swept) = (limits::LISTED_OBJECTS, Arc::default());
+        Self { connections, facts, root, traffic, most_listed, swept }
     }
 
     /// Sets the maximum number of objects in a listing.
@@ -151,7 +145,7 @@ impl SftpService {
         file: &File,
         range: Range<u64>,
     ) -> Result<BytesMut, Error> {
-        let pace = BandwidthLimits::now();
+        let pace = CallContext::now().limits;
         let step = pace.as_ref().and_then(|pace| pace.down.piece()).unwrap_or(u64::MAX);
         let step = step.min(lease.piece());
         let length = range.end - range.start;
@@ -201,10 +195,7 @@ impl SftpService {
         let missing = (range.end - range.start) - bytes.len() as u64;
         match missing {
             0 => Ok(bytes.freeze()),
-            _ => {
-                let message = format!("it ends {missing} B early");
-                Err(ServiceError::new("read", key, FailureReason::Short, message))
-            }
+            _ => Err(too_short(key, missing)),
         }
     }
 
@@ -245,8 +236,7 @@ impl SftpService {
         let at = bytes.len() as u64;
         bytes.unsplit(self.read_range(lease, &file, at..length).await?);
         if (bytes.len() as u64) < length {
-            let message = format!("it ends {} B early", length - bytes.len() as u64);
-            return Err(ServiceError::new("read", key, FailureReason::Short, message).into());
+            return Err(too_short(key, length - bytes.len() as u64).into());
         }
         Ok(Ok(bytes))
     }
@@ -302,22 +292,22 @@ impl SftpService {
         lease: &Lease,
         file: &File,
         key: &str,
-        body: &WriteBody,
+        body: &Body,
     ) -> Result<blake3::Hash, SftpError> {
-        let pace = &BandwidthLimits::now();
+        let pace = &CallContext::now().limits;
         let step = pace.as_ref().and_then(|pace| pace.up.piece()).unwrap_or(u64::MAX);
         let step = step.min(lease.piece());
         let length = body.length();
         let mut hasher = blake3::Hasher::new();
         let hashed = &mut hasher;
-        let pieces = stream::iter((0..length).step_by(step as usize)).then(|at| {
-            let (body, key) = (body.clone(), key.to_owned());
-            async move {
-                let read = body.read(at..length.min(at + step)).await;
-                Ok::<_, SftpError>((at, read.map_err(|error| unreadable_file(&key, &error))?))
-            }
-        });
-        let is_hashed = matches!(body, WriteBody::File(..));
+        let pieces =
+            stream::iter((0..length).step_by(step as usize)).then(|at| {
+                let (body, key) = (body.clone(), key.to_owned());
+                async move {
+                    Ok::<_, SftpError>((at, body.read(&key, at..length.min(at + step)).await?))
+                }
+            });
+        let is_hashed = matches!(body, Body::File(..));
         let pieces = pieces.inspect_ok(move |(_, bytes)| {
             if is_hashed {
                 hashed.update(bytes);
@@ -338,12 +328,7 @@ impl SftpService {
     }
 
     /// Writes a body under a key and syncs it. Returns the hash of the bytes of a file.
-    async fn put(
-        &self,
-        lease: &Lease,
-        key: &str,
-        body: &WriteBody,
-    ) -> Result<blake3::Hash, SftpError> {
+    async fn put(&self, lease: &Lease, key: &str, body: &Body) -> Result<blake3::Hash, SftpError> {
         let mut file = self.create(lease, key).await?;
         let hash = self.send(lease, &file, key, body).await?;
         // A claim is worthless after a power cut, so do not sync it.
@@ -407,7 +392,7 @@ impl SftpService {
         }
     }
 
-    async fn write_now(&self, key: &str, body: WriteBody) -> Result<(), ServiceError> {
+    async fn write_now(&self, key: &str, body: Body) -> Result<(), ServiceError> {
         self.traffic.request(RequestKind::Put);
         let length = body.length();
         let lease = self.lease("write", key, length).await?;
@@ -430,7 +415,7 @@ impl SftpService {
         };
         let write = async {
             let hash = self.put(&lease, &aside, &body).await?;
-            if let WriteBody::File(..) = body {
+            if let Body::File(..) = body {
                 check_hash(key, hash)?;
             }
             self.rename(&lease, &aside, key).await
@@ -443,14 +428,14 @@ impl SftpService {
         // good.
         let is_there = temporary_key::is_content_addressed(key)
             && error.reason != FailureReason::Damaged
-            && self.length(key).await.is_ok_and(|found| found == Some(length));
+            && self.head(key).await.is_ok_and(|found| found == Some(length));
         if is_there { Ok(()) } else { Err(error) }
     }
 
     /// Removes a temporary object after a failed write. Retries, because all connections may have
     /// broken at once, and the first request on each fails then.
-    async fn clear(&self, aside: &str) {
-        while let Err(error) = self.remove(aside).await
+    async fn clear(&self, aside: &String) {
+        while let Err(error) = self.delete(from_ref(aside)).await
             && error.reason == FailureReason::Temporary
         {
             sleep(CLEARING / 20).await;
@@ -481,13 +466,22 @@ impl SftpService {
         Ok(found)
     }
 
-    /// Lists all objects below a prefix, or returns `None` if there are more than the limit.
+    /// Lists the objects below a prefix, or returns `None` if there are more than the limit.
     async fn list_now(
         &self,
         lease: &Lease,
         prefix: &str,
+        depth: ListDepth,
     ) -> Result<Option<Vec<ListedObject>>, Error> {
-        let (mut listed, mut seen) = (Vec::new(), 0);
+        if let ListDepth::Level(most) = depth {
+            let found = self.list_folder(lease, prefix, most).await?;
+            let listed = found.into_iter().map(|(mut key, metadata)| {
+                key.extend(is_folder(&metadata).then_some('/'));
+                listed(key, &metadata)
+            });
+            return Ok(Some(listed.collect()));
+        }
+        let (mut all, mut seen) = (Vec::new(), 0);
         let mut waiting = vec![prefix.to_owned()];
         while !waiting.is_empty() {
             let most = self.most_listed + 1;
@@ -504,22 +498,19 @@ impl SftpService {
                     if is_folder(&metadata) {
                         waiting.push(format!("{key}/"));
                     } else if is_file(&metadata) {
-                        let modified = metadata.modified().map(|at| i64::from(at.into_raw()));
-                        let bytes = metadata.len().unwrap_or(0);
-                        listed.push(ListedObject { key, bytes, modified_secs: modified });
+                        all.push(listed(key, &metadata));
                     }
                 }
             }
         }
-        Ok(Some(listed))
+        Ok(Some(all))
     }
 
     /// Removes temporary objects of killed pushes.
     async fn sweep(&self, lease: &Lease) -> Result<(), Error> {
         let stale = Time::now().secs - STALE_SECS;
         let is_stale = |metadata: &MetaData| {
-            let modified = metadata.modified().map(|at| i64::from(at.into_raw()));
-            is_file(metadata) && modified.is_some_and(|at| at < stale)
+            is_file(metadata) && modified_secs(metadata).is_some_and(|at| at < stale)
         };
         for (key, metadata) in self.list_folder(lease, ASIDE, self.most_listed).await? {
             if temporary_key::is_temporary(&key) && is_stale(&metadata) {
@@ -535,39 +526,12 @@ impl SftpService {
     }
 }
 
-impl WriteBody {
-    fn length(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File(_, length) => *length,
-        }
+impl Bucket for SftpBucket {
+    fn facts(&self) -> &BucketFacts {
+        &self.facts
     }
 
-    async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
-        match self {
-            Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
-            Self::File(path, _) => read_part(path, range).await.map(Bytes::from),
-        }
-    }
-}
-
-impl Service for SftpService {
-    fn read<'a>(
-        &'a self,
-        key: &'a str,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
-        Box::pin(async move {
-            let bytes = self.read_now(key, range).await?;
-            Ok(StoredObject { bytes, version: None })
-        })
-    }
-
-    fn read_whole<'a>(
-        &'a self,
-        key: &'a str,
-        most: u64,
-    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+    fn get<'a>(&'a self, key: &'a str, most: u64) -> Attempt<'a, StoredObject> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Get);
             let lease = self.lease("read", key, 0).await?;
@@ -582,43 +546,37 @@ impl Service for SftpService {
         })
     }
 
-    fn write<'a>(
-        &'a self,
-        key: &'a str,
-        bytes: Bytes,
-        when: WriteCondition,
-    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
+    fn get_range<'a>(&'a self, key: &'a str, range: Range<u64>) -> Attempt<'a, Bytes> {
+        Box::pin(self.read_now(key, range))
+    }
+
+    fn put<'a>(&'a self, key: &'a str, body: Body) -> Attempt<'a, Option<ObjectVersion>> {
+        Box::pin(async move { self.write_now(key, body).await.map(|()| None) })
+    }
+
+    fn delete<'a>(&'a self, keys: &'a [String]) -> Attempt<'a, ()> {
         Box::pin(async move {
-            if when != WriteCondition::Always {
-                let message = "conditional writes".to_owned();
-                return Err(ServiceError::new("write", key, FailureReason::Unsupported, message));
+            for key in keys {
+                self.traffic.request(RequestKind::Delete);
+                let lease = self.lease("remove", key, 0).await?;
+                match lease.sftp().fs().remove_file(self.path(key)).await {
+                    Err(error) if !is_missing(&error) => {
+                        let error = error.into();
+                        return Err(self.with_ssh_message("remove", key, &lease, error).await);
+                    }
+                    _ => {}
+                }
             }
-            self.write_now(key, WriteBody::Bytes(bytes)).await.map(|()| None)
+            Ok(())
         })
     }
 
-    fn write_file<'a>(
-        &'a self,
-        key: &'a str,
-        path: &'a Path,
-        length: u64,
-    ) -> BoxFuture<'a, Result<(), ServiceError>> {
-        Box::pin(self.write_now(key, WriteBody::File(path.into(), length)))
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
+    fn list<'a>(&'a self, prefix: &'a str, depth: ListDepth) -> Attempt<'a, Vec<ListedObject>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::List);
             let lease = self.lease("list", prefix, 0).await?;
-            match self.list_now(&lease, prefix).await {
-                Ok(Some(listed)) => Ok(listed),
-                Ok(None) => {
-                    let message = format!("more than {} objects", self.most_listed);
-                    Err(ServiceError::new("list", prefix, FailureReason::TooLong, message))
-                }
+            match self.list_now(&lease, prefix, depth).await {
+                Ok(listed) => listed.ok_or_else(|| too_many(prefix, self.most_listed)),
                 Err(error) => {
                     Err(self.with_ssh_message("list", prefix, &lease, error.into()).await)
                 }
@@ -626,27 +584,7 @@ impl Service for SftpService {
         })
     }
 
-    fn list_some<'a>(
-        &'a self,
-        prefix: &'a str,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
-        Box::pin(async move {
-            self.traffic.request(RequestKind::List);
-            let lease = self.lease("list", prefix, 0).await?;
-            let shown = |(key, metadata): (String, MetaData)| {
-                if is_folder(&metadata) { format!("{key}/") } else { key }
-            };
-            match self.list_folder(&lease, prefix, most).await {
-                Ok(found) => Ok(found.into_iter().map(shown).collect()),
-                Err(error) => {
-                    Err(self.with_ssh_message("list", prefix, &lease, error.into()).await)
-                }
-            }
-        })
-    }
-
-    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
+    fn head<'a>(&'a self, key: &'a str) -> Attempt<'a, Option<u64>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Head);
             let lease = self.lease("stat", key, 0).await?;
@@ -658,39 +596,19 @@ impl Service for SftpService {
             }
         })
     }
-
-    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        Box::pin(async move {
-            self.traffic.request(RequestKind::Delete);
-            let lease = self.lease("remove", key, 0).await?;
-            match lease.sftp().fs().remove_file(self.path(key)).await {
-                Err(error) if !is_missing(&error) => {
-                    Err(self.with_ssh_message("remove", key, &lease, error.into()).await)
-                }
-                _ => Ok(()),
-            }
-        })
-    }
-
-    fn conditions(&self) -> ConditionalWrites {
-        ConditionalWrites::NONE
-    }
-
-    fn max_concurrency(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn has_folders(&self) -> bool {
-        true
-    }
-
-    fn applies_rate_limits(&self) -> bool {
-        true
-    }
 }
 
 fn service_error(operation: &'static str, key: &str, failure: SftpFailure) -> ServiceError {
     ServiceError::new(operation, key, failure.reason, failure.message)
+}
+
+fn listed(key: String, metadata: &MetaData) -> ListedObject {
+    let (bytes, modified_secs) = (metadata.len().unwrap_or(0), modified_secs(metadata));
+    ListedObject { key, bytes, modified_secs }
+}
+
+fn modified_secs(metadata: &MetaData) -> Option<i64> {
+    metadata.modified().map(|at| i64::from(at.into_raw()))
 }
 
 fn is_missing(error: &Error) -> bool {

@@ -100,7 +100,7 @@ pub(super) async fn read_part(path: &Path, range: Range<u64>) -> io::Result<Vec<
 
 /// Bytes with the permit for their memory. Dropping the last reference releases the permit.
 pub(super) struct PermittedBytes(
-    pub(super) Vec<u8>,
+    pub(super) Bytes,
     #[expect(dead_code, reason = "it counts while it lives")] pub(super) OwnedSemaphorePermit,
 );
 

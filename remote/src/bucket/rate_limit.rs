@@ -1,10 +1,8 @@
 //! Rate limits for uploads and downloads.
 //!
 //! Each piece of a body waits before it is sent, so no request exceeds the limit for long. The
-//! pieces of a retry count again. A body finds the limits of its client in a task-local: the client
-//! runs each attempt under its [`BandwidthLimits`].
-
-use std::{future::Future, sync::Arc};
+//! pieces of a retry count again. A body finds the limits of its client in the
+//! [`CallContext`](super::call::CallContext).
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
@@ -18,10 +16,6 @@ const PIECE_BYTES: (u64, u64) = (64 << 10, 1 << 10);
 /// Minimum number of pieces a second. With it, each of several concurrent requests makes progress
 /// every few seconds, as services expect.
 const PIECES_A_SECOND: u64 = 4;
-
-tokio::task_local! {
-    static PACE: Arc<BandwidthLimits>;
-}
 
 /// A rate limit in bytes a second that many requests share, or no limit.
 #[derive(Debug)]
@@ -70,34 +64,25 @@ pub(super) struct BandwidthLimits {
 }
 
 impl BandwidthLimits {
-    pub(super) fn new(limits: &TransferLimits) -> Self {
-        Self { up: RateLimit::new(limits.upload), down: RateLimit::new(limits.download) }
+    /// Creates the limits, or returns `None` without limits.
+    pub(super) fn new(limits: &TransferLimits) -> Option<Self> {
+        let are_limited = limits.upload.or(limits.download).is_some();
+        let (up, down) = (RateLimit::new(limits.upload), RateLimit::new(limits.download));
+        are_limited.then_some(Self { up, down })
     }
 
     /// Returns the lower of the two limits.
     pub(super) fn rate(&self) -> Option<u64> {
         self.up.rate().into_iter().chain(self.down.rate()).min()
     }
-
-    /// Returns the limits of the client whose attempt the current task runs, if it has limits.
-    pub(super) fn now() -> Option<Arc<Self>> {
-        PACE.try_with(Arc::clone).ok()
-    }
-
-    /// Runs an attempt under these limits.
-    pub(super) async fn during<T>(pace: Option<Arc<Self>>, attempt: impl Future<Output = T>) -> T {
-        match pace.filter(|pace| pace.rate().is_some()) {
-            Some(pace) => PACE.scope(pace, attempt).await,
-            None => attempt.await,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     use super::*;
+    use crate::bucket::call::{CallContext, call};
 
     #[tokio::test(start_paused = true)]
     async fn the_rate_limit_is_shared() {
@@ -113,21 +98,16 @@ mod tests {
 
     #[tokio::test]
     async fn bandwidth_limits_apply_per_client() {
-        let piece = || BandwidthLimits::now().and_then(|pace| pace.up.piece());
-        let of = |upload| {
+        let piece = || CallContext::now().limits.and_then(|limits| limits.up.piece());
+        let under = async |upload| {
             let limits = TransferLimits { upload, download: None };
-            Some(Arc::new(BandwidthLimits::new(&limits)))
+            let limits = BandwidthLimits::new(&limits).map(Arc::new);
+            call(|context| context.limits = limits, async { piece() }).await.0
         };
-        assert_eq!(
-            BandwidthLimits::during(of(Some(1 << 30)), async { piece() }).await,
-            Some(64 << 10)
-        );
-        assert_eq!(
-            BandwidthLimits::during(of(Some(40_000)), async { piece() }).await,
-            Some(10_000)
-        );
-        assert_eq!(BandwidthLimits::during(of(Some(1)), async { piece() }).await, Some(1 << 10));
-        assert_eq!(BandwidthLimits::during(of(None), async { piece() }).await, None);
+        assert_eq!(under(Some(1 << 30)).await, Some(64 << 10));
+        assert_eq!(under(Some(40_000)).await, Some(10_000));
+        assert_eq!(under(Some(1)).await, Some(1 << 10));
+        assert_eq!(under(None).await, None);
         assert_eq!(piece(), None);
     }
 }

@@ -37,6 +37,18 @@ impl RequestKind {
             Self::Post => "post",
         }
     }
+
+    /// Returns the name in error messages.
+    pub(crate) fn operation(self) -> &'static str {
+        match self {
+            Self::Get => "read",
+            Self::Head => "stat",
+            Self::Put => "write",
+            Self::List => "list",
+            Self::Delete => "remove",
+            Self::Post => "write to the store",
+        }
+    }
 }
 
 /// Counters that many requests share.
