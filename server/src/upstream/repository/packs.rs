@@ -11,8 +11,8 @@ use snap_core::{
     store::{Store, StoreError, pack_stream::hash_file},
 };
 use snap_remote::{
-    peer::{PackToSend, RemoteStore},
     bucket::UploadProgress,
+    peer::{PackToSend, RemoteStore},
 };
 
 use super::UpstreamRepository;
