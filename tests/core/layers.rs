@@ -329,7 +329,7 @@ fn flag_questions_only_fall() {
             }
         }
     }
-    assert_eq!(found, 15, "the number of flag questions; it must only fall");
+    assert_eq!(found, 14, "the number of flag questions; it must only fall");
     assert_eq!(
         flag_questions("if client.maintains_index() { s.has_folders() } // .takes_parts()"),
         2
@@ -338,7 +338,7 @@ fn flag_questions_only_fall() {
 
 #[test]
 fn the_largest_types_only_shrink() {
-    for (package, most) in [("core", 173), ("remote", 53), ("server", 80), ("cli", 75)] {
+    for (package, most) in [("core", 173), ("remote", 53), ("server", 72), ("cli", 75)] {
         let types = methods_of_types(package);
         let largest = types.iter().max_by_key(|(_, methods)| **methods).unwrap();
         assert_eq!(*largest.1, most, "methods of `{}` in {package}; it must only fall", largest.0);

@@ -44,8 +44,8 @@ pub use cancellation::CancellationToken;
 pub(crate) use cancellation::shielded;
 pub use error::{FailureDetail, FailureReason, ServiceError};
 pub(crate) use opendal_error::service_error;
-pub(crate) use requests::{Requests, RetryAfterLimit, jittered};
-pub(crate) use transport::{HttpReply, Transport, asking_first, at_most, with_file};
+pub(crate) use requests::{Requests, jittered};
+pub(crate) use transport::{HttpReply, Transport, at_most, with_file};
 pub use upload::{MultipartUpload, UploadProgress};
 pub use upload_notes::UploadNote;
 

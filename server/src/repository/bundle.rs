@@ -249,17 +249,7 @@ impl Repository {
         for piece in pieces {
             file.write_all(&piece?).map_err(failed())?;
         }
-        self.unpack_file(&path, most_bytes, observer)
-    }
-
-    /// Unpacks a bundle from a file.
-    pub(super) fn unpack_file(
-        &self,
-        path: &Path,
-        most_bytes: u64,
-        observer: &dyn Observer,
-    ) -> Result<unpack::UnpackOutcome, HttpProblem> {
-        self.unpack(BundleReader::<io::Empty>::of_file(path), most_bytes, observer)
+        self.unpack(BundleReader::<io::Empty>::of_file(&path), most_bytes, observer)
     }
 
     /// Unpacks a bundle. On a relay, the caller must have stored all of the bundle on disk.

@@ -1,4 +1,4 @@
-//! One repository: a store on disk, the packs staged for it, its uploads, and the index that
+//! One repository: a store on disk, the packs staged for it, and the index that
 //! clients read. With an upstream (`snap serve --upstream`, or a bucket), the store on disk is a
 //! cache of the upstream's store.
 //!
@@ -13,7 +13,6 @@ mod object_upload;
 mod publishing;
 mod reading;
 mod relaying;
-mod uploads;
 
 use std::{
     fs::File,
@@ -58,10 +57,9 @@ pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
 pub(crate) use self::folder_watch::FolderWatch;
 pub use self::object_upload::OBJECT_BYTES;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
-pub use self::uploads::{UploadLimits, UploadOutcome, UploadPosition, UploadState};
 pub use snap_core::ops::inbox::Received;
 
-use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
+use self::{index::Index, publishing::SharedChecks};
 use crate::{
     body::{self, BodyPieces, DisconnectObserver},
     clock::Clock,
@@ -96,7 +94,6 @@ pub struct Repository {
     repo: Arc<Repo>,
     index: Index,
     staged: SharedInbox,
-    uploads: Uploads,
     shared_checks: SharedChecks,
     /// Layouts of bundles that clients requested recently, by commit.
     bundles: ByteCache<CommitId, Arc<BundleLayout>>,
@@ -199,9 +196,7 @@ impl Repository {
         let number = shared.opened.fetch_add(1, Ordering::Relaxed);
         let bundles = ByteCache::new(CacheLimits::of_small_entries(LAYOUTS_BYTES));
         let name = name.to_owned();
-        let clock = &shared.clock;
-        let (uploads, shared_checks) =
-            (Uploads::new(clock.clone()), SharedChecks::new(clock.clone()));
+        let shared_checks = SharedChecks::new(shared.clock.clone());
         let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
         let mirrors = upstream.iter().flat_map(|upstream| upstream.mirrors());
         // A served store stays usable without `HEAD`, and without settings that were
@@ -218,7 +213,6 @@ impl Repository {
             repo,
             index,
             staged,
-            uploads,
             shared_checks,
             bundles,
             upstream,

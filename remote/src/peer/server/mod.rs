@@ -2,8 +2,6 @@
 //!
 //! The server verifies what it receives, maintains its index itself, and collects its garbage itself.
 
-mod resumed;
-
 use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
@@ -26,11 +24,11 @@ use snap_core::{
     },
     repo::ref_name::RefName,
 };
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::{
     CONFIG, HEAD, INDEX, IndexContent, IndexListing, ListedPack, ListedPacks, Mend, NewStore,
-    OBJECTS, PackIn, PackToSend, Peer, REFS, RefMove, RemoteError, Reply, SentPack,
+    OBJECTS, PackIn, PackToSend, Peer, REFS, RESENT_BYTES, RefMove, RemoteError, Reply, SentPack,
     all_refs::damaged_head,
     bucket::{
         BucketStore,
@@ -53,11 +51,12 @@ use crate::{
     },
 };
 
-/// Minimum length of a pack for a resumable upload. To restart a shorter upload costs little.
-const RESUMED_BYTES: u64 = 4 << 20;
-
 /// Maximum number of packs that are sent at a time. Each takes a few MiB of memory.
 const UPLOADS: usize = 24;
+
+/// A pack counts as one of [`UPLOADS`] for each of these bytes. So four packs of 64 MiB are sent at
+/// a time. A connection that breaks, or a stop of the push, loses what was sent of these.
+const UPLOAD_BYTES: u64 = 12 << 20;
 
 /// Number of extra attempts to read an index file that a server listed but does not have. Servers that
 /// share a bucket have files of their own. Behind a load balancer, the next request may reach the
@@ -73,9 +72,6 @@ pub(crate) struct ServerStore {
     location: String,
     /// Permits for packs that are being sent.
     uploads: Semaphore,
-    /// True if the server supports resumable uploads; set by the first request for its
-    /// capabilities.
-    resumes: OnceCell<bool>,
 }
 
 /// The requests of one repository of a snap server, each a single attempt.
@@ -197,8 +193,10 @@ impl ServerRequests {
             Ok((head, body.to_buffer().await?.to_bytes()))
         });
         let (answered, reply) = HttpReply::of(at_most(most, attempt)).await;
-        let (head, bytes) =
-            answered.map_err(|error| service_error(operation, key, &error, &reply))?;
+        let (head, bytes) = answered.map_err(|error| {
+            let interrupted_at = reply.interrupted_at;
+            ServiceError { interrupted_at, ..service_error(operation, key, &error, &reply) }
+        })?;
         self.learn_epoch(&head.headers, is_index);
         if head.status.is_success() {
             return Ok(ServerReply { headers: head.headers, bytes });
@@ -301,8 +299,7 @@ impl ServerStore {
             token,
             epoch: Mutex::default(),
         };
-        let (uploads, resumes) = (Semaphore::new(UPLOADS), OnceCell::new());
-        Ok(Self { requests, http, location, uploads, resumes })
+        Ok(Self { requests, http, location, uploads: Semaphore::new(UPLOADS) })
     }
 
     /// Reads a body of at most `most` bytes.
@@ -555,22 +552,27 @@ impl ServerStore {
         pack: PackToSend<'_>,
         progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
-        let key = format!("{OBJECTS}{}", pack.id);
-        let _permit = self.uploads.acquire().await.expect("never closed");
-        self.requests.check_not_stopped(&key, progress)?;
-        if pack.bytes >= RESUMED_BYTES
-            && self.resumes.get() != Some(&false)
-            && self.send_resumed(pack, &key, progress).await?
-        {
-            return Ok(());
-        }
-        let id = pack.id.to_string();
-        let send = || {
+        let (id, key) = (pack.id.to_string(), format!("{OBJECTS}{}", pack.id));
+        let permits = (pack.bytes / UPLOAD_BYTES + 1).min(UPLOADS as u64) as u32;
+        let _permits = self.uploads.acquire_many(permits).await.expect("never closed");
+        let send = async || {
+            self.requests.check_not_stopped(&key, progress)?;
             let request = self.http.request(Route::SendPack, &id);
             let ask = self.http.send(request, Bytes::new(), limits::REPLY_BYTES, "write", &key);
-            with_file(pack.path.to_owned(), 0..pack.bytes, ask)
+            match with_file(pack.path.to_owned(), 0..pack.bytes, ask).await {
+                // The caller may prefer to send smaller packs.
+                Err(error)
+                    if pack.bytes > RESENT_BYTES
+                        && error
+                            .interrupted_at
+                            .is_some_and(|sent| u64::from(sent.get()) > RESENT_BYTES / 2) =>
+                {
+                    Ok(Err(self.requests.at_location(error)))
+                }
+                sent => Ok(Ok(sent?)),
+            }
         };
-        self.requests.retry("write", &key, pack.bytes, send).await?;
+        self.requests.retry("write", &key, pack.bytes, send).await??;
         progress.advance(pack.bytes);
         Ok(())
     }
@@ -752,7 +754,7 @@ fn meaning(code: Code) -> (FailureReason, Option<FailureDetail>) {
         Code::NoRoute | Code::NoMethod => FailureReason::Unsupported,
         Code::NoRepository | Code::NotFound => FailureReason::NotFound,
         Code::Conflict => FailureReason::Conflict,
-        Code::Offset | Code::Locked | Code::Unavailable => FailureReason::Temporary,
+        Code::Unavailable => FailureReason::Temporary,
         Code::Full => FailureReason::Full,
         Code::Range => FailureReason::Short,
         Code::Damaged => FailureReason::DamagedThere,
@@ -790,7 +792,7 @@ mod tests {
         let text = include_str!("../../../../docs/protocol.md");
         let rows = text.lines().filter(|line| line.starts_with("| `"));
         let codes = Code::all();
-        assert_eq!(codes.len(), 21);
+        assert_eq!(codes.len(), 19);
         for code in codes {
             let name = serde_json::to_string(&code).unwrap().replace('"', "`");
             let status = code.status();
@@ -806,7 +808,7 @@ mod tests {
             let has_detail =
                 matches!(code, Code::AppendOnly | Code::NameConflict | Code::NameReserved);
             assert_eq!(detail.is_some(), has_detail, "{name}");
-            assert_eq!(reason.is_temporary(), matches!(status.as_u16(), 409 | 423 | 429 | 503));
+            assert_eq!(reason.is_temporary(), matches!(status.as_u16(), 429 | 503));
         }
     }
 
