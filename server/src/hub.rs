@@ -3,7 +3,7 @@
 //!
 //! A repository is opened on first use and stays open. Idle repositories above a limit are
 //! closed, least recently used first. A store never has two open [`Repository`] values,
-//! because each holds the state of uploads to it.
+//! because each holds the state of publications to it.
 
 use std::{
     collections::HashMap,

@@ -22,7 +22,7 @@ use snap_core::{
     },
     store::StoreError,
 };
-use snap_remote::wire::{headers::UPLOAD_OFFSET, problem::ProblemBody};
+use snap_remote::wire::problem::ProblemBody;
 
 pub use snap_remote::wire::problem::Code;
 
@@ -36,8 +36,6 @@ pub struct HttpProblem {
     pub detail: String,
     /// Seconds after which a retry may succeed (`Retry-After`).
     pub retry_after_secs: Option<u64>,
-    /// Number of bytes of an upload that the server has (`Upload-Offset`).
-    pub offset: Option<u64>,
     /// Length, in bytes, of the content outside of which the range lies (`Content-Range`).
     pub length: Option<u64>,
     /// True if the disk of this server is full, as opposed to the upstream or a quota.
@@ -48,14 +46,7 @@ impl HttpProblem {
     /// Creates a refusal with a message.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self {
-            code,
-            detail,
-            retry_after_secs: None,
-            offset: None,
-            length: None,
-            is_own_disk_full: false,
-        }
+        Self { code, detail, retry_after_secs: None, length: None, is_own_disk_full: false }
     }
 
     /// Refuses a push to a store in which garbage was collected. This server would rely on objects
@@ -142,9 +133,6 @@ impl IntoResponse for HttpProblem {
         headers.insert(header::CONTENT_TYPE, kind);
         if let Some(secs) = self.retry_after_secs {
             headers.insert(header::RETRY_AFTER, secs.into());
-        }
-        if let Some(offset) = self.offset {
-            headers.insert(UPLOAD_OFFSET, offset.into());
         }
         let content_range =
             self.length.map(|length| HeaderValue::try_from(format!("bytes */{length}")));

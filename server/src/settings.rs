@@ -30,8 +30,6 @@
 //! requests_per_sec = 0
 //! uploads = 0
 //! upload_bytes_per_sec = 0
-//! unfinished_uploads = 256
-//! unfinished_bytes = 17179869184
 //!
 //! # [tls]
 //! # cert = "/etc/snap/cert.pem"
@@ -179,10 +177,6 @@ pub struct ServerLimits {
     /// Bytes per second that each token, or each address without a token, may send; 0 means no
     /// limit.
     pub upload_bytes_per_sec: u64,
-    /// Unfinished uploads of packs and bundles in each repository; 0 allows none.
-    pub unfinished_uploads: usize,
-    /// Bytes of all unfinished uploads in a repository, each with its declared length.
-    pub unfinished_bytes: u64,
 }
 
 impl Default for ServerSettings {
@@ -228,8 +222,6 @@ impl Default for ServerLimits {
             requests_per_sec: 0,
             uploads: 0,
             upload_bytes_per_sec: 0,
-            unfinished_uploads: 256,
-            unfinished_bytes: 16 << 30,
         }
     }
 }

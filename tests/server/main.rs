@@ -30,7 +30,6 @@ mod showcase;
 mod slow;
 mod tls;
 mod tokens;
-mod uploads;
 mod upstream;
 mod upstream_at_once;
 mod upstream_away;

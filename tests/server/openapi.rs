@@ -97,10 +97,6 @@ Nothing  GET    /v1
 Nothing  GET    /v1/openapi.json
 ReadAll  GET    /metrics
 admin    PUT    /v1/repos/{repo}
-append   DELETE /v1/repos/{repo}/bundles/{id}
-append   DELETE /v1/repos/{repo}/uploads/{id}
-append   PATCH  /v1/repos/{repo}/bundles/{id}
-append   PATCH  /v1/repos/{repo}/uploads/{id}
 append   POST   /v1/repos/{repo}/bundles
 append   PUT    /v1/repos/{repo}/index/{name}
 append   PUT    /v1/repos/{repo}/objects/{id}
@@ -127,12 +123,10 @@ read     GET    /v1/repos/{repo}/packs/{id}
 read     GET    /v1/repos/{repo}/refs
 read     GET    /v1/repos/{repo}/refs/{*name}
 read     GET    /v1/repos/{repo}/stats
-read     HEAD   /v1/repos/{repo}/bundles/{id}
 read     HEAD   /v1/repos/{repo}/commits/{commit}/bundle
 read     HEAD   /v1/repos/{repo}/commits/{commit}/files/{*path}
 read     HEAD   /v1/repos/{repo}/objects/{id}
 read     HEAD   /v1/repos/{repo}/packs/{id}
-read     HEAD   /v1/repos/{repo}/uploads/{id}
 read     POST   /v1/repos/{repo}/commits/{commit}/bundle
 read     POST   /v1/repos/{repo}/missing
 write    DELETE /v1/repos/{repo}/refs/{*name}
@@ -259,17 +253,9 @@ fn requests(
     let pack = new.repo.store().packs()[0];
     let rest = *new.repo.store().packs().iter().find(|id| **id != pack).unwrap();
     let (index, outlines) = new.outlines(&[pack, rest]);
-    let rest_bytes = new.pack_bytes(&rest);
-    let rest_length = rest_bytes.len();
     let head = |path: &str| serving.client.head(format!("{}/{path}", serving.base));
-    let part = |path: &str, length: usize| {
-        let patch = serving.client.patch(format!("{}/{path}", serving.base));
-        patch.header("upload-offset", 0).header("upload-length", length)
-    };
-    let forget = |path: &str| serving.client.delete(format!("{}/{path}", serving.base));
-    let upload = || part(&format!("uploads/{rest}"), rest_length);
-    let bundle_path = format!("bundles/{}", blake3::hash(&bundle));
-    let of_bundle = || part(&bundle_path, bundle.len());
+    let take =
+        |bundle: Vec<u8>| serving.client.post(format!("{}/bundles", serving.base)).body(bundle);
     let first = place.repo.store().packs()[0];
     let move_to = format!("{{\"commit\": \"{tip}\"}}");
     let tag = format!("\"{tip}\"");
@@ -299,12 +285,7 @@ fn requests(
         ("packLength", head(&format!("packs/{first}"))),
         ("packLength", head(&format!("packs/{first}")).header("if-none-match", "*")),
         ("sendPack", serving.put(&format!("packs/{pack}"), new.pack_bytes(&pack))),
-        ("upload", head(&format!("uploads/{pack}"))),
-        ("resumeUpload", upload().body("SNAP")),
-        ("upload", head(&format!("uploads/{rest}"))),
-        ("forgetUpload", forget(&format!("uploads/{rest}"))),
-        ("resumeUpload", upload().body(rest_bytes)),
-        ("resumeUpload", upload().body("SNAP")),
+        ("sendPack", serving.put(&format!("packs/{rest}"), new.pack_bytes(&rest))),
         ("publish", serving.put(&format!("index/{index}"), outlines)),
         ("index", get("index")),
         ("indexFile", get(&format!("index/{index}"))),
@@ -333,12 +314,8 @@ fn requests(
         ("bundle", get("commits/main/bundle").header("range", "bytes=99999999-")),
         ("bundle", get("commits/main/bundle").header("if-none-match", "*")),
         ("bundleLength", head("commits/main/bundle")),
-        ("resumeBundle", of_bundle().body("SNAP")),
-        ("bundleUpload", head(&bundle_path)),
-        ("forgetBundle", forget(&bundle_path)),
-        ("resumeBundle", of_bundle().body(bundle.clone())),
-        ("resumeBundle", of_bundle().body(bundle.clone())),
-        ("takeBundle", serving.client.post(format!("{}/bundles", serving.base)).body(bundle)),
+        ("takeBundle", take(bundle.clone())),
+        ("takeBundle", take(bundle)),
         ("bundleWithout", post("commits/main/bundle", "{\"have\": []}".to_owned())),
         ("file", get("commits/main/files/sub/a")),
         ("file", get("commits/main/files/sub/a").header("range", "bytes=1-2")),

@@ -196,16 +196,13 @@ async fn the_server_reports_its_limits() {
     let limits = ServerLimits {
         upload_bytes: 1,
         bundle_bytes: 2,
-        unfinished_bytes: 3,
-        missing_ids: 4,
+        missing_ids: 3,
         ..ServerLimits::default()
     };
     let serving = Serving::start(&place, ServerSettings { limits, ..ServerSettings::default() });
     let server = serving.client.get(format!("{}/v1", serving.origin()));
     let told = json(server, StatusCode::OK).await;
-    let limits = serde_json::json!({
-        "pack_bytes": 1, "bundle_bytes": 2, "unfinished_bytes": 3, "missing_ids": 4,
-    });
+    let limits = serde_json::json!({ "pack_bytes": 1, "bundle_bytes": 2, "missing_ids": 3 });
     assert_eq!(told["limits"], limits);
 }
 
@@ -317,7 +314,7 @@ async fn each_response_names_the_epoch_of_the_store() {
         let known = serving.get("refs").header(SNAP_EPOCH, epoch).send().await.unwrap();
         assert_eq!(known.status(), StatusCode::OK);
     }
-    for (method, path) in [("GET", "config"), ("PUT", "packs/5f"), ("PATCH", "uploads/5f")] {
+    for (method, path) in [("GET", "config"), ("PUT", "packs/5f"), ("POST", "bundles")] {
         for wrong in ["", "7", "0-5f", "\"0\"", &first.to_uppercase().replace('-', "--")] {
             let method = method.parse().unwrap();
             let request = serving.client.request(method, format!("{}/{path}", serving.base));

@@ -1,4 +1,4 @@
-//! Tests of `snap push` over connections that break: a push resumes where it stopped.
+//! Tests of `snap push` over connections that break.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 use reqwest::StatusCode;
 use snap_core::{
     base::{
-        id::{BlobId, CommitId, PackId},
+        id::{BlobId, CommitId},
         observe::Silent,
         time::Time,
     },
@@ -19,7 +19,7 @@ use snap_core::{
     repo::{RefLogMessage, RefName},
     store::Epoch,
 };
-use snap_nettest::{Fault, Proxy, Rule};
+use snap_nettest::{Fault, Proxy, Rule, Seen};
 use snap_remote::{
     bucket::{
         client::RequestPolicy,
@@ -41,8 +41,13 @@ use crate::{
     watched::{metrics, number},
 };
 
-/// Long enough for a resumable upload.
+/// Long enough for a pack that is replaced by smaller ones after an interruption.
 const LONG: usize = 40 << 20;
+
+/// Returns true if a request sends a pack.
+fn is_pack(seen: &Seen) -> bool {
+    seen.method == "PUT" && seen.path.contains("/packs/")
+}
 
 /// A store to push from, and a server behind a proxy.
 struct Line {
@@ -94,7 +99,7 @@ impl Line {
     }
 
     fn cut(&self, after: u64, times: u64) {
-        let rule = Rule::new(Fault::CutAt(after)).test(|seen| seen.method == "PATCH");
+        let rule = Rule::new(Fault::CutAt(after)).test(is_pack);
         self.proxy.add(rule.times(times));
     }
 
@@ -135,126 +140,98 @@ fn little_more(bytes: usize) -> u64 {
     (bytes + bytes / 10) as u64
 }
 
+/// The line breaks each 40 MiB, so no pack of 64 MiB can arrive.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeatedly_interrupted_push_resends_few_bytes() {
-    let content = random(1, LONG);
+async fn a_push_over_a_line_that_breaks_wastes_at_most_a_quarter() {
+    const LINE: usize = 40 << 20;
+    let content = random(1, 120 << 20);
     let line = Line::new(ServerSettings::default(), &content);
-    // More cuts than the client has attempts without progress.
-    line.cut(5 << 20, 6);
+    line.proxy.break_every(LINE as u64);
     let (pushed, counts) = line.push().await;
-    assert_eq!(pushed.unwrap().packs, 1);
+    let outcome = pushed.unwrap();
     line.is_there(&content).await;
     let seen = line.proxy.counts();
-    assert_eq!(seen.faults, 6);
-    let requests = line.proxy.requests();
-    assert!(seen.sent_bytes <= little_more(LONG), "{} B: {requests:#?}", seen.sent_bytes);
-    assert!(line.asked("PATCH", "/uploads/") >= 7);
-    assert!(line.asked("HEAD", "/uploads/") >= 6);
-    assert_eq!(line.asked("PUT", "/packs/"), 0);
+    // The first break loses what was sent of large packs. Three packs of up to 12 MiB fit before the
+    // next, and what is sent of the fourth is lost.
+    let most = LINE + content.len() * 4 / 3;
+    assert!(seen.sent_bytes <= most as u64, "{} B", seen.sent_bytes);
+    assert!((3..5).contains(&seen.faults), "{} breaks", seen.faults);
+    assert!((10..16).contains(&outcome.packs), "{} packs", outcome.packs);
     // The client's statistics agree with the proxy's counts.
     assert_eq!(counts.requests(), seen.total);
-    assert!(counts.retries >= 6);
-    let puts = line.asked("PATCH", "") + line.asked("PUT", "");
+    let puts = line.asked("PUT", "");
     assert_eq!(counts.by_kind[RequestKind::Put as usize], puts as u64);
     // The client also counts bytes that were still in buffers when a connection broke.
-    assert!(counts.bytes_sent >= seen.sent_bytes && counts.bytes_sent < 3 * LONG as u64);
+    assert!(counts.bytes_sent >= seen.sent_bytes && counts.bytes_sent < 2 * most as u64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_later_push_resumes_an_upload() {
+async fn packs_become_still_smaller_if_none_arrives() {
     let content = random(2, LONG);
     let line = Line::new(ServerSettings::default(), &content);
-    line.cut(LONG as u64 / 2, 1);
-    let gone = Rule::new(Fault::Reset).test(|seen| seen.path.contains("/uploads/"));
-    line.proxy.add(gone.skip(1));
+    line.cut(10 << 20, u64::MAX);
+    let (pushed, _) = line.push().await;
+    assert!(pushed.unwrap().packs >= 5);
+    line.is_there(&content).await;
+    // The first pack, and twice the first of the smaller ones.
+    let sent = line.proxy.counts().sent_bytes;
+    assert!(sent <= (3 * (10 << 20)) + little_more(LONG), "{sent} B");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_push_finds_the_smaller_packs_of_an_interrupted_one() {
+    let content = random(3, LONG);
+    let line = Line::new(ServerSettings::default(), &content);
+    line.cut(10 << 20, 1);
+    line.proxy.add(Rule::new(Fault::Reset).test(is_pack).skip(2));
     line.push().await.0.unwrap_err();
     line.proxy.clear_rules();
     line.proxy.take_counts();
     let (pushed, counts) = line.push().await;
     let outcome = pushed.unwrap();
     line.is_there(&content).await;
+    assert_eq!(outcome.resumed, 1, "{outcome:?}");
+    let rest = little_more(LONG - (8 << 20));
     let seen = line.proxy.counts();
-    assert!(seen.sent_bytes <= little_more(LONG / 2), "{} B", seen.sent_bytes);
-    assert!(outcome.sent_bytes <= little_more(LONG / 2), "{} B", outcome.sent_bytes);
-    assert!(counts.bytes_sent <= little_more(LONG / 2), "{} B", counts.bytes_sent);
-    assert_eq!((line.asked("HEAD", "/uploads/"), line.asked("PATCH", "/uploads/")), (1, 1));
+    for sent in [seen.sent_bytes, outcome.sent_bytes, counts.bytes_sent] {
+        assert!(sent <= rest, "{sent} B");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_partial_upload_is_replaced() {
-    let content = random(3, 8 << 20);
+async fn a_pack_whose_reply_was_lost_is_not_sent_again() {
+    let content = random(4, LONG);
     let line = Line::new(ServerSettings::default(), &content);
-    // Other bytes of the same length, then another length.
-    let id: PackId = line.here.repo.store().packs()[0];
-    let length = line.here.pack_bytes(&id).len();
-    let patch = line.serving.client.patch(format!("{}/uploads/{id}", line.serving.base));
-    let patch = patch.header("upload-offset", "0").header("upload-length", length);
-    assert_eq!(patch.body(vec![7; 4 << 20]).send().await.unwrap().status(), 204);
-    line.proxy.take_counts();
-    let (pushed, _) = line.push().await;
-    pushed.unwrap();
+    line.proxy.add(Rule::new(Fault::LoseReply).test(is_pack).times(1));
+    let outcome = line.push().await.0.unwrap();
     line.is_there(&content).await;
-    // The first PATCH is refused at its offset, the second sends the rest, the third
-    // all of it.
-    assert_eq!(line.asked("PATCH", "/uploads/"), 3);
+    assert_eq!((outcome.packs, outcome.resumed), (0, 1));
+    assert_eq!(line.asked("PUT", "/packs/"), 1);
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_pack_is_sent_again_whole() {
+    let content = random(5, 7 << 20);
     let line = Line::new(ServerSettings::default(), &content);
-    let id: PackId = line.here.repo.store().packs()[0];
-    let patch = line.serving.client.patch(format!("{}/uploads/{id}", line.serving.base));
-    let patch = patch.header("upload-offset", "0").header("upload-length", "1000").body("x");
-    assert_eq!(patch.send().await.unwrap().status(), 204);
-    line.push().await.0.unwrap();
+    line.cut(5 << 20, 2);
+    let outcome = line.push().await.0.unwrap();
     line.is_there(&content).await;
+    assert_eq!((outcome.packs, line.asked("PUT", "/packs/")), (1, 3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_resumable_uploads_gets_whole_packs() {
-    let content = random(4, 8 << 20);
-    let limits = ServerLimits { unfinished_uploads: 0, ..ServerLimits::default() };
-    let line = Line::new(ServerSettings { limits, ..ServerSettings::default() }, &content);
-    line.push().await.0.unwrap();
-    line.is_there(&content).await;
-    // The first upload shows that the server has no resumable uploads. No other is
-    // tried.
-    let asked = |line: &Line| {
-        let whole = line.asked("PUT", "/packs/");
-        (whole, line.asked("PATCH", ""), line.asked("HEAD", ""))
-    };
-    assert_eq!(asked(&line), (1, 1, 0));
-    assert!(line.proxy.requests().iter().any(|seen| seen.path == "/v1"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_short_push_uses_no_resumable_upload() {
-    let content = random(5, 3 << 20);
-    let line = Line::new(ServerSettings::default(), &content);
-    line.push().await.0.unwrap();
-    line.is_there(&content).await;
-    assert_eq!((line.asked("PUT", "/packs/"), line.asked("", "/uploads/")), (1, 0));
-    assert!(line.proxy.requests().iter().all(|seen| seen.path != "/v1"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_relay_forwards_an_upload_with_resumption() {
-    let content = random(6, 8 << 20);
+async fn a_relay_sends_a_pack_again_after_an_interruption() {
+    let content = random(6, 7 << 20);
     let line = Line::new(ServerSettings::default(), &content);
     let cache = tempfile::tempdir().unwrap();
-    // The connection between relay and server breaks, too.
     line.cut(5 << 20, 1);
     let before = Arc::new(relay(&line.proxy.endpoint(), cache.path()));
     let id = line.here.repo.store().packs()[0];
-    let bytes = line.here.pack_bytes(&id);
-    let patch = |from: usize, to: usize| {
-        let patch = before.client.patch(format!("{}/uploads/{id}", before.base));
-        let patch = patch.header("upload-offset", from).header("upload-length", bytes.len());
-        patch.body(bytes[from..to].to_vec()).send()
-    };
-    assert_eq!(patch(0, 1 << 20).await.unwrap().status(), 204);
-    assert_eq!(line.asked("PATCH", ""), 0, "a partial upload is not forwarded");
-    assert_eq!(patch(1 << 20, bytes.len()).await.unwrap().status(), 201);
-    assert!(line.asked("PATCH", "/uploads/") >= 2);
-    let head = line.serving.client.head(format!("{}/uploads/{id}", line.serving.base));
-    assert_eq!(head.send().await.unwrap().status(), 200, "the upstream has the whole pack");
+    let sent = before.put(&format!("packs/{id}"), line.here.pack_bytes(&id)).send().await.unwrap();
+    assert_eq!(sent.status(), StatusCode::CREATED);
+    assert_eq!(line.asked("PUT", "/packs/"), 2);
+    let packs = json(line.serving.get("packs"), StatusCode::OK).await;
+    assert_eq!(packs["packs"][0]["name"], id.to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]

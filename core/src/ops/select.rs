@@ -83,6 +83,10 @@ pub struct SelectedPacks<'s> {
     whole: Vec<PackId>,
     /// Packs that were assembled from parts. The store is dropped before its folder.
     gathered: Option<(Store, Scratch)>,
+    /// Packs that [`Self::split`] has written.
+    pieces: Option<(Store, Scratch)>,
+    /// Packs that other packs in `pieces` replace.
+    replaced: BTreeSet<PackId>,
     /// Objects in all selected packs.
     pub objects: u64,
     /// Total size of these objects in bytes, uncompressed.
@@ -154,16 +158,68 @@ impl<'s> SelectedPacks<'s> {
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
         };
         let SendSet { objects, raw_bytes, lost, .. } = wanted;
-        Ok(Self { store, whole, gathered, objects, raw_bytes, lost })
+        let (pieces, replaced) = (None, BTreeSet::new());
+        Ok(Self { store, whole, gathered, pieces, replaced, objects, raw_bytes, lost })
     }
 
     /// Returns the packs and the store in which each lies.
     pub fn packs(&self) -> Vec<(&Store, PackId)> {
         let whole = self.whole.iter().map(|id| (self.store, *id));
-        let gathered = self.gathered.iter();
-        let gathered =
-            gathered.flat_map(|(store, _)| store.packs().into_iter().map(move |id| (store, id)));
-        whole.chain(gathered).collect()
+        let written = self.gathered.iter().chain(&self.pieces);
+        let written =
+            written.flat_map(|(store, _)| store.packs().into_iter().map(move |id| (store, id)));
+        whole.chain(written).filter(|(_, id)| !self.replaced.contains(id)).collect()
+    }
+
+    /// Copies a selected pack into packs of about `pack_bytes` each, and selects these in its place.
+    /// Returns them and their paths. The same pack and size give the same packs.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the pack cannot be read, or the others cannot be written.
+    pub fn split(
+        &mut self,
+        id: &PackId,
+        pack_bytes: u64,
+        gather: Gather<'_>,
+        observer: &dyn Observer,
+    ) -> Result<Vec<(PackId, PathBuf)>, StoreError> {
+        if self.pieces.is_none() {
+            self.pieces = Some(scratch_store(gather, observer)?);
+        }
+        let source = self.packs().into_iter().find(|(_, pack)| pack == id);
+        let pack = source.map_or(self.store, |(store, _)| store).open_pack(id)?;
+        let (pieces, _) = self.pieces.as_ref().expect("it was just made");
+        self.replaced.insert(*id);
+        let mut variation = 0;
+        let packs = loop {
+            let writer = ObjectWriter::new(pieces, gather.level, 1)?.with_variation(variation);
+            let writer = writer.with_pack_bytes(pack_bytes);
+            let mut claim = |object: &PackedObject| Ok(writer.claim_anew(object));
+            copy_pack(&writer, &pack, FrameMode::Keep, &mut claim)?;
+            let (_, packs) = writer.finish_with_packs()?;
+            if packs.iter().all(|id| gather.may_use(id)) {
+                break packs;
+            }
+            self.replaced.extend(packs);
+            variation += 1;
+        };
+        // A pack that cannot be divided may get its own name again.
+        self.replaced.retain(|id| !packs.contains(id));
+        if self.replaced.contains(id) {
+            self.free(id)?;
+        }
+        Ok(packs.into_iter().map(|id| (id, pieces.pack_path(&id))).collect())
+    }
+
+    /// Frees the disk space of a pack that [`Self::split`] has written. Its outline stays readable.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the pack cannot be read or replaced by its outline.
+    pub fn free(&self, id: &PackId) -> Result<(), StoreError> {
+        match &self.pieces {
+            Some((pieces, _)) => pieces.evict_pack(id, &|| true).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Returns the packs and their paths.
@@ -352,6 +408,17 @@ impl SendSet {
     }
 }
 
+/// Creates a store in a temporary folder.
+fn scratch_store(
+    gather: Gather<'_>,
+    observer: &dyn Observer,
+) -> Result<(Store, Scratch), StoreError> {
+    let scratch = Scratch::create(gather.scratch)?;
+    let disk = Disk::scratch();
+    Store::create(scratch.path(), &disk)?;
+    Ok((Store::open(scratch.path(), disk, observer)?, scratch))
+}
+
 /// Copies the wanted objects of some packs into new packs. Varies the names of the packs until the peer
 /// may use all of them.
 fn gather_parts(
@@ -363,10 +430,7 @@ fn gather_parts(
 ) -> Result<(Store, Scratch), ReachError> {
     let mut variation = 0;
     loop {
-        let scratch = Scratch::create(gather.scratch).map_err(StoreError::from)?;
-        let disk = Disk::scratch();
-        Store::create(scratch.path(), &disk)?;
-        let gathered = Store::open(scratch.path(), disk, observer)?;
+        let (gathered, scratch) = scratch_store(gather, observer)?;
         let bytes =
             |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
         observer.phase(Phase::Bundle, Some(parts.iter().map(bytes).sum()));

@@ -42,6 +42,8 @@ pub(super) struct PackWriter {
     /// Offset of the first frame.
     start: u64,
     end: u64,
+    /// Length from which on the pack is full.
+    target_bytes: u64,
     raw_bytes: u64,
     written_back: u64,
     frames: Vec<Frame>,
@@ -89,8 +91,13 @@ pub(super) struct FinishedPack {
 
 impl PackWriter {
     /// Starts a pack in the folder `tmp`. The file is locked while it is open, so that no sweep
-    /// removes it. `variation` varies the name of the pack.
-    pub(super) fn create(disk: &Disk, tmp: &Path, variation: u64) -> Result<Self, PathError> {
+    /// removes it. `variation` varies the name of the pack. A pack of `target_bytes` is full.
+    pub(super) fn create(
+        disk: &Disk,
+        tmp: &Path,
+        variation: u64,
+        target_bytes: u64,
+    ) -> Result<Self, PathError> {
         let mut file = create_locked(disk, tmp, "pack")?;
         let header = pack::encode_varied_header(variation);
         file.write(&header)?;
@@ -104,6 +111,7 @@ impl PackWriter {
             hasher,
             start: header.len() as u64,
             end: header.len() as u64,
+            target_bytes,
             raw_bytes: 0,
             written_back: 0,
             frames: Vec::new(),
@@ -118,7 +126,7 @@ impl PackWriter {
 
     /// Returns true if the pack has reached one of its limits and must be sealed.
     pub(super) fn is_full(&self) -> bool {
-        self.end >= limits::PACK_TARGET_BYTES
+        self.end >= self.target_bytes
             || self.raw_bytes >= limits::PACK_RAW_TARGET_BYTES
             || self.objects.len() >= limits::PENDING_OBJECTS
     }
@@ -197,7 +205,8 @@ mod tests {
     #[test]
     fn the_pack_size_limit_holds_for_any_compression_ratio() {
         let folder = tempfile::tempdir().unwrap();
-        let mut pack = PackWriter::create(&Disk::scratch(), folder.path(), 0).unwrap();
+        let (disk, bytes) = (Disk::scratch(), limits::PACK_TARGET_BYTES);
+        let mut pack = PackWriter::create(&disk, folder.path(), 0, bytes).unwrap();
         let raw_bytes = limits::FRAME_RAW_BYTES as u32;
         let mut frames = 0u64;
         while !pack.is_full() {

@@ -106,6 +106,8 @@ pub struct ObjectWriter<'s> {
     copies: bool,
     /// Varies the names of the packs.
     variation: u64,
+    /// Length from which on a pack is full.
+    pack_bytes: u64,
 }
 
 impl std::fmt::Debug for ObjectWriter<'_> {
@@ -118,6 +120,8 @@ struct MetadataWriter {
     lane: FrameBuilder,
     frames: Vec<EncodedFrame>,
     bytes: usize,
+    /// Size of the frames that fill a pack of their own.
+    most_bytes: usize,
     objects: usize,
 }
 
@@ -128,8 +132,7 @@ impl MetadataWriter {
         self.bytes += frame.stored.len();
         self.objects += frame.objects.len();
         self.frames.push(frame);
-        let full =
-            self.bytes >= limits::PENDING_META_BYTES || self.objects >= limits::PENDING_OBJECTS;
+        let full = self.bytes >= self.most_bytes || self.objects >= limits::PENDING_OBJECTS;
         full.then(|| self.take())
     }
 
@@ -173,9 +176,18 @@ impl<'s> ObjectWriter<'s> {
         Self { variation, ..self }
     }
 
+    /// Sets the length from which on a pack is full, in place of [`limits::PACK_TARGET_BYTES`]. A
+    /// pack can be longer by one frame, by a quarter for metadata, and by its footer.
+    #[must_use]
+    pub fn with_pack_bytes(mut self, pack_bytes: u64) -> Self {
+        self.metadata.get_mut().most_bytes =
+            limits::PENDING_META_BYTES.min(pack_bytes as usize / 4);
+        Self { pack_bytes, ..self }
+    }
+
     fn new_pack(&self) -> Result<PackWriter, StoreError> {
         let (disk, tmp) = (self.store.disk(), &self.store.layout().tmp);
-        Ok(PackWriter::create(disk, tmp, self.variation)?)
+        Ok(PackWriter::create(disk, tmp, self.variation, self.pack_bytes)?)
     }
 
     fn for_purpose(
@@ -192,6 +204,7 @@ impl<'s> ObjectWriter<'s> {
             lane: lane(limits::META_FRAME_BYTES)?,
             frames: Vec::new(),
             bytes: 0,
+            most_bytes: limits::PENDING_META_BYTES,
             objects: 0,
         };
         let epoch = store.enter_epoch()?;
@@ -202,6 +215,7 @@ impl<'s> ObjectWriter<'s> {
             relied: Reliance::new(store),
             copies: false,
             variation: 0,
+            pack_bytes: limits::PACK_TARGET_BYTES,
             lanes,
             metadata: Mutex::new(metadata),
             encoders: Mutex::default(),

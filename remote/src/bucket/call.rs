@@ -7,6 +7,7 @@
 use std::{
     collections::HashSet,
     future::Future,
+    num::NonZeroU32,
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
@@ -64,6 +65,8 @@ pub(crate) struct HttpReply {
     pub(super) longer_than: Option<u64>,
     /// Why the listing would never end.
     pub(super) endless_listing: Option<&'static str>,
+    /// Number of bytes of a streamed body that were sent before the connection broke.
+    pub(crate) interrupted_at: Option<NonZeroU32>,
 }
 
 /// A range of a file to send as a body.

@@ -1,6 +1,6 @@
 //! Errors of services.
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroU32, time::Duration};
 
 use snap_core::base::kind::ErrorKind;
 
@@ -153,13 +153,25 @@ pub struct ServiceError {
     pub message: String,
     /// The pause that the service requests.
     pub retry_after: Option<Duration>,
+    /// Number of bytes of a pack that were sent before the connection broke. Small, since a large
+    /// error makes each `Result` large.
+    pub interrupted_at: Option<NonZeroU32>,
 }
 
 impl ServiceError {
     /// Creates an error without a location and without a detail.
     pub fn new(operation: &'static str, key: &str, what: FailureReason, message: String) -> Self {
         let (key, location) = (key.to_owned(), String::new());
-        Self { operation, key, location, reason: what, detail: None, message, retry_after: None }
+        Self {
+            operation,
+            key,
+            location,
+            reason: what,
+            detail: None,
+            message,
+            retry_after: None,
+            interrupted_at: None,
+        }
     }
 
     /// Returns the cause in words, without the operation and the object.

@@ -45,7 +45,7 @@ use snap_core::{
 pub use cancellation::CancellationToken;
 pub use error::{FailureDetail, FailureReason, ServiceError};
 pub(crate) use opendal_error::service_error;
-pub(crate) use requests::{Requests, RetryAfterLimit, jittered};
+pub(crate) use requests::{Requests, jittered};
 pub(crate) use transport::Transport;
 pub use upload::{MultipartUpload, UploadProgress};
 pub use upload_notes::UploadNote;

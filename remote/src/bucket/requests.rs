@@ -342,19 +342,19 @@ impl Requests {
 }
 
 /// The total time limit for retries that a service asks for.
-pub(crate) struct RetryAfterLimit {
+struct RetryAfterLimit {
     patience: Duration,
     since: Option<tokio::time::Instant>,
 }
 
 impl RetryAfterLimit {
-    pub(crate) fn new(patience: Duration) -> Self {
+    fn new(patience: Duration) -> Self {
         Self { patience, since: None }
     }
 
     /// Returns true if the service asks for a retry within the remaining time. Starts the time
     /// limit at the first such error.
-    pub(crate) fn may_retry(&mut self, error: &ServiceError) -> bool {
+    fn may_retry(&mut self, error: &ServiceError) -> bool {
         let Some(wait) = error.retry_after.filter(|_| error.reason.is_temporary()) else {
             return false;
         };
@@ -363,13 +363,13 @@ impl RetryAfterLimit {
     }
 
     /// Returns the remaining time.
-    pub(super) fn remaining(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         self.patience.saturating_sub(waited)
     }
 
     /// Returns true if the service has asked to come back later at least once.
-    pub(crate) fn is_refused(&self) -> bool {
+    fn is_refused(&self) -> bool {
         self.since.is_some()
     }
 }

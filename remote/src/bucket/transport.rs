@@ -1,7 +1,7 @@
 //! The HTTP transport of OpenDAL: counts traffic, applies limits, and notes the headers of replies in
 //! the [`CallContext`].
 
-use std::{ops::Range, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, ops::Range, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream, stream::BoxStream};
@@ -70,12 +70,13 @@ struct OutgoingBody {
     length: u64,
     /// True if the transport holds the body back, so that the service can refuse it first.
     is_held: bool,
-    moved: LastProgress,
+    progress: BodyProgress,
 }
 
-/// The time of the last progress of a body, or of its next piece under a rate limit.
+/// The time of the last progress of a body, or of its next piece under a rate limit, and the number
+/// of bytes that were sent.
 #[derive(Clone, Debug)]
-struct LastProgress(Arc<Mutex<Instant>>);
+struct BodyProgress(Arc<Mutex<(Instant, u64)>>);
 
 impl Transport {
     /// Creates a transport with its own connections that counts in `traffic`.
@@ -154,15 +155,15 @@ impl Transport {
             }
             _ => return None,
         };
-        let moved = LastProgress(Arc::new(Mutex::new(Instant::now())));
-        let (told, traffic) = (moved.clone(), Arc::clone(&self.traffic));
+        let progress = BodyProgress::begin();
+        let (told, traffic) = (progress.clone(), Arc::clone(&self.traffic));
         let pieces = pieces.and_then(move |bytes| {
-            let (pace, moved) = (pace.clone(), told.clone());
+            let (pace, progress) = (pace.clone(), told.clone());
             // Count here, because a piece that is never polled is never sent.
             traffic.sent(bytes.len() as u64);
             async move {
                 let start = pace.map(|pace| pace.up.reserve(bytes.len() as u64));
-                moved.tell(start.unwrap_or_else(Instant::now));
+                progress.tell(start.unwrap_or_else(Instant::now), bytes.len());
                 if let Some(start) = start {
                     tokio::time::sleep_until(start).await;
                 }
@@ -176,7 +177,7 @@ impl Transport {
                 .boxed(),
             false => pieces.boxed(),
         };
-        Some(OutgoingBody { pieces, length, is_held, moved })
+        Some(OutgoingBody { pieces, length, is_held, progress })
     }
 
     /// Sends a request with `outgoing` as its body.
@@ -185,7 +186,7 @@ impl Transport {
         request: Request<Buffer>,
         outgoing: OutgoingBody,
     ) -> opendal::Result<Response<HttpBody>> {
-        let OutgoingBody { pieces, length, is_held, moved } = outgoing;
+        let OutgoingBody { pieces, length, is_held, progress } = outgoing;
         let mut request = request;
         if is_held {
             let first = http::HeaderValue::from_static("100-continue");
@@ -193,7 +194,7 @@ impl Transport {
         }
         let mut fetch = pin!(self.fetch_pieces(request, pieces, length));
         loop {
-            let until = || moved.last() + self.silence + DRAIN;
+            let until = || progress.last() + self.silence + DRAIN;
             match timeout_at(until(), &mut fetch).await {
                 Ok(done) => return done,
                 // The body has made progress, so there is a new deadline.
@@ -231,13 +232,23 @@ impl Transport {
     }
 }
 
-impl LastProgress {
-    fn tell(&self, at: Instant) {
-        *self.0.lock() = at;
+impl BodyProgress {
+    fn begin() -> Self {
+        Self(Arc::new(Mutex::new((Instant::now(), 0))))
+    }
+
+    fn tell(&self, at: Instant, bytes: usize) {
+        let mut progress = self.0.lock();
+        *progress = (at, progress.1 + bytes as u64);
     }
 
     fn last(&self) -> Instant {
-        *self.0.lock()
+        self.0.lock().0
+    }
+
+    /// Returns the number of bytes that were sent, if any.
+    fn sent(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(u32::try_from(self.0.lock().1).unwrap_or(u32::MAX))
     }
 }
 
@@ -316,10 +327,16 @@ impl HttpTransport for Transport {
             self.traffic.sent(length);
         }
         let host = host_of(request.uri());
-        let asked = HttpReply { host, asked: true, ..HttpReply::default() };
-        context.note(asked.clone());
+        let unanswered = HttpReply { host: host.clone(), asked: true, ..HttpReply::default() };
+        context.note(unanswered.clone());
         let response = match outgoing {
-            Some(outgoing) => self.fetch_outgoing(request, outgoing).await?,
+            Some(outgoing) => {
+                let progress = outgoing.progress.clone();
+                let fetched = self.fetch_outgoing(request, outgoing).await;
+                fetched.inspect_err(|_| {
+                    context.note(HttpReply { interrupted_at: progress.sent(), ..unanswered });
+                })?
+            }
             None => {
                 let patience = self.silence + Duration::from_secs(length / LEAST_RATE);
                 let fetched = timeout(patience, self.inner.fetch(request)).await;

@@ -41,31 +41,10 @@ pub trait MultipartUpload: Send {
 pub struct UploadProgress {
     stopped: AtomicBool,
     bytes: AtomicU64,
-    skipped_bytes: AtomicU64,
-    may_resume: bool,
 }
 
 impl UploadProgress {
-    /// Creates the progress of uploads that an earlier run may have begun.
-    pub fn resuming() -> Self {
-        Self { may_resume: true, ..Self::default() }
-    }
-
-    pub(crate) fn may_resume(&self) -> bool {
-        self.may_resume
-    }
-
-    /// Returns the number of bytes that the service already had.
-    pub fn skipped_bytes(&self) -> u64 {
-        self.skipped_bytes.load(Relaxed)
-    }
-
-    pub(crate) fn skip(&self, bytes: u64) {
-        self.skipped_bytes.fetch_add(bytes, Relaxed);
-        self.advance(bytes);
-    }
-
-    /// Returns the number of bytes that were sent or that the service already had.
+    /// Returns the number of bytes that were sent.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }

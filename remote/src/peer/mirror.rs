@@ -477,9 +477,22 @@ impl Mirror {
         let _ = self.change_state(|state| state.is_sending = true);
     }
 
+    /// Returns true if a connection broke during the upload that has begun.
+    pub fn was_interrupted(&self) -> bool {
+        MirrorState::read(&self.dir).is_interrupted
+    }
+
+    /// Remembers that a connection broke. Until all packs are published, pushes send smaller packs,
+    /// and find those that arrived before.
+    pub fn remember_interruption(&self) {
+        let _ = self.change_state(|state| state.is_interrupted = true);
+    }
+
     /// Forgets the upload after the publication of all uploaded packs.
     pub fn forget_sending(&self) {
-        let _ = self.change_state(|state| state.is_sending = false);
+        let _ = self.change_state(|state| {
+            (state.is_sending, state.is_interrupted) = (false, false);
+        });
     }
 
     fn change_state(&self, change: impl Fn(&mut MirrorState)) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `seen` | this machine has seen the remote store |
 //! | `sending` | an upload of packs has begun; no index file lists them yet |
+//! | `interrupted` | a connection broke during this upload, so it goes on with smaller packs |
 //! | `damaged` | the remote store lacks objects |
 //! | `damaged-index NAME` | this index file was found damaged |
 //!
@@ -27,6 +28,7 @@ pub(super) const STATE: &str = "state-5";
 
 const SEEN: &str = "seen";
 const SENDING: &str = "sending";
+const INTERRUPTED: &str = "interrupted";
 const DAMAGED: &str = "damaged";
 const DAMAGED_INDEX: &str = "damaged-index";
 
@@ -35,6 +37,7 @@ const DAMAGED_INDEX: &str = "damaged-index";
 pub(super) struct MirrorState {
     pub(super) is_seen: bool,
     pub(super) is_sending: bool,
+    pub(super) is_interrupted: bool,
     pub(super) is_damaged: bool,
     pub(super) damaged_index: BTreeSet<String>,
 }
@@ -56,6 +59,7 @@ impl MirrorState {
             match line.split_once(' ') {
                 None if line == SEEN => state.is_seen = true,
                 None if line == SENDING => state.is_sending = true,
+                None if line == INTERRUPTED => state.is_interrupted = true,
                 None if line == DAMAGED => state.is_damaged = true,
                 Some((DAMAGED_INDEX, name)) => drop(state.damaged_index.insert(name.to_owned())),
                 _ => return None,
@@ -69,7 +73,12 @@ impl MirrorState {
     /// # Errors
     /// [`PathError`] if the file cannot be written; it is unchanged then.
     pub(super) fn write(&self, dir: &Path, disk: &Disk, tmp: &Path) -> Result<(), PathError> {
-        let flags = [(self.is_seen, SEEN), (self.is_sending, SENDING), (self.is_damaged, DAMAGED)];
+        let flags = [
+            (self.is_seen, SEEN),
+            (self.is_sending, SENDING),
+            (self.is_interrupted, INTERRUPTED),
+            (self.is_damaged, DAMAGED),
+        ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set);
         let mut lines: String = flags.map(|(_, word)| format!("{word}\n")).collect();
         lines.extend(self.damaged_index.iter().map(|name| format!("{DAMAGED_INDEX} {name}\n")));
@@ -112,6 +121,7 @@ mod tests {
         let state = MirrorState {
             is_seen: true,
             is_sending: true,
+            is_interrupted: true,
             is_damaged: false,
             damaged_index: ["one".to_owned(), "two".to_owned()].into(),
         };

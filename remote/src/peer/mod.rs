@@ -77,6 +77,10 @@ use crate::{
 /// A request that is under way.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T, RemoteError>>;
 
+/// Maximum length of a pack that is always sent again whole after an interruption, like any request.
+/// The waste is small. A smaller pack could have as few as one or two chunks of 4 MiB.
+pub const RESENT_BYTES: u64 = 8 << 20;
+
 /// A pack, and the store that has its outline.
 pub type PackIn<'s> = (&'s Store, PackId);
 
@@ -366,8 +370,9 @@ pub trait Peer: Debug + Send + Sync + 'static {
     /// Sends the file of a pack. It is not part of the store before it is published.
     ///
     /// # Errors
-    /// [`FailureReason::Damaged`] if the pack does not hash to
-    /// its name.
+    /// [`FailureReason::Damaged`] if the pack does not hash to its name. If the connection breaks in
+    /// a pack of more than [`RESENT_BYTES`], a snap server does not try again, and the error has
+    /// [`ServiceError::interrupted_at`].
     fn send<'a>(
         &'a self,
         pack: PackToSend<'a>,

@@ -5,21 +5,6 @@ use std::{fmt, str::FromStr};
 use http::{HeaderMap, HeaderName};
 use snap_core::{format::ref_text::Nonce, store::Epoch};
 
-/// How many bytes of an upload the server has; in a request, where the body begins.
-pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
-
-/// The length of a whole upload in bytes.
-pub const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
-
-/// [`COMPLETE`] if the server has the whole upload, else [`INCOMPLETE`].
-pub const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
-
-/// The value of [`UPLOAD_COMPLETE`] for a whole upload.
-pub const COMPLETE: &str = "?1";
-
-/// The value of [`UPLOAD_COMPLETE`] for a part of an upload.
-pub const INCOMPLETE: &str = "?0";
-
 /// Content type of a pack.
 pub const PACK_TYPE: &str = "application/vnd.snap.pack";
 

@@ -34,10 +34,6 @@ pub enum Code {
     NameReserved,
     /// The precondition of the request does not hold.
     Conflict,
-    /// The upload does not continue where the server's part of it ends.
-    Offset,
-    /// Another request is writing the same upload.
-    Locked,
     /// The request lacks a precondition, which every move of a ref needs.
     NoCondition,
     /// The request exceeds a size limit.
@@ -74,8 +70,6 @@ impl Code {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Self::Conflict => StatusCode::PRECONDITION_FAILED,
-            Self::Offset => StatusCode::CONFLICT,
-            Self::Locked => StatusCode::LOCKED,
             Self::NoCondition => StatusCode::PRECONDITION_REQUIRED,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Range => StatusCode::RANGE_NOT_SATISFIABLE,
@@ -101,8 +95,6 @@ impl Code {
             Self::NameConflict => "the name conflicts with another ref",
             Self::NameReserved => "the name conflicts with a deleted ref",
             Self::Conflict => "precondition failed",
-            Self::Offset => "the upload does not continue at the stored offset",
-            Self::Locked => "locked by another request",
             Self::NoCondition => "precondition required",
             Self::TooLarge => "the request exceeds a limit",
             Self::Range => "range not satisfiable",

@@ -76,9 +76,6 @@ routes! {
     Pack GET "/v1/repos/{repo}/packs/{id}" READ;
     PackLength HEAD "/v1/repos/{repo}/packs/{id}" READ;
     SendPack PUT "/v1/repos/{repo}/packs/{id}" APPEND;
-    Upload HEAD "/v1/repos/{repo}/uploads/{id}" READ;
-    ResumeUpload PATCH "/v1/repos/{repo}/uploads/{id}" APPEND;
-    ForgetUpload DELETE "/v1/repos/{repo}/uploads/{id}" APPEND;
     Index GET "/v1/repos/{repo}/index" READ;
     IndexFile GET "/v1/repos/{repo}/index/{name}" READ;
     Publish PUT "/v1/repos/{repo}/index/{name}" APPEND;
@@ -88,9 +85,6 @@ routes! {
     // A query by `POST`, because its ids are too long for a URL.
     Missing POST "/v1/repos/{repo}/missing" READ;
     TakeBundle POST "/v1/repos/{repo}/bundles" APPEND;
-    BundleUpload HEAD "/v1/repos/{repo}/bundles/{id}" READ;
-    ResumeBundle PATCH "/v1/repos/{repo}/bundles/{id}" APPEND;
-    ForgetBundle DELETE "/v1/repos/{repo}/bundles/{id}" APPEND;
     Log GET "/v1/repos/{repo}/log" READ;
     Diff GET "/v1/repos/{repo}/diff" READ;
     Find GET "/v1/repos/{repo}/find" READ;

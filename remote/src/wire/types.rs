@@ -18,7 +18,6 @@ pub struct ServerInfo {
     #[cfg_attr(test, schemars(extend("const" = 1)))]
     pub protocol: u32,
     pub authentication: Authentication,
-    pub capabilities: Vec<Capability>,
     pub limits: Limits,
     /// The state of the upstream, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,19 +33,6 @@ pub enum Authentication {
     Bearer,
 }
 
-/// What a server can do beyond the first version of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Capability {
-    /// A pack may arrive in several requests.
-    Uploads,
-    /// A capability of a newer server.
-    #[serde(other)]
-    #[cfg_attr(test, schemars(skip))]
-    Unknown,
-}
-
 /// The limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -55,8 +41,6 @@ pub struct Limits {
     pub pack_bytes: u64,
     /// Maximum length of a bundle.
     pub bundle_bytes: u64,
-    /// Maximum length of all unfinished uploads of a repository, each counted as a whole.
-    pub unfinished_bytes: u64,
     /// Maximum number of ids in a request.
     pub missing_ids: usize,
 }
@@ -229,11 +213,5 @@ mod tests {
         for wrong in ["[\"\"]", "[1]", "{}", &format!("[\"{id}\",\"{}\"]", &id[1..])] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn an_unknown_capability_hides_no_other() {
-        let read = serde_json::from_str::<Vec<Capability>>(r#"["later", "uploads"]"#).unwrap();
-        assert_eq!(read, [Capability::Unknown, Capability::Uploads]);
     }
 }

@@ -238,8 +238,7 @@ impl RequestRecord {
         let MatchedRoute { access: needs, label } = route;
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let changes = !reads && !matches!(needs, RequiredAccess::Repository(Right::Read, _));
-        let is_upload =
-            changes && ["/packs", "/uploads", "/bundles"].iter().any(|part| label.contains(part));
+        let is_upload = changes && ["/packs", "/bundles"].iter().any(|part| label.contains(part));
         let metrics = Arc::clone(&seen.metrics);
         metrics.in_flight.inc();
         if is_upload {
@@ -297,7 +296,6 @@ impl RequestRecord {
             "refs" => "ref",
             "packs" => "pack",
             "objects" => "object",
-            "uploads" => "upload",
             "bundles" => "bundle",
             other => other,
         };

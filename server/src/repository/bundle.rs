@@ -229,16 +229,6 @@ impl Repository {
         }
     }
 
-    /// Unpacks a bundle from a file.
-    pub(super) fn unpack_file(
-        &self,
-        path: &Path,
-        most_bytes: u64,
-        observer: &dyn Observer,
-    ) -> Result<unpack::UnpackOutcome, HttpProblem> {
-        self.unpack(BundleReader::<io::Empty>::of_file(path), most_bytes, observer)
-    }
-
     /// Unpacks a bundle.
     fn unpack(
         &self,

@@ -6,7 +6,7 @@ use snap_core::{
     ops::inbox::{StagedError, accept::AcceptError},
 };
 
-use super::{Repository, uploads::Uploads};
+use super::Repository;
 use crate::problem::{Code, HttpProblem};
 
 impl Repository {
@@ -26,26 +26,18 @@ impl Repository {
         })
     }
 
-    /// Returns the bytes that the quota counts: refs with their logs, published packs,
-    /// staged packs, and the unfinished uploads for which `counts` returns true, with their
-    /// declared lengths.
+    /// Returns the bytes that the quota counts: refs with their logs, published packs, and staged
+    /// packs.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
-    pub fn bytes(&self, counts: &dyn Fn(&blake3::Hash) -> bool) -> Result<u64, HttpProblem> {
+    pub fn bytes(&self) -> Result<u64, HttpProblem> {
         self.refresh()?;
         let store = self.repo.store();
         let packs = store.packs().into_iter().filter(|id| self.has(id));
         let lengths = packs.filter_map(|id| fs_err::metadata(store.pack_path(&id)).ok());
-        let there = lengths.map(|meta| meta.len()).sum::<u64>()
+        Ok(lengths.map(|meta| meta.len()).sum::<u64>()
             + self.staged.bytes()
-            + self.repo.refs().bytes()?;
-        Ok(there.saturating_add(Uploads::unfinished(&self.staged, counts)))
-    }
-
-    /// Removes idle unfinished uploads for which `may` returns true. Returns true if any was
-    /// removed.
-    pub fn forget_idle(&self, may: &dyn Fn(&blake3::Hash) -> bool) -> bool {
-        self.uploads.forget_idle(&self.staged, may)
+            + self.repo.refs().bytes()?)
     }
 }

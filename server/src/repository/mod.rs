@@ -1,4 +1,4 @@
-//! One repository: a store on disk, the packs staged for it, its uploads, and the index that
+//! One repository: a store on disk, the packs staged for it, and the index that
 //! clients read. With an upstream (`snap serve --upstream`, or a bucket), the store on disk is a
 //! cache of the upstream's store.
 //!
@@ -15,7 +15,6 @@ mod publishing;
 mod reading;
 mod refs;
 mod relaying;
-mod uploads;
 
 use std::{
     fs::File,
@@ -51,10 +50,9 @@ pub use self::object_upload::OBJECT_BYTES;
 pub use self::packs::RepositoryPacks;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::refs::RepositoryRefs;
-pub use self::uploads::{UploadLimits, UploadOutcome, UploadPosition, UploadState};
 pub use snap_core::ops::inbox::Received;
 
-use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
+use self::{index::Index, publishing::SharedChecks};
 use crate::{
     clock::Clock,
     problem::{Code, HttpProblem},
@@ -87,7 +85,6 @@ pub struct Repository {
     repo: Arc<Repo>,
     index: Index,
     staged: SharedInbox,
-    uploads: Uploads,
     shared_checks: SharedChecks,
     /// Layouts of bundles that clients requested recently, by commit.
     bundles: ByteCache<CommitId, Arc<BundleLayout>>,
@@ -190,9 +187,7 @@ impl Repository {
         let number = shared.opened.fetch_add(1, Ordering::Relaxed);
         let bundles = ByteCache::new(CacheLimits::of_small_entries(LAYOUTS_BYTES));
         let name = name.to_owned();
-        let clock = &shared.clock;
-        let (uploads, shared_checks) =
-            (Uploads::new(clock.clone()), SharedChecks::new(clock.clone()));
+        let shared_checks = SharedChecks::new(shared.clock.clone());
         let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
         let mirrors = upstream.iter().map(|upstream| upstream.mirror());
         // A served store stays usable without `HEAD`, and without settings that were
@@ -209,7 +204,6 @@ impl Repository {
             repo,
             index,
             staged,
-            uploads,
             shared_checks,
             bundles,
             upstream,

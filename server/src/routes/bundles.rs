@@ -195,11 +195,11 @@ pub(super) async fn take(
     let taken = server.take(repo, &headers, body, most, move |repository, pieces| {
         repository.take_bundle(pieces, content_bytes)
     });
-    taken.await.map(|taken| unpacked_response(&taken).into_response())
+    taken.await.map(|taken| unpacked_response(&taken))
 }
 
 /// Builds the response for a bundle that was unpacked.
-pub(super) fn unpacked_response(taken: &unpack::UnpackOutcome) -> impl IntoResponse + use<> {
+fn unpacked_response(taken: &unpack::UnpackOutcome) -> Response {
     let status = if taken.added.objects > 0 { StatusCode::CREATED } else { StatusCode::OK };
     let json = Unpacked {
         commit: taken.commit,
@@ -209,5 +209,5 @@ pub(super) fn unpacked_response(taken: &unpack::UnpackOutcome) -> impl IntoRespo
         new_commits: taken.commits,
         new_objects: taken.added.objects,
     };
-    (status, Json(json))
+    (status, Json(json)).into_response()
 }

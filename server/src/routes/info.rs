@@ -12,7 +12,7 @@ use snap_remote::wire::{
     headers::{SNAP_EPOCH, SNAP_UPSTREAM},
     routes::PROTOCOL,
     types::{
-        Authentication, Capability, Limits, Repositories, RepositoryName, ServerInfo, UpstreamInfo,
+        Authentication, Limits, Repositories, RepositoryName, ServerInfo, UpstreamInfo,
         UpstreamState,
     },
 };
@@ -38,14 +38,9 @@ pub(super) async fn server(State(server): State<Server>) -> Json<ServerInfo> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: PROTOCOL,
         authentication: if is_guarded { Authentication::Bearer } else { Authentication::None },
-        capabilities: (chosen.unfinished_uploads > 0)
-            .then_some(Capability::Uploads)
-            .into_iter()
-            .collect(),
         limits: Limits {
             pack_bytes: chosen.upload_bytes,
             bundle_bytes: chosen.bundle_bytes,
-            unfinished_bytes: chosen.unfinished_bytes,
             missing_ids: chosen.missing_ids,
         },
         upstream,

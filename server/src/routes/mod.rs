@@ -17,7 +17,6 @@ mod range;
 mod refs;
 mod status;
 mod target;
-mod uploads;
 
 use std::{
     io::{self, Write},
@@ -189,8 +188,9 @@ impl Server {
         self.hub().make_room_for(repository.hide_cache_damage(problem))
     }
 
-    /// Receives a body of at most `most_bytes` with `work`, within the quota of the
-    /// repository.
+    /// Receives a body of at most `most_bytes` with `work`, within the quota of the repository. If the
+    /// server refuses the request, it discards the body for a while, because a client that is still
+    /// sending would not read the response.
     ///
     /// # Errors
     /// [`Code::TooLarge`], [`Code::Full`], and those of `work`.
@@ -202,43 +202,17 @@ impl Server {
         most_bytes: u64,
         work: impl FnOnce(&Arc<Repository>, BodyPieces) -> Result<T, HttpProblem> + Send + 'static,
     ) -> Result<T, HttpProblem> {
-        let length = declared_length(headers);
-        let prepare = move |quotas: &Quotas, repository: &Repository| {
+        let (server, length) = (self.clone(), declared_length(headers));
+        let prepared = blocking(move || {
+            let repository = server.hub().get(&name)?;
             if length.is_some_and(|length| length > most_bytes) {
                 let why = format!("the body may have at most {most_bytes} bytes");
                 return Err(HttpProblem::new(Code::TooLarge, why));
             }
-            Ok((most_bytes, quotas.reserve(repository, length, most_bytes)?))
-        };
-        self.take_after(name, headers, body, prepare, work).await
-    }
-
-    /// Receives a body with `work`. `prepare` returns the size limit and the reserved quota. If the
-    /// server refuses the request, it discards the body for a while, because a client that is still
-    /// sending would not read the response.
-    ///
-    /// # Errors
-    /// [`Code::TooLarge`], [`Code::Full`], and those of both functions.
-    async fn take_after<T: Send + 'static>(
-        &self,
-        name: String,
-        headers: &HeaderMap,
-        body: Body,
-        prepare: impl FnOnce(
-            &Quotas,
-            &Repository,
-        ) -> Result<(u64, Option<QuotaReservation>), HttpProblem>
-        + Send
-        + 'static,
-        work: impl FnOnce(&Arc<Repository>, BodyPieces) -> Result<T, HttpProblem> + Send + 'static,
-    ) -> Result<T, HttpProblem> {
-        let server = self.clone();
-        let prepared = blocking(move || {
-            let repository = server.hub().get(&name)?;
-            let (most_bytes, room) = prepare(server.quotas(), &repository)?;
-            Ok((repository, most_bytes, room))
+            let room = server.quotas().reserve(&repository, length, most_bytes)?;
+            Ok((repository, room))
         });
-        let (repository, most_bytes, room) = match prepared.await {
+        let (repository, room) = match prepared.await {
             Ok(prepared) => prepared,
             Err(problem) => {
                 drain(self.clock(), headers, body).await;
@@ -330,9 +304,6 @@ fn handler(route: Route) -> MethodRouter<Server> {
         Route::Packs => to(route, packs::list),
         Route::Pack | Route::PackLength => to(route, packs::read),
         Route::SendPack => to(route, packs::write),
-        Route::Upload | Route::BundleUpload => to(route, uploads::upload_status),
-        Route::ResumeUpload => to(route, uploads::resume),
-        Route::ForgetUpload | Route::ForgetBundle => to(route, uploads::delete),
         Route::Index => to(route, packs::index),
         Route::IndexFile => to(route, packs::index_file),
         Route::Publish => to(route, packs::publish),
@@ -340,7 +311,6 @@ fn handler(route: Route) -> MethodRouter<Server> {
         Route::SendObject => to(route, objects::write),
         Route::Missing => to(route, objects::missing),
         Route::TakeBundle => to(route, bundles::take),
-        Route::ResumeBundle => to(route, uploads::resume_bundle),
         Route::Log => buffered(to(route, history::log)),
         Route::Diff => buffered(to(route, history::diff)),
         Route::Find => buffered(to(route, history::find)),

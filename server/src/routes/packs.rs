@@ -25,7 +25,7 @@ use crate::{
     repository::Received,
 };
 
-pub(super) fn pack_id(text: &str) -> Result<PackId, HttpProblem> {
+fn pack_id(text: &str) -> Result<PackId, HttpProblem> {
     text.parse().map_err(|_| HttpProblem::new(Code::Invalid, "not a pack id"))
 }
 

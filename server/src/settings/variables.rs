@@ -47,8 +47,6 @@ const KEYS: &[&str] = &[
     "limits.requests_per_sec",
     "limits.uploads",
     "limits.upload_bytes_per_sec",
-    "limits.unfinished_uploads",
-    "limits.unfinished_bytes",
     "quota.default_bytes",
     "quota.repositories",
 ];

@@ -14,7 +14,7 @@
 //! |--------------|------|
 //! | 64 digits    | a pack under its name |
 //! | `publishing` | the journal: names of packs, some of which may be part of the store already |
-//! | others       | partial uploads of a server ([`SharedInbox::dir`]) |
+//! | others       | packs that are being received, and parts of groups |
 //!
 //! The staging folder itself is locked during a publication. Processes that stage packs hold the
 //! file `staged.lock` of the store, shared.
@@ -226,8 +226,7 @@ impl SharedInbox {
         Ok(listed)
     }
 
-    /// Returns the total size in bytes of staged packs and of parts of groups. Partial uploads are
-    /// not counted.
+    /// Returns the total size in bytes of staged packs and of parts of groups.
     pub fn bytes(&self) -> u64 {
         let waits = |name: &str| name.parse::<PackId>().is_ok() || name.ends_with(PART);
         self.files().filter(|(name, _)| waits(name)).map(|(_, bytes)| bytes).sum()
@@ -338,11 +337,6 @@ impl SharedInbox {
         &self.dir
     }
 
-    /// Returns the disk interface that writes to the folder.
-    pub fn disk(&self) -> &Disk {
-        &self.disk
-    }
-
     /// Removes a pack from the inbox.
     pub fn forget(&self, id: &PackId) {
         self.checked.lock().remove(id);
@@ -383,12 +377,7 @@ impl SharedInbox {
     /// # Errors
     /// [`StagedError::Hash`] and [`StagedError::InvalidPack`] when the file is not this pack or is
     /// damaged. The file then stays where it is.
-    pub fn keep(
-        &self,
-        id: PackId,
-        path: &Path,
-        observer: &dyn Observer,
-    ) -> Result<(), StagedError> {
+    fn keep(&self, id: PackId, path: &Path, observer: &dyn Observer) -> Result<(), StagedError> {
         let file = fs_err::metadata(path).map_err(PathError::when("stat", path))?;
         self.check(id, path, mark_of(&file), observer)?;
         Ok(self.disk.replace(path, &self.dir.join(id.to_string()))?)

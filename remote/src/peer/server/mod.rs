@@ -2,8 +2,6 @@
 //!
 //! The server verifies what it receives, maintains its index itself, and collects its garbage itself.
 
-mod resumed;
-
 use std::{fmt, ops::Range, path::Path, sync::Arc};
 
 use bytes::Bytes;
@@ -26,11 +24,11 @@ use snap_core::{
     },
     repo::ref_name::RefName,
 };
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::{
     CONFIG, HEAD, INDEX, IndexContent, IndexListing, ListedPack, ListedPacks, Mend, NewStore,
-    OBJECTS, PackIn, PackToSend, Peer, REFS, RefMove, RemoteError, Reply, SentPack,
+    OBJECTS, PackIn, PackToSend, Peer, REFS, RESENT_BYTES, RefMove, RemoteError, Reply, SentPack,
     all_refs::damaged_head,
     bucket::{
         BucketStore,
@@ -55,11 +53,12 @@ use crate::{
     },
 };
 
-/// Minimum length of a pack for a resumable upload. To restart a shorter upload costs little.
-const RESUMED_BYTES: u64 = 4 << 20;
-
 /// Maximum number of packs that are sent at a time. Each takes a few MiB of memory.
 const UPLOADS: usize = 24;
+
+/// A pack counts as one of [`UPLOADS`] for each of these bytes. So four packs of 64 MiB are sent at
+/// a time. A connection that breaks, or a stop of the push, loses what was sent of these.
+const UPLOAD_BYTES: u64 = 12 << 20;
 
 /// Number of extra attempts to read an index file that a server listed but does not have. Servers that
 /// share a bucket have files of their own. Behind a load balancer, the next request may reach the
@@ -75,9 +74,6 @@ pub(crate) struct ServerStore {
     location: String,
     /// Permits for packs that are being sent.
     uploads: Semaphore,
-    /// True if the server supports resumable uploads; set by the first request for its
-    /// capabilities.
-    resumes: OnceCell<bool>,
 }
 
 /// The requests of one repository of a snap server, each a single attempt.
@@ -199,8 +195,10 @@ impl ServerRequests {
             Ok((head, body.to_buffer().await?.to_bytes()))
         });
         let (answered, reply) = call(|context| context.at_most(most), attempt).await;
-        let (head, bytes) =
-            answered.map_err(|error| service_error(operation, key, &error, &reply))?;
+        let (head, bytes) = answered.map_err(|error| {
+            let interrupted_at = reply.interrupted_at;
+            ServiceError { interrupted_at, ..service_error(operation, key, &error, &reply) }
+        })?;
         self.learn_epoch(&head.headers, is_index);
         if head.status.is_success() {
             return Ok(ServerReply { headers: head.headers, bytes });
@@ -314,8 +312,7 @@ impl ServerStore {
             token,
             epoch: Mutex::default(),
         };
-        let (uploads, resumes) = (Semaphore::new(UPLOADS), OnceCell::new());
-        Ok(Self { requests, http, location, uploads, resumes })
+        Ok(Self { requests, http, location, uploads: Semaphore::new(UPLOADS) })
     }
 
     /// Reads a body of at most `most` bytes.
@@ -568,21 +565,26 @@ impl ServerStore {
         pack: PackToSend<'_>,
         progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
-        let key = format!("{OBJECTS}{}", pack.id);
-        let _permit = self.uploads.acquire().await.expect("never closed");
-        self.requests.check_not_stopped(&key, progress)?;
-        if pack.bytes >= RESUMED_BYTES
-            && self.resumes.get() != Some(&false)
-            && self.send_resumed(pack, &key, progress).await?
-        {
-            return Ok(());
-        }
-        let id = pack.id.to_string();
-        let send = || {
+        let (id, key) = (pack.id.to_string(), format!("{OBJECTS}{}", pack.id));
+        let permits = (pack.bytes / UPLOAD_BYTES + 1).min(UPLOADS as u64) as u32;
+        let _permits = self.uploads.acquire_many(permits).await.expect("never closed");
+        let send = async || {
+            self.requests.check_not_stopped(&key, progress)?;
             let request = self.http.request(Route::SendPack, &id);
-            self.http.send_file(request, (pack.path, 0..pack.bytes), &key)
+            match self.http.send_file(request, (pack.path, 0..pack.bytes), &key).await {
+                // The caller may prefer to send smaller packs.
+                Err(error)
+                    if pack.bytes > RESENT_BYTES
+                        && error
+                            .interrupted_at
+                            .is_some_and(|sent| u64::from(sent.get()) > RESENT_BYTES / 2) =>
+                {
+                    Ok(Err(self.requests.at_location(error)))
+                }
+                sent => Ok(Ok(sent?)),
+            }
         };
-        self.requests.retry(RequestKind::Put, &key, pack.bytes, send).await?;
+        self.requests.retry(RequestKind::Put, &key, pack.bytes, send).await??;
         progress.advance(pack.bytes);
         Ok(())
     }
@@ -766,7 +768,7 @@ fn meaning(code: Code) -> (FailureReason, Option<FailureDetail>) {
         Code::NoRoute | Code::NoMethod => FailureReason::Unsupported,
         Code::NoRepository | Code::NotFound => FailureReason::NotFound,
         Code::Conflict => FailureReason::Conflict,
-        Code::Offset | Code::Locked | Code::Unavailable => FailureReason::Temporary,
+        Code::Unavailable => FailureReason::Temporary,
         Code::Full => FailureReason::Full,
         Code::Range => FailureReason::Short,
         Code::Damaged => FailureReason::DamagedThere,
@@ -804,7 +806,7 @@ mod tests {
         let text = include_str!("../../../../docs/protocol.md");
         let rows = text.lines().filter(|line| line.starts_with("| `"));
         let codes = Code::all();
-        assert_eq!(codes.len(), 21);
+        assert_eq!(codes.len(), 19);
         for code in codes {
             let name = serde_json::to_string(&code).unwrap().replace('"', "`");
             let status = code.status();
@@ -820,7 +822,7 @@ mod tests {
             let has_detail =
                 matches!(code, Code::AppendOnly | Code::NameConflict | Code::NameReserved);
             assert_eq!(detail.is_some(), has_detail, "{name}");
-            assert_eq!(reason.is_temporary(), matches!(status.as_u16(), 409 | 423 | 429 | 503));
+            assert_eq!(reason.is_temporary(), matches!(status.as_u16(), 429 | 503));
         }
     }
 

@@ -76,7 +76,9 @@ async fn send_first_requests(
     Ok(FirstAnswers { slots, found, settings, listing, uploaded: uploaded? })
 }
 
-async fn uploaded_packs(remote: &RemoteStore) -> Result<HashMap<PackId, u64>, RemoteError> {
+pub(super) async fn uploaded_packs(
+    remote: &RemoteStore,
+) -> Result<HashMap<PackId, u64>, RemoteError> {
     let mut packs = remote.place().peer().packs().await?.packs;
     // Leave out a damaged pack, so that the push uploads it again.
     packs.retain(|pack| !remote.mirror().store().is_shadowed(&pack.id));
@@ -319,11 +321,6 @@ impl<'a> PushRun<'a> {
         commits: &[CommitId],
         proof: CompletenessProof,
     ) -> Result<SelectedPacks<'a>, RemoteError> {
-        let level = self.repo.config().compression_level;
-        let lost = remote.mirror().damaged_packs();
-        let gc = remote.mirror().gc();
-        let collected = gc.as_deref().map(|gc| &gc.table);
-        let gather = Gather { scratch: self.options.scratch, level, lost: &lost, collected };
         let store = self.repo.store();
         let holdings = match proof {
             CompletenessProof::Index => remote.mirror().holdings(),
@@ -334,7 +331,23 @@ impl<'a> PushRun<'a> {
             PeerHas::Alone | PeerHas::Lost if !store.is_stored(id)? => Ok(PeerHas::All),
             holding => Ok(holding),
         };
-        Ok(SelectedPacks::make(self.repo.store(), commits, &has, gather, self.observer)?)
+        let make = |gather: Gather<'_>| {
+            SelectedPacks::make(self.repo.store(), commits, &has, gather, self.observer)
+        };
+        Ok(self.gathering(remote, make)?)
+    }
+
+    /// Runs `work` with the parameters for copying objects.
+    pub(super) fn gathering<T>(
+        &self,
+        remote: &RemoteStore,
+        work: impl FnOnce(Gather<'_>) -> T,
+    ) -> T {
+        let level = self.repo.config().compression_level;
+        let lost = remote.mirror().damaged_packs();
+        let gc = remote.mirror().gc();
+        let collected = gc.as_deref().map(|gc| &gc.table);
+        work(Gather { scratch: self.options.scratch, level, lost: &lost, collected })
     }
 
     /// Returns the commits of refs that will move. If the remote store may be incomplete, also

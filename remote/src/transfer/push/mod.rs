@@ -20,9 +20,9 @@
 //!
 //! The next push continues an interrupted one. The name of a pack is its hash, and gathering the
 //! same objects gives the same bytes, so the push finds uploaded packs by name. The mirror
-//! remembers that there may be some. A snap server resumes the upload of a pack, even in a later
-//! run. Other services get a partially uploaded pack again. Packs have about 64 MiB, and at most
-//! two multipart uploads run at a time.
+//! remembers that there may be some. Packs have about 64 MiB. Few of them are sent at a time: four to
+//! a snap server, two in multipart uploads. After the connection to a snap server broke in the
+//! middle of a pack, the push sends smaller packs, one at a time.
 //!
 //! Many small pushes leave many small packs. A push does not merge them; that is the task of
 //! garbage collection.
@@ -201,6 +201,7 @@ impl PushRun<'_> {
         let prepared = self.prepare(remote)?;
         let PreparedPush { slots, found, has_settings, selection, uploaded, mut decisions } =
             prepared;
+        let mut selection = selection.filter(|selection| selection.objects > 0);
         if !has_settings {
             let settings = repo.config().to_text();
             outcome.mended.extend(runtime.block_on(remote.mend(Mend::Settings(&settings)))?);
@@ -216,11 +217,11 @@ impl PushRun<'_> {
             }
             StoreLookup::Store => None,
         };
-        if let Some(selection) = selection.as_ref().filter(|selection| selection.objects > 0) {
+        if let Some(selection) = &mut selection {
             outcome.objects += selection.objects;
             outcome.raw_bytes += selection.raw_bytes;
             outcome.sent_again += selection.lost;
-            let sent = self.send(remote, new.as_ref(), send::packs(selection)?, &uploaded)?;
+            let sent = self.send(remote, new.as_ref(), selection, &uploaded)?;
             outcome.resumed += sent.resumed;
             outcome.packs += sent.packs;
             outcome.sent_bytes += sent.bytes;

@@ -1,6 +1,6 @@
 //! Sends packs, and reads back those that replace damaged ones.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use snap_core::{
     base::{
@@ -9,15 +9,15 @@ use snap_core::{
         io::PathError,
         observe::{Observer, Phase},
     },
-    ops::select::SelectedPacks,
+    ops::select::{Gather, SelectedPacks},
     store::{PackStream, Store, StoreError, pack_stream::hash_file},
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
-use super::PushRun;
+use super::{PushRun, choose::uploaded_packs};
 use crate::{
     bucket::{FailureReason, ServiceError, UploadProgress},
-    peer::{NewStore, OBJECTS, PackToSend, RemoteError, RemoteStore, SentPack},
+    peer::{NewStore, OBJECTS, PackToSend, RESENT_BYTES, RemoteError, RemoteStore, SentPack},
     remote_packs::{BlockingContext, RemotePacks},
     transfer::fetch_frames::PackFetcher,
     unlisted_packs::UnlistedPacks,
@@ -53,14 +53,23 @@ pub(super) fn packs_at(
     paths.into_iter().map(pack).collect()
 }
 
+/// Lengths from which on a pack is full that replaces a part of a larger one after an interruption.
+/// With its last frame, it has up to 4 MiB more. A line that breaks after each 40 MiB passes at least
+/// three packs of 8 to 12 MiB in between, so it wastes at most a quarter of what is sent. The second
+/// length is for a line on which the first packs do not arrive.
+const SMALLER_BYTES: [u64; 2] = [8 << 20, 4 << 20];
+
+/// Maximum number of attempts to send packs that must not be replaced by smaller ones.
+const ATTEMPTS: usize = 6;
+
 /// Converts the error of an upload. If the service refused the bytes of the pack, reads the local
 /// pack, to distinguish local damage from damage in transit.
-async fn upload_error(pack: PackUpload, error: ServiceError) -> RemoteError {
+async fn upload_error(pack: &PackUpload, error: ServiceError) -> RemoteError {
     if !matches!(error.reason, FailureReason::Damaged | FailureReason::Refused) {
         return error.into();
     }
-    let id = pack.id;
-    let read = move || hash_file(&pack.path);
+    let (id, path) = (pack.id, pack.path.clone());
+    let read = move || hash_file(&path);
     match tokio::task::spawn_blocking(read).await {
         Ok(Ok(actual)) if actual != id => StoreError::PackHash { pack: id, actual }.into(),
         _ => error.into(),
@@ -80,11 +89,26 @@ pub(crate) struct SentPacks {
     pub(crate) unchecked: Vec<PackId>,
 }
 
+impl SentPacks {
+    fn add(&mut self, other: Self) {
+        self.packs += other.packs;
+        self.bytes += other.bytes;
+        self.resumed += other.resumed;
+        self.unchecked.extend(other.unchecked);
+    }
+}
+
+/// A connection broke in the middle of a pack of more than [`RESENT_BYTES`].
+pub(super) struct Interruption {
+    error: RemoteError,
+    /// The packs that were not sent.
+    unsent: Vec<PackUpload>,
+}
+
 /// Running uploads. Dropping the value cancels them.
 pub(super) struct PackUploads {
-    tasks: JoinSet<Result<(PackId, u64, SentPack), RemoteError>>,
+    tasks: JoinSet<(PackUpload, Result<SentPack, RemoteError>)>,
     progress: Arc<UploadProgress>,
-    total: u64,
     resumed: u64,
 }
 
@@ -96,27 +120,22 @@ impl PackUploads {
         arrived: &HashMap<PackId, u64>,
         runtime: &Handle,
     ) -> Self {
-        let progress = match remote.mirror().may_have_sent() {
-            true => UploadProgress::resuming(),
-            false => UploadProgress::default(),
-        };
-        let progress = Arc::new(progress);
-        let mut sending = Self { tasks: JoinSet::new(), progress, total: 0, resumed: 0 };
+        let mut sending = Self { tasks: JoinSet::new(), progress: Arc::default(), resumed: 0 };
         remote.mirror().remember_sending();
         for pack in packs {
             if pack.is_in(arrived) {
                 sending.resumed += 1;
                 continue;
             }
-            sending.total += pack.bytes;
             let (peer, progress) =
                 (Arc::clone(remote.place().peer()), Arc::clone(&sending.progress));
             let send = async move {
                 let file = PackToSend { id: pack.id, path: &pack.path, bytes: pack.bytes };
-                match peer.send(file, &progress).await {
-                    Ok(sent) => Ok((pack.id, pack.bytes, sent)),
-                    Err(error) => Err(upload_error(pack, error).await),
-                }
+                let sent = match peer.send(file, &progress).await {
+                    Ok(sent) => Ok(sent),
+                    Err(error) => Err(upload_error(&pack, error).await),
+                };
+                (pack, sent)
             };
             sending.tasks.spawn_on(send, runtime);
         }
@@ -128,10 +147,10 @@ impl PackUploads {
     pub(super) async fn finish(
         mut self,
         observer: &dyn Observer,
-    ) -> Result<SentPacks, RemoteError> {
-        observer.phase(Phase::Send, Some(self.total));
+    ) -> Result<(SentPacks, Option<Interruption>), RemoteError> {
         let mut sent = SentPacks { resumed: self.resumed, ..SentPacks::default() };
-        let (mut reported, mut failed) = (0, None);
+        let (mut reported, mut unsent) = (0, Vec::new());
+        let (mut failed, mut interrupted) = (None, None);
         loop {
             let done = tokio::time::timeout(LOOK, self.tasks.join_next()).await;
             let now = self.progress.bytes();
@@ -140,41 +159,60 @@ impl PackUploads {
             match done {
                 Ok(None) => break,
                 Ok(Some(done)) => match done.expect("an upload does not panic") {
-                    Ok((id, bytes, checked)) => {
+                    (pack, Ok(checked)) => {
                         sent.packs += 1;
-                        sent.bytes += bytes;
-                        sent.unchecked.extend((checked == SentPack::Unchecked).then_some(id));
+                        sent.bytes += pack.bytes;
+                        let is_unchecked = checked == SentPack::Unchecked;
+                        sent.unchecked.extend(is_unchecked.then_some(pack.id));
                     }
                     // The other uploads stop because of the first error.
-                    Err(RemoteError::Service(error))
-                        if error.reason == FailureReason::Stopped && failed.is_some() => {}
-                    Err(error) => failed = failed.or(Some(error)),
+                    (pack, Err(RemoteError::Service(error)))
+                        if error.reason == FailureReason::Stopped
+                            && (failed.is_some() || interrupted.is_some()) =>
+                    {
+                        unsent.push(pack);
+                    }
+                    (pack, Err(RemoteError::Service(error)))
+                        if error.interrupted_at.is_some() && pack.bytes > RESENT_BYTES =>
+                    {
+                        unsent.push(pack);
+                        interrupted = interrupted.or(Some(error));
+                    }
+                    (_, Err(error)) => failed = failed.or(Some(error)),
                 },
                 Err(_) if observer.cancelled() && failed.is_none() => {
                     failed = Some(RemoteError::Blocked(Blocked::Interrupted));
                 }
                 Err(_) => {}
             }
-            if failed.is_some() {
+            if failed.is_some() || interrupted.is_some() {
                 self.progress.stop();
             }
         }
-        sent.bytes = sent.bytes.saturating_sub(self.progress.skipped_bytes());
-        failed.map_or(Ok(sent), Err)
+        let interrupted =
+            interrupted.map(|error| Interruption { error: RemoteError::Service(error), unsent });
+        failed.map_or(Ok((sent, interrupted)), Err)
     }
 }
 
 impl PushRun<'_> {
-    /// Sends packs, and creates the store first or meanwhile if there is none.
+    /// Sends the selected packs, and creates the store first or meanwhile if there is none.
     pub(super) fn send(
         &self,
         remote: &RemoteStore,
         new: Option<&NewStore>,
-        packs: Vec<PackUpload>,
+        selection: &mut SelectedPacks<'_>,
         arrived: &HashMap<PackId, u64>,
     ) -> Result<SentPacks, RemoteError> {
+        let packs = packs(selection)?;
+        let left = packs.iter().filter(|pack| !pack.is_in(arrived));
+        self.observer.phase(Phase::Send, Some(left.map(|pack| pack.bytes).sum()));
+        let (now, later) = match remote.mirror().was_interrupted() {
+            true => (Vec::new(), packs),
+            false => (packs, Vec::new()),
+        };
         let send = async {
-            PackUploads::begin(remote, packs, arrived, self.runtime).finish(self.observer).await
+            PackUploads::begin(remote, now, arrived, self.runtime).finish(self.observer).await
         };
         let sent = self.runtime.block_on(async {
             match new {
@@ -182,11 +220,71 @@ impl PushRun<'_> {
                 None => send.await,
             }
         });
+        let sent = sent.and_then(|(mut sent, interrupted)| {
+            let unsent = interrupted.map_or(later, |interruption| interruption.unsent);
+            if !unsent.is_empty() {
+                self.send_smaller(remote, selection, unsent, &mut sent)?;
+            }
+            Ok(sent)
+        });
         if let Err(RemoteError::Store(error)) = &sent {
             // The local pack does not hash to its name, so mark it as damaged.
             let _ = self.repo.store().shadow_damage(error);
         }
         sent
+    }
+
+    /// Sends packs one at a time, large ones as several of about [`SMALLER_BYTES`]. If the connection
+    /// breaks, goes on as long as at least one pack has arrived since it broke before.
+    fn send_smaller(
+        &self,
+        remote: &RemoteStore,
+        selection: &mut SelectedPacks<'_>,
+        mut unsent: Vec<PackUpload>,
+        sent: &mut SentPacks,
+    ) -> Result<(), RemoteError> {
+        let Self { runtime, observer, .. } = *self;
+        remote.mirror().remember_interruption();
+        // The reply to a whole pack may be lost, and an earlier push may have sent smaller packs.
+        let arrived = runtime.block_on(uploaded_packs(remote))?;
+        unsent.sort_unstable_by_key(|pack| Reverse(pack.id));
+        // The packs, each with the index of the next size in `SMALLER_BYTES`.
+        let mut waiting: Vec<_> = unsent.into_iter().map(|pack| (pack, 0)).collect();
+        let (mut sizes, mut has_arrived) = (1, true);
+        while let Some((pack, next)) = waiting.pop() {
+            observer.check()?;
+            let mut smaller = SMALLER_BYTES[..sizes].iter().enumerate().skip(next);
+            // Splitting in this order gives the same packs in each push. Twice the length has room
+            // for the last frame, metadata and the footer.
+            let smaller = smaller.find(|(_, size)| pack.bytes > 2 * **size);
+            if let Some((at, size)) = smaller.filter(|_| !pack.is_in(&arrived)) {
+                let split = |gather: Gather<'_>| selection.split(&pack.id, *size, gather, observer);
+                let smaller = packs_at(self.gathering(remote, split)?)?;
+                waiting.extend(smaller.into_iter().rev().map(|pack| (pack, at + 1)));
+                continue;
+            }
+            let id = pack.id;
+            let sending = PackUploads::begin(remote, vec![pack], &arrived, runtime);
+            let (one, interrupted) = runtime.block_on(sending.finish(observer))?;
+            sent.add(one);
+            match interrupted {
+                None => {
+                    has_arrived = true;
+                    selection.free(&id)?;
+                }
+                Some(Interruption { error, unsent }) => {
+                    if !has_arrived {
+                        sizes += 1;
+                    }
+                    if sizes > SMALLER_BYTES.len() {
+                        return Err(error);
+                    }
+                    has_arrived = false;
+                    waiting.extend(unsent.into_iter().map(|pack| (pack, next)));
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -222,9 +320,20 @@ pub(crate) fn upload(
     runtime: &Handle,
     observer: &dyn Observer,
 ) -> Result<SentPacks, RemoteError> {
-    let (paths, nothing) = (packs.iter().map(|id| (*id, store.pack_path(id))), HashMap::new());
-    let sending = PackUploads::begin(remote, packs_at(paths)?, &nothing, runtime);
-    runtime.block_on(sending.finish(observer))
+    let (mut sent, nothing) = (SentPacks::default(), HashMap::new());
+    let mut packs = packs_at(packs.iter().map(|id| (*id, store.pack_path(id))))?;
+    observer.phase(Phase::Send, Some(packs.iter().map(|pack| pack.bytes).sum()));
+    for attempt in 1.. {
+        let sending = PackUploads::begin(remote, packs, &nothing, runtime);
+        let (some, interrupted) = runtime.block_on(sending.finish(observer))?;
+        sent.add(some);
+        match interrupted {
+            None => break,
+            Some(Interruption { error, .. }) if attempt == ATTEMPTS => return Err(error),
+            Some(Interruption { unsent, .. }) => packs = unsent,
+        }
+    }
+    Ok(sent)
 }
 
 /// Lists packs again that only a damaged index file lists, before the push removes that file.

@@ -13,8 +13,7 @@ use serde_json::{Map, Value, json, ser::PrettyFormatter};
 
 use crate::wire::{
     headers::{
-        BUNDLE_TYPE, COMPLETE, IDS_TYPE, INCOMPLETE, OUTLINES_TYPE, PACK_TYPE, SNAP_COMMIT,
-        SNAP_EPOCH, SNAP_KIND, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
+        BUNDLE_TYPE, IDS_TYPE, OUTLINES_TYPE, PACK_TYPE, SNAP_COMMIT, SNAP_EPOCH, SNAP_KIND,
     },
     problem::ProblemBody,
     right::RouteAccess,
@@ -30,9 +29,6 @@ const TIME: &str = "^([-+]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{
                     |@-?[0-9]+\\.[0-9]{9})$";
 
 const EPOCH: &str = "^(0|[1-9][0-9]{0,18})-[0-9a-f]{32}$";
-
-/// The largest integer that all JSON parsers read exactly (RFC 8259, section 6).
-const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
 /// For each schema of a record: the file in `docs/schema/` that it equals, and the properties that
 /// only the command line prints.
@@ -212,12 +208,6 @@ impl Operation {
             .unchanged()
     }
 
-    /// Adds a response that describes an upload.
-    fn upload(self, status: &str, description: &str, content: Value) -> Self {
-        let headers = [UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE];
-        self.gives_with(status, description, &headers.each_ref().map(|name| name.as_str()), content)
-    }
-
     /// Returns the operation in the document.
     fn into_json(mut self, route: Route) -> Value {
         let spec = route.spec();
@@ -353,16 +343,6 @@ fn operation(route: Route, types: &mut Components) -> Operation {
         Route::Pack => op("Downloads a pack").ranged(PACK_TYPE, &[]),
         Route::PackLength => op("Returns the length of a pack").length(&[]),
         Route::SendPack => stored(op("Uploads a pack").takes(bytes(PACK_TYPE))),
-        Route::Upload => op("Returns the state of an upload")
-            .upload("200", "The whole pack is stored", Value::Null)
-            .upload("204", "A part has arrived", Value::Null),
-        Route::ResumeUpload => op("Begins or continues an upload of a pack")
-            .with(&[UPLOAD_OFFSET.as_str(), UPLOAD_LENGTH.as_str()])
-            .takes(bytes(PACK_TYPE))
-            .upload("200", "The repository had the pack", Value::Null)
-            .upload("201", "The repository has the pack now", Value::Null)
-            .upload("204", "A part has arrived", Value::Null),
-        Route::ForgetUpload => op("Discards an upload").done("204", "Discarded"),
         Route::Index => op("Lists the files of the index").gives(
             "200",
             "Their names and lengths",
@@ -407,18 +387,6 @@ fn operation(route: Route, types: &mut Components) -> Operation {
             .takes(bytes(BUNDLE_TYPE))
             .gives("200", "The repository had everything", types.received::<Unpacked>())
             .gives("201", "Unpacked", types.received::<Unpacked>()),
-        Route::BundleUpload => op("Returns the state of an upload of a bundle").upload(
-            "204",
-            "A part has arrived",
-            Value::Null,
-        ),
-        Route::ResumeBundle => op("Begins or continues an upload of a bundle, and unpacks it")
-            .with(&[UPLOAD_OFFSET.as_str(), UPLOAD_LENGTH.as_str()])
-            .takes(bytes(BUNDLE_TYPE))
-            .upload("200", "The repository had everything", types.received::<Unpacked>())
-            .upload("201", "Unpacked", types.received::<Unpacked>())
-            .upload("204", "A part has arrived", Value::Null),
-        Route::ForgetBundle => op("Discards an upload of a bundle").done("204", "Discarded"),
         Route::Log => op("Lists commits, newest first")
             .query("ref")
             .query("path")
@@ -459,7 +427,6 @@ fn operation(route: Route, types: &mut Components) -> Operation {
 fn shared_parameters() -> Value {
     let string = json!({ "type": "string" });
     let some_string = json!({ "type": "string", "minLength": 1 });
-    let number = json!({ "type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER });
     let cursor =
         |commits: usize| matching(&format!("^{}[0-9]{{1,19}}$", "[0-9a-f]{64}\\.".repeat(commits)));
     let etags = "^(\\*|(W/)?\"[!#-~]*\"( *, *(W/)?\"[!#-~]*\")*)$";
@@ -501,8 +468,7 @@ fn shared_parameters() -> Value {
             json!({ "type": "integer", "enum": [0, 1] }),
         ),
     ];
-    let names = [UPLOAD_OFFSET, UPLOAD_LENGTH, SNAP_EPOCH];
-    let [offset, length, epoch] = names.each_ref().map(HeaderName::as_str);
+    let epoch = SNAP_EPOCH;
     let of_head = [
         ("range", "`bytes=FIRST-LAST`, one range; others are ignored", string.clone()),
         (
@@ -516,9 +482,11 @@ fn shared_parameters() -> Value {
             "ETags of the ref (commit, epoch and nonce, or the commit alone), or `*` for any state",
             matching(etags),
         ),
-        (offset, "Where the body begins: the number of bytes that the server has", number.clone()),
-        (length, "The length of the whole upload", number),
-        (epoch, "The epoch that the client relies on, from an earlier response", matching(EPOCH)),
+        (
+            epoch.as_str(),
+            "The epoch that the client relies on, from an earlier response",
+            matching(EPOCH),
+        ),
     ];
     let places = [("path", &of_path[..]), ("query", &of_query), ("header", &of_head)];
     let all = places.into_iter().flat_map(|(place, all)| all.iter().map(move |one| (place, one)));
@@ -528,7 +496,7 @@ fn shared_parameters() -> Value {
             "cursor-of-two" => "cursor",
             key => key,
         };
-        let is_required = place == "path" || key.starts_with("upload-");
+        let is_required = place == "path";
         let parameter = json!({
             "name": name,
             "in": place,
@@ -544,8 +512,8 @@ fn shared_parameters() -> Value {
 fn shared_headers() -> Value {
     let number = json!({ "type": "integer", "minimum": 0 });
     let kinds = ["blob", "chunk list", "list part", "tree", "commit", "link"];
-    let names = [UPLOAD_OFFSET, UPLOAD_LENGTH, UPLOAD_COMPLETE, SNAP_KIND, SNAP_COMMIT, SNAP_EPOCH];
-    let [offset, length, complete, kind, commit, epoch] = names.each_ref().map(HeaderName::as_str);
+    let names = [SNAP_KIND, SNAP_COMMIT, SNAP_EPOCH];
+    let [kind, commit, epoch] = names.each_ref().map(HeaderName::as_str);
     let headers = [
         ("ETag", "Identifies this version", matching("^\"[^\"]+\"$")),
         ("Accept-Ranges", "The content has ranges", json!({ "const": "bytes" })),
@@ -555,10 +523,7 @@ fn shared_headers() -> Value {
             matching("^bytes [0-9]+-[0-9]+/[0-9]+$"),
         ),
         ("No-Range", "The length of the content", matching("^bytes \\*/[0-9]+$")),
-        ("Content-Length", "The length of the content", number.clone()),
-        (offset, "The number of bytes that the server has", number.clone()),
-        (length, "The length of the whole upload", number),
-        (complete, "Whether the upload is complete", json!({ "enum": [INCOMPLETE, COMPLETE] })),
+        ("Content-Length", "The length of the content", number),
         (kind, "The kind of the object", json!({ "enum": kinds })),
         (commit, "The commit that the revision in the path stands for", matching(ID)),
         // The epoch of an upstream may be unknown.

@@ -110,10 +110,17 @@ impl Metered {
         }
     }
 
+    /// Counts data that passes. It is lost if the line breaks now.
+    fn pass(&self, data: Bytes) -> Result<Frame<Bytes>, BodyError> {
+        match self.inner.count_bytes(self.way, data.len()) {
+            true => Err("the line broke".into()),
+            false => Ok(Frame::data(data)),
+        }
+    }
+
     /// Passes data on, or delays its first piece.
     fn take(&mut self, mut data: Bytes) -> Option<Bytes> {
         if !self.line().is_limited() {
-            self.inner.count_bytes(self.way, data.len());
             return Some(data);
         }
         let piece = data.split_to(data.len().min(PIECE_BYTES));
@@ -138,8 +145,7 @@ impl Body for Metered {
                 ready!(sleep.as_mut().poll(cx));
             }
             if let Some((piece, _)) = this.held.take() {
-                this.inner.count_bytes(this.way, piece.len());
-                return Poll::Ready(Some(Ok(Frame::data(piece))));
+                return Poll::Ready(Some(this.pass(piece)));
             }
             let data = if this.rest.is_empty() {
                 match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
@@ -153,7 +159,7 @@ impl Body for Metered {
                 std::mem::take(&mut this.rest)
             };
             if let Some(data) = this.take(data) {
-                return Poll::Ready(Some(Ok(Frame::data(data))));
+                return Poll::Ready(Some(this.pass(data)));
             }
         }
     }

@@ -120,6 +120,7 @@ impl Connection {
             let connection = each.clone();
             Box::pin(async move { Ok(connection.answer(request).await) })
         });
+        let mut broken = self.inner.broken.subscribe();
         let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         let end = {
             let mut cut = pin!(self.end.1.notified());
@@ -129,6 +130,7 @@ impl Connection {
                 biased;
                 _gone = &mut serving => None,
                 () = &mut cut => *self.end.0.lock(),
+                _ = broken.changed() => Some(End::Reset),
             }
         };
         let stream = connection.into_parts().io.into_inner();

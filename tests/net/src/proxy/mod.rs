@@ -23,6 +23,7 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use self::{
     body::{AnyBody, Line, Way},
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     upstream: Upstream,
     up: Line,
     down: Line,
+    /// Changes each time the line breaks.
+    broken: watch::Sender<()>,
     tally: Mutex<Tally>,
 }
 
@@ -65,6 +68,8 @@ struct Tally {
     seen: Vec<Arc<Seen>>,
     latency: Duration,
     rules: Vec<Rule>,
+    /// The number of sent bytes after which the line breaks, and those that are left.
+    breaks: Option<(u64, u64)>,
     /// Replies for [`Fault::Stale`], by method, path and range.
     replies: HashMap<(String, String, Option<String>), Response<Bytes>>,
 }
@@ -96,6 +101,7 @@ impl Proxy {
             upstream: Upstream::new(targets),
             up: Line::new(),
             down: Line::new(),
+            broken: watch::Sender::default(),
             tally: Mutex::default(),
         });
         let shared = Arc::clone(&inner);
@@ -129,6 +135,11 @@ impl Proxy {
     pub fn set_rate(&self, bytes_a_second: Option<u64>) {
         self.inner.up.set_rate(bytes_a_second);
         self.inner.down.set_rate(bytes_a_second);
+    }
+
+    /// Resets all connections each time that clients have sent this many bytes of bodies.
+    pub fn break_every(&self, bytes: u64) {
+        self.inner.tally(|tally| tally.breaks = Some((bytes, bytes)));
     }
 
     /// Adds a rule. Each rule that selects a request counts it. Delays add up; of several other
@@ -170,11 +181,25 @@ impl Inner {
         act(&mut self.tally.lock())
     }
 
-    fn count_bytes(&self, way: Way, bytes: usize) {
-        self.tally(|tally| match way {
-            Way::Up => tally.counts.sent_bytes += bytes as u64,
-            Way::Down => tally.counts.received_bytes += bytes as u64,
+    /// Counts bytes. Returns true if the line breaks at them.
+    fn count_bytes(&self, way: Way, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let is_broken = self.tally(|tally| {
+            if matches!(way, Way::Down) {
+                tally.counts.received_bytes += bytes;
+                return false;
+            }
+            tally.counts.sent_bytes += bytes;
+            let Some((every, left)) = &mut tally.breaks else { return false };
+            let is_broken = bytes > *left;
+            *left = if is_broken { *every } else { *left - bytes };
+            tally.counts.faults += u64::from(is_broken);
+            is_broken
         });
+        if is_broken {
+            self.broken.send_replace(());
+        }
+        is_broken
     }
 
     /// Counts a request, and decides its treatment.
