@@ -7,6 +7,7 @@ mod accepting;
 mod browser;
 mod bundles;
 mod commits;
+mod contract;
 mod damaged_refs;
 mod files;
 mod hostile;

@@ -93,10 +93,9 @@ pub struct CacheFolder {
     used_bytes: AtomicU64,
     /// The stores that are open or being opened, by path.
     open: Mutex<HashMap<PathBuf, Weak<Repo>>>,
-    /// When eviction last failed to bring the cache below its limit. Locked during an
-    /// eviction.
+    /// When eviction last freed too little for the limit of the cache. Locked during an eviction.
     trimming: Mutex<Option<Instant>>,
-    /// When eviction last failed to make room on the disk. Locked during an eviction.
+    /// When eviction last freed too little room on the disk. Locked during an eviction.
     no_room: Mutex<Option<Instant>>,
     /// Lookups of whole packs.
     packs: CacheCounters,
@@ -314,9 +313,7 @@ impl CacheFolder {
         if failed_at.is_some_and(|at| self.clock.elapsed(at) < PAUSE) {
             return false;
         }
-        let mut packs: Vec<CachedPack> =
-            self.folders().iter().flat_map(|folder| packs(folder)).collect();
-        self.evict(&mut packs, |_| self.free_bytes() < wanted);
+        self.evict(&mut self.cached_packs(), |_| self.free_bytes() < wanted);
         let is_room = self.free_bytes() >= wanted;
         *failed_at = (!is_room).then(|| self.clock.now());
         if !is_room {
@@ -331,11 +328,18 @@ impl CacheFolder {
         self.make_room(RELIEF_BYTES) || self.free_bytes() > before
     }
 
+    /// Lists all packs, with the time of their last use.
+    fn cached_packs(&self) -> Vec<CachedPack> {
+        let folders = self.folders();
+        let mut all: Vec<CachedPack> = folders.iter().flat_map(|folder| packs(folder)).collect();
+        all.iter_mut().for_each(|pack| pack.used = pack.used.max(self.last_used(pack)));
+        all
+    }
+
     /// Evicts packs, the least recently used one first, while `needs_more` returns true for
     /// the number of freed bytes. Returns that number.
     fn evict(&self, packs: &mut Vec<CachedPack>, needs_more: impl Fn(u64) -> bool) -> u64 {
         packs.retain(|pack| pack.is_evictable);
-        packs.iter_mut().for_each(|pack| pack.used = pack.used.max(self.last_used(pack)));
         packs.sort_unstable_by_key(|pack| pack.used);
         let mut gone = 0;
         for pack in packs {
@@ -356,13 +360,12 @@ impl CacheFolder {
         if failed_at.is_some_and(|at| self.clock.elapsed(at) < PAUSE) {
             return;
         }
-        let mut packs: Vec<CachedPack> =
-            self.folders().iter().flat_map(|folder| packs(folder)).collect();
+        let mut packs = self.cached_packs();
         let mut used: u64 = packs.iter().map(|pack| pack.bytes).sum();
         if used > self.most_bytes {
             // The most recently used pack stays, however large: a request needs it now.
-            let newest = packs.iter().map(|pack| pack.used.max(self.last_used(pack))).max();
-            packs.retain(|pack| Some(pack.used.max(self.last_used(pack))) != newest);
+            let newest = packs.iter().map(|pack| pack.used).max();
+            packs.retain(|pack| Some(pack.used) != newest);
             used -= self.evict(&mut packs, |gone| used - gone > self.most_bytes / 10 * LEFT);
         }
         *failed_at = (used > self.most_bytes).then(|| self.clock.now());

@@ -208,8 +208,11 @@ impl Upstream {
 
     /// Reads the settings of a repository upstream. Requests nothing else, so that nothing is
     /// cached for a repository that does not exist.
-    fn config(&self, name: &str) -> Result<Option<Bytes>, HttpProblem> {
-        self.ask(self.place(name)?.config())
+    fn config(&self, name: &str) -> Result<Option<Config>, HttpProblem> {
+        let Some(bytes) = self.ask(self.place(name)?.config())? else { return Ok(None) };
+        let text = String::from_utf8_lossy(&bytes);
+        let config = Config::parse(&text, Path::new(CONFIG));
+        config.map(Some).map_err(|why| HttpProblem::new(Code::Damaged, why.to_string()))
     }
 
     fn place(&self, name: &str) -> Result<Place, HttpProblem> {

@@ -37,49 +37,24 @@ pub(super) struct NameList {
     state: Mutex<NameListState>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct NameListState {
-    known: Option<ListedNames>,
-    /// When the list last matched the list upstream.
-    last: Option<Instant>,
+    /// The names, and when they became known. Those in the cache if upstream did not answer.
+    known: Option<(Vec<String>, Instant)>,
     /// Number of repositories that this server has created. A new repository makes each list out of
     /// date that was requested before.
-    made: u64,
-    clock: Clock,
-}
-
-#[derive(Debug)]
-struct ListedNames {
-    names: Vec<String>,
-    at: Instant,
-    /// True if the list matches the list upstream.
-    is_fresh: bool,
+    created: u64,
 }
 
 impl NameList {
     pub(super) fn new(clock: Clock) -> Self {
-        let known = NameListState { known: None, last: None, made: 0, clock: clock.clone() };
-        Self { queries: SharedQueries::new(clock), state: Mutex::new(known) }
+        Self { queries: SharedQueries::new(clock), state: Mutex::default() }
     }
 
     /// Drops the list, because a repository is being created.
     pub(super) fn forget(&self) {
         let mut state = self.state.lock();
-        (state.known, state.made) = (None, state.made + 1);
-    }
-}
-
-impl NameListState {
-    fn recent(&self) -> Option<&ListedNames> {
-        self.known.as_ref().filter(|known| self.clock.elapsed(known.at) < NAMES_FOR)
-    }
-
-    fn put(&mut self, names: Vec<String>, is_fresh: bool) {
-        let at = self.clock.now();
-        self.known = Some(ListedNames { names, at, is_fresh });
-        if is_fresh {
-            self.last = Some(at);
-        }
+        (state.known, state.created) = (None, state.created + 1);
     }
 }
 
@@ -93,22 +68,27 @@ impl Upstream {
             Err(_) => return self.cache.names(),
         }
         for _ in 0..TRIES {
-            if let Some(known) = self.names.state.lock().recent() {
-                return known.names.clone();
+            if let Some(names) = self.known_names() {
+                return names;
             }
             let ask = |guard| self.start_query(guard);
             if self.contact.is_backing_off() || !self.names.queries.join(self.patience, ask) {
                 break;
             }
         }
-        let here = self.cache.names();
-        let mut state = self.names.state.lock();
         // Another thread may have had an answer.
-        if let Some(known) = state.recent() {
-            return known.names.clone();
-        }
-        state.put(here.clone(), false);
-        here
+        self.known_names().unwrap_or_else(|| {
+            let names = self.cache.names();
+            self.names.queries.record(false);
+            self.names.state.lock().known = Some((names.clone(), self.clock.now()));
+            names
+        })
+    }
+
+    fn known_names(&self) -> Option<Vec<String>> {
+        let state = self.names.state.lock();
+        let (names, at) = state.known.as_ref()?;
+        (self.clock.elapsed(*at) < NAMES_FOR).then(|| names.clone())
     }
 
     /// Queries the list in a new thread.
@@ -122,15 +102,21 @@ impl Upstream {
 
     /// Queries the list. Returns true if upstream answered.
     fn list(&self) -> bool {
-        let made = self.names.state.lock().made;
+        let created = self.names.state.lock().created;
         let listing = self.root.stores(LEVELS);
         match self.runtime.block_on(self.clock.timeout(LISTING, listing)) {
-            Ok(Ok(names)) => {
+            Ok(Ok(mut names)) => {
                 self.contact.record_success();
-                let (names, is_all) = self.with_kept(names);
+                // The server still serves repositories that are in the cache but not listed, as if
+                // upstream did not answer.
+                let listed = names.len();
+                names.extend(self.cache.names());
+                names.sort_unstable();
+                names.dedup();
                 let mut state = self.names.state.lock();
-                if state.made == made {
-                    state.put(names, is_all);
+                if state.created == created {
+                    self.names.queries.record(names.len() == listed);
+                    state.known = Some((names, self.clock.now()));
                 }
                 true
             }
@@ -144,27 +130,9 @@ impl Upstream {
         }
     }
 
-    /// Adds repositories that are in the cache but not listed upstream. The server still serves
-    /// them, as if upstream did not answer. Returns true if it added none.
-    fn with_kept(&self, mut names: Vec<String>) -> (Vec<String>, bool) {
-        let there = names.len();
-        let kept = self.cache.names().into_iter().filter(|kept| !names.contains(kept));
-        let kept: Vec<String> = kept.collect();
-        names.extend(kept);
-        names.sort_unstable();
-        let is_all = names.len() == there;
-        (names, is_all)
-    }
-
     /// Returns the outage because of which the list, or all data, may be out of date; `None` if
     /// they are current.
     pub fn outage(&self) -> Option<UpstreamOutage> {
-        let of_names = || {
-            let state = self.names.state.lock();
-            let is_stale = state.recent().is_some_and(|known| !known.is_fresh);
-            let age_secs = state.last.map(|last| state.clock.elapsed(last).as_secs());
-            is_stale.then_some(UpstreamOutage { age_secs })
-        };
-        self.contact.outage().or_else(of_names)
+        self.contact.outage().or_else(|| self.names.queries.outage())
     }
 }

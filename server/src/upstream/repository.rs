@@ -155,59 +155,41 @@ impl UpstreamRepository {
         upstream.form()?;
         let folder = upstream.cache.of(name);
         let store = folder.join("store");
+        let theirs = upstream.config(name);
         let is_kept = ["objects", "refs"].iter().all(|part| store.join(part).is_dir())
             && [config::FILE, "HEAD"].iter().all(|part| store.join(part).is_file());
-        if !is_kept {
-            return Self::open_anew(upstream, name);
-        }
-        let kept = Self::open_kept(upstream, name);
-        let kept = kept.and_then(|kept| kept.check_settings(name).map(|()| kept));
-        kept.or_else(|problem| match problem.code {
-            // Remove nothing because the disk is full, or while upstream cannot replace it.
-            Code::Full | Code::NoRepository => Err(problem),
-            _ if upstream.config(name).is_err() => Err(problem),
-            _ => {
-                tracing::warn!(%problem, name, "the cache is unusable and is rebuilt");
-                Self::open_anew(upstream, name)
+        if is_kept {
+            let kept = Self::open_kept(upstream, name);
+            match (kept, &theirs) {
+                // Clients cut files by the settings, and damaged settings may still be valid.
+                (Ok(kept), Ok(Some(theirs))) if *theirs != *kept.repo.config() => {
+                    tracing::warn!(name, "the cached settings differ from those upstream");
+                }
+                (Ok(kept), _) => return Ok(kept),
+                // Remove nothing because the disk is full, or while upstream cannot replace it.
+                (Err(problem), theirs)
+                    if matches!(problem.code, Code::Full | Code::NoRepository)
+                        || theirs.is_err() =>
+                {
+                    return Err(problem);
+                }
+                (Err(problem), _) => {
+                    tracing::warn!(%problem, name, "the cache is unusable and is rebuilt");
+                }
             }
-        })
-    }
-
-    /// Checks that the cached settings equal those upstream, if upstream answers. Clients cut
-    /// files by these settings, and a damaged settings file may still be valid.
-    fn check_settings(&self, name: &str) -> Result<(), HttpProblem> {
-        let Ok(Some(found)) = self.upstream.config(name) else { return Ok(()) };
-        let text = String::from_utf8_lossy(&found);
-        match Config::parse(&text, Path::new(CONFIG)) {
-            Ok(theirs) if theirs != *self.repo.config() => {
-                let why = "the cached settings differ from those upstream";
-                Err(HttpProblem::new(Code::Damaged, why))
-            }
-            _ => Ok(()),
         }
-    }
-
-    /// Makes the local store anew. First removes the rest of an older local store: a part of the
-    /// cache may have been deleted.
-    fn open_anew(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
-        let found = upstream.config(name)?;
-        let none = || {
-            HttpProblem::new(
-                Code::NoRepository,
-                format!("repository `{name}` does not exist upstream"),
-            )
-        };
-        let text = String::from_utf8(found.ok_or_else(none)?.to_vec());
-        let config = Config::parse(&text.unwrap_or_default(), Path::new(CONFIG));
-        let config = config.map_err(|why| HttpProblem::new(Code::Damaged, why.to_string()))?;
-        let folder = upstream.cache.of(name);
+        let theirs = theirs?.ok_or_else(|| {
+            let why = format!("repository `{name}` does not exist upstream");
+            HttpProblem::new(Code::NoRepository, why)
+        })?;
+        // A part of an older cache may be left.
         match fs_err::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(PathError::when("remove", &folder)(error).into());
             }
             _ => {}
         }
-        Repo::init(&folder.join("store"), &Disk::default(), &config)?;
+        Repo::init(&store, &Disk::default(), &theirs)?;
         Self::open_kept(upstream, name)
     }
 
