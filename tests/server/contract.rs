@@ -32,6 +32,7 @@ const CLIENTS: usize = 6;
 
 /// Opens the store at a location.
 fn at(location: &str, options: &[(&str, &str)], key: Option<(&str, &str)>, cache: &Path) -> RemoteStore {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let (location, options) = (location.parse().unwrap(), options.collect::<BTreeMap<_, _>>());
     let secrets = RemoteCredentials {
