@@ -1,5 +1,5 @@
 //! The HTTP transport of OpenDAL: counts traffic, applies limits, and notes the headers of replies in
-//! the [`CallContext`].
+//! the `CallContext`.
 
 use std::{ops::Range, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 

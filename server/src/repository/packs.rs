@@ -47,7 +47,7 @@ impl RepositoryPacks<'_> {
     /// Lists all packs with their lengths, published and staged.
     ///
     /// # Errors
-    /// [`Code::Unavailable`].
+    /// `Code::Unavailable`.
     pub fn list(&self) -> Result<Vec<Listed>, HttpProblem> {
         self.0.check_seen()?;
         self.0.refresh()?;
@@ -68,7 +68,7 @@ impl RepositoryPacks<'_> {
     /// Opens a published pack for reading. Returns its source and its length in bytes.
     ///
     /// # Errors
-    /// [`Code::NotFound`], [`Code::Unavailable`].
+    /// `Code::NotFound`, `Code::Unavailable`.
     pub fn open(&self, id: &PackId) -> Result<(PackContent, u64), HttpProblem> {
         if !self.0.repo.store().packs().contains(id) {
             self.0.catch_up_now()?;
@@ -139,7 +139,7 @@ impl RepositoryPacks<'_> {
     /// it is [published](Self::publish).
     ///
     /// # Errors
-    /// [`Code::Rejected`] when the pack does not match its name or is damaged. The
+    /// `Code::Rejected` when the pack does not match its name or is damaged. The
     /// server keeps nothing of a pack that failed.
     pub fn receive(&self, id: PackId, pieces: BodyPieces) -> Result<Received, HttpProblem> {
         self.0.check_epoch()?;
@@ -157,7 +157,7 @@ impl RepositoryPacks<'_> {
     /// unreadable.
     ///
     /// # Errors
-    /// [`Code::Unavailable`].
+    /// `Code::Unavailable`.
     pub fn index(&self) -> Result<Vec<Listed>, HttpProblem> {
         self.0.catch_up_now()?;
         self.0.refresh()?;
@@ -167,7 +167,7 @@ impl RepositoryPacks<'_> {
     /// Reads one file of the index.
     ///
     /// # Errors
-    /// [`Code::NotFound`].
+    /// `Code::NotFound`.
     pub fn index_file(&self, name: &str) -> Result<Vec<u8>, HttpProblem> {
         self.0.index.read(name)
     }
@@ -177,7 +177,7 @@ impl RepositoryPacks<'_> {
     /// whole group has arrived.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when chunk lists name too many
+    /// `Code::Rejected` when something is missing, `Code::TooLarge` when chunk lists name too many
     /// chunks. In both cases no pack is published.
     pub fn publish(
         &self,

@@ -427,7 +427,7 @@ impl Repository {
     }
 
     /// Continues the upload of a pack. When the pack is complete, accepts it as
-    /// [`receive`](Self::receive) does.
+    /// `PUT packs` does.
     ///
     /// # Errors
     /// [`Code::Offset`] when the request starts at another offset than the stored one,
