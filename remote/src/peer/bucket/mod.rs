@@ -146,12 +146,15 @@ impl BucketStore {
     }
 
     async fn inspect_location(&self) -> Result<Option<Bytes>, RemoteError> {
-        let config = self.find_config();
-        let (config, keys) = futures::join!(config, self.client.list_level("", PEEKED));
-        if let Some(config) = config? {
+        let keys = self.client.list_level("", PEEKED).await?;
+        // A whole listing shows whether there are settings. If no condition keeps existing settings
+        // from being replaced, only a read counts.
+        let may_have_settings = keys.len() >= PEEKED
+            || keys.iter().any(|key| key == CONFIG)
+            || !self.client.facts().conditions.absent;
+        if may_have_settings && let Some(config) = self.find_config().await? {
             return Ok(Some(config));
         }
-        let keys = keys?;
         // Packs alone may come from a push that was killed while it created a store.
         let has_index = keys.iter().any(|key| key.starts_with(INDEX));
         let has_gc = keys.iter().any(|key| key.starts_with(GC));
