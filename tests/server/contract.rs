@@ -31,7 +31,12 @@ use crate::{
 const CLIENTS: usize = 6;
 
 /// Opens the store at a location.
-fn at(location: &str, options: &[(&str, &str)], key: Option<(&str, &str)>, cache: &Path) -> RemoteStore {
+fn at(
+    location: &str,
+    options: &[(&str, &str)],
+    key: Option<(&str, &str)>,
+    cache: &Path,
+) -> RemoteStore {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let (location, options) = (location.parse().unwrap(), options.collect::<BTreeMap<_, _>>());
@@ -121,11 +126,12 @@ async fn keeps_to_it(exists: bool, open: impl Fn(&Path) -> RemoteStore) {
     });
     let results = join_all(creations).await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
-    for result in results {
-        assert!(
-            matches!(&result, Ok(()) | Err(RemoteError::Raced { theirs: Some(at), .. }) if result.is_ok() || *at == first),
-            "{result:?}"
-        );
+    for error in results.iter().filter_map(|result| result.as_ref().err()) {
+        let winner = match error {
+            RemoteError::Raced { theirs, .. } => *theirs,
+            _ => None,
+        };
+        assert_eq!(winner, Some(first), "{error}");
     }
     assert_eq!(two.place().all_refs().await.unwrap(), [(main.clone(), first)]);
     assert_eq!(two.place().default_branch().await.unwrap(), main);

@@ -217,7 +217,7 @@ impl<'s> SelectedPacks<'s> {
     /// [`StoreError`] if the pack cannot be read or replaced by its outline.
     pub fn free(&self, id: &PackId) -> Result<(), StoreError> {
         match &self.pieces {
-            Some((pieces, _)) => pieces.evict_pack(id, &|| true).map(drop),
+            Some((pieces, _)) => pieces.evict_pack(id).map(drop),
             None => Ok(()),
         }
     }

@@ -327,14 +327,15 @@ impl HttpTransport for Transport {
             self.traffic.sent(length);
         }
         let host = host_of(request.uri());
-        let unanswered = HttpReply { host: host.clone(), asked: true, ..HttpReply::default() };
-        context.note(unanswered.clone());
+        let asked = HttpReply { host, asked: true, ..HttpReply::default() };
+        context.note(asked.clone());
         let response = match outgoing {
             Some(outgoing) => {
                 let progress = outgoing.progress.clone();
                 let fetched = self.fetch_outgoing(request, outgoing).await;
                 fetched.inspect_err(|_| {
-                    context.note(HttpReply { interrupted_at: progress.sent(), ..unanswered });
+                    let interrupted_at = progress.sent();
+                    context.note(HttpReply { interrupted_at, ..asked.clone() });
                 })?
             }
             None => {

@@ -11,7 +11,7 @@ mod packs;
 use std::{
     collections::HashSet,
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -33,14 +33,13 @@ use snap_core::{
     format::ref_text::FIRST_EPOCH,
     ops::inbox::accept,
     repo::{
-        Config, Repo, config,
+        Repo, config,
         ref_name::{RefKind, RefName},
         refs::{self, Damage, Head, RefError, RefLogMessage},
     },
     store::Store,
 };
 use snap_remote::{
-    bucket::keys::CONFIG,
     peer::{Place, RefMove, RemoteError, RemoteStore, gc_view::GcView},
     remote_packs::{BlockingContext, RemotePacks},
     wire::headers::EpochTag,
