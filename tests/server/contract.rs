@@ -115,25 +115,26 @@ async fn keeps_to_it(exists: bool, open: impl Fn(&Path) -> RemoteStore) {
     assert_eq!(two.place().read(id, 0..length).await.unwrap(), whole);
     assert_eq!(two.place().read(id, 5..9).await.unwrap(), whole[5..9]);
 
-    // Of many clients that create a ref, one wins, and the others learn who won.
-    let peers: Vec<_> = (0..CLIENTS).map(|number| open(&cache(10 + number))).collect();
+    // Of many clients that create a ref, one wins, and the others learn that they have lost.
+    let commits: Vec<CommitId> = (0..CLIENTS).map(|n| from.change("own", n.to_string())).collect();
+    push_packs(&mut one, &from).await;
     let (slot, _) = one.place().look(&main).await.unwrap();
     assert!(!slot.exists() && slot.commit.is_none());
-    let creations = peers.iter().map(|peer| async {
-        let mut peer = peer.reopen().unwrap();
-        peer.refresh().await.unwrap();
-        moved(&peer, &main, &slot, Some(first)).await
+    let creations = commits.iter().enumerate().map(|(number, commit)| {
+        let (mut peer, slot, main) = (open(&cache(10 + number)), &slot, &main);
+        async move {
+            peer.refresh().await.unwrap();
+            moved(&peer, main, slot, Some(*commit)).await.map(|()| *commit)
+        }
     });
     let results = join_all(creations).await;
-    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+    let won: Vec<CommitId> =
+        results.iter().filter_map(|result| result.as_ref().ok().copied()).collect();
     for error in results.iter().filter_map(|result| result.as_ref().err()) {
-        let winner = match error {
-            RemoteError::Raced { theirs, .. } => *theirs,
-            _ => None,
-        };
-        assert_eq!(winner, Some(first), "{error}");
+        assert!(matches!(error, RemoteError::Raced { .. }), "{error}");
     }
-    assert_eq!(two.place().all_refs().await.unwrap(), [(main.clone(), first)]);
+    assert_eq!(won.len(), 1, "{results:?}");
+    assert_eq!(two.place().all_refs().await.unwrap(), [(main.clone(), won[0])]);
     assert_eq!(two.place().default_branch().await.unwrap(), main);
 
     // A name below a ref is refused, and changes nothing.
