@@ -76,7 +76,7 @@ impl UnlistedPacks {
         }
         let dead = remote.mirror().dead_copies();
         let packs = Arc::new(RemotePacks::forgetful(remote, waiting.clone()));
-        let listed = remote.reopen()?.into_mirror().into_store().with_remote_frames(packs.clone());
+        let listed = remote.reopen()?.into_store().with_remote_frames(packs.clone());
         let stubs = stubs.with_remote_frames(packs);
         let objects = BothStores { listed: &listed, unlisted: &stubs, dead };
         let mut packs = complete_packs(&objects, observer)?;

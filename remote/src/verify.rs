@@ -112,7 +112,7 @@ pub fn run(
     let partial = waiting.block_on(remote.place().peer().partial_clone())?;
     let packs = RemotePacks::forgetful(&remote, waiting.clone());
     let dir = remote.mirror().store().dir().to_owned();
-    let stubs = remote.into_mirror().into_store().with_remote_frames(Arc::new(packs.clone()));
+    let stubs = remote.into_store().with_remote_frames(Arc::new(packs.clone()));
     let source: &dyn RemoteFrames = &packs;
     let none = HashSet::new();
     let there = RemoteInventory {

@@ -26,7 +26,7 @@ use snap_remote::{
         Bucket, FailureReason, ListDepth, ServiceError, folder::FolderBucket, memory::MemoryBucket,
         traffic::Traffic,
     },
-    peer::{Mirror, RemoteError},
+    peer::RemoteError,
     remote_packs::BlockingContext,
     transfer::push,
     verify::{self, RemoteVerifyOutcome, SeenRefs},
@@ -442,7 +442,7 @@ fn a_connection_lost_on_a_second_read_is_not_damage() {
     let lengths = packs.iter().map(|(id, bytes)| (*id, bytes.len() as u64)).collect();
     for data in [Data::All, Data::Sample(1.0)] {
         let remote = there.here.remote(Arc::clone(&there.service), CACHE);
-        let stubs = Mirror::open(remote.mirror().store().dir()).unwrap().into_store();
+        let stubs = remote.reopen().unwrap().into_store();
         let packs = packs.clone();
         let source = ReadOnce { packs, damaged: there.first, was_read: AtomicBool::default() };
         let tips = [there.commits[1]];

@@ -79,7 +79,7 @@ const FOLDERS: [&str; 4] = ["objects", "partial", "index", "tmp"];
 #[derive(Debug)]
 pub struct Mirror {
     dir: PathBuf,
-    store: Store,
+    pub(super) store: Store,
     /// The index files known when the mirror was opened, and those added by this process.
     names: Mutex<IndexedFiles>,
     /// What this process knows about the garbage collection of the remote store.
@@ -236,11 +236,6 @@ impl Mirror {
     /// Returns the folder of the mirror.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// Returns the store of stubs, for reading only.
-    pub fn into_store(self) -> Store {
-        self.store
     }
 
     /// Returns the store of stubs.

@@ -121,9 +121,9 @@ impl RemoteStore {
         &self.known
     }
 
-    /// Returns the mirror, for reading only.
-    pub(crate) fn into_mirror(self) -> Mirror {
-        self.known.mirror
+    /// Returns the store of stubs in the mirror, for reading only.
+    pub fn into_store(self) -> Store {
+        self.known.mirror.store
     }
 
     /// Returns the mirror.

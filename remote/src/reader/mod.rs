@@ -78,7 +78,7 @@ impl RemoteReader {
         let packs = packs.with_mirror(remote.mirror().dir());
         let (peer, location) =
             (Arc::clone(remote.place().peer()), remote.place().location().to_owned());
-        let store = remote.into_mirror().into_store();
+        let store = remote.into_store();
         let refs = Refs::new(scratch.path(), store.disk().clone());
         let store = store.with_remote_frames(Arc::new(packs.clone()));
         let repo = Repo::of_parts(store, Config::default(), refs);

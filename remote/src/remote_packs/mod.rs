@@ -183,7 +183,7 @@ impl RemotePacks {
     /// Opens the mirror of `remote` as a store that fetches what it reads.
     pub(crate) fn stubs(remote: RemoteStore, waiting: BlockingContext) -> Store {
         let packs = Self::forgetful(&remote, waiting);
-        remote.into_mirror().into_store().with_remote_frames(Arc::new(packs))
+        remote.into_store().with_remote_frames(Arc::new(packs))
     }
 
     fn within(

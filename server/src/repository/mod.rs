@@ -6,7 +6,6 @@
 //! async runtime. Which repositories exist is decided in [`hub`](crate::hub).
 
 mod bundle;
-mod completeness;
 mod folder_watch;
 mod index;
 mod object_upload;
@@ -281,6 +280,21 @@ impl Repository {
     /// [`Code::Unavailable`] when the store cannot be listed.
     pub fn refresh(&self) -> Result<(), HttpProblem> {
         Ok(self.repo.store().refresh()?)
+    }
+
+    /// Returns the bytes that the quota counts: refs with their logs, published packs, and staged
+    /// packs.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn bytes(&self) -> Result<u64, HttpProblem> {
+        self.refresh()?;
+        let store = self.repo.store();
+        let packs = store.packs().into_iter().filter(|id| self.has(id));
+        let lengths = packs.filter_map(|id| fs_err::metadata(store.pack_path(&id)).ok());
+        Ok(lengths.map(|meta| meta.len()).sum::<u64>()
+            + self.staged.bytes()
+            + self.repo.refs().bytes()?)
     }
 
     /// Returns the text of the settings.

@@ -13,7 +13,7 @@ use snap_core::{
     store::{ObjectLocation, ObjectWriter, Store, actual_id},
 };
 
-use super::{Received, Repository};
+use super::{Received, Repository, RepositoryPacks};
 use crate::problem::{Code, HttpProblem};
 
 /// Maximum length of an object that can be uploaded by itself, in bytes. Longer contents are cut
@@ -49,11 +49,13 @@ impl Repository {
             None => self.refresh(),
         }
     }
+}
 
+impl RepositoryPacks<'_> {
     /// Returns true if an object that a client sends is stored, on a relay upstream.
     fn has_now(&self, id: &ObjectId) -> Result<bool, HttpProblem> {
-        self.refresh_for_writer()?;
-        Ok(self.repo.store().locate(id)?.is_some())
+        self.0.refresh_for_writer()?;
+        Ok(self.0.repo.store().locate(id)?.is_some())
     }
 
     /// Stores one object durably.
@@ -71,14 +73,14 @@ impl Repository {
             let why = format!("the bytes are not a {} with this id", kind.noun());
             return Err(HttpProblem::new(Code::Rejected, why));
         }
-        let store = self.repo.store();
+        let store = self.0.repo.store();
         if self.has_now(id)? {
             return Ok(Received::AlreadyPresent);
         }
         let scratch = Scratch::create(&store.dir().join("tmp"))?;
         Store::create(scratch.path(), &Disk::scratch())?;
         let own = Store::open(scratch.path(), Disk::scratch(), &Silent)?;
-        let writer = ObjectWriter::new(&own, self.repo.config().compression_level, 1)?;
+        let writer = ObjectWriter::new(&own, self.0.repo.config().compression_level, 1)?;
         match kind {
             ObjectKind::Blob if bytes.len() > limits::SMALL_FRAME_BYTES => {
                 drop(writer.add_chunks(bytes, &[bytes.len()])?);
@@ -88,17 +90,17 @@ impl Repository {
         }
         writer.finish()?;
         let packs: Vec<_> = own.packs().into_iter().map(|id| (id, own.pack_path(&id))).collect();
-        if let Some(upstream) = &self.upstream {
-            let verified = accept::prepare(store, &packs, &self.packs().tips()?, &Silent)?;
+        if let Some(upstream) = &self.0.upstream {
+            let verified = accept::prepare(store, &packs, &self.tips()?, &Silent)?;
             // If the cache has a stub instead, the object is published all the same.
             let _ = upstream.publish(verified.own())?.followed(verified.adopt(&Silent));
             return Ok(Received::Added);
         }
-        let verified = accept::prepare(store, &packs, &inbox::tips(&self.repo)?, &Silent)?;
-        let _one_at_a_time = self.staged.publishing()?;
-        self.refresh()?;
+        let verified = accept::prepare(store, &packs, &inbox::tips(&self.0.repo)?, &Silent)?;
+        let _one_at_a_time = self.0.staged.publishing()?;
+        self.0.refresh()?;
         verified.adopt(&Silent)?;
-        self.staged.complete().extend(packs.iter().map(|(id, _)| *id));
+        self.0.staged.complete().extend(packs.iter().map(|(id, _)| *id));
         Ok(Received::Added)
     }
 }

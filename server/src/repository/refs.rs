@@ -10,6 +10,7 @@ use snap_core::{
         time::Time,
     },
     format::ref_text::RefText,
+    ops::inbox::{StagedError, accept::AcceptError},
     repo::{
         history::{History, Parents},
         past::PastError,
@@ -202,7 +203,7 @@ impl RepositoryRefs<'_> {
         observer: &dyn Observer,
     ) -> Result<bool, HttpProblem> {
         if self.0.upstream.is_none() {
-            self.0.check_commit_complete(new)?;
+            self.check_commit_complete(new)?;
         }
         for step in History::new(self.0.repo.store(), &[*new], Parents::All)? {
             if observer.cancelled() {
@@ -249,7 +250,7 @@ impl RepositoryRefs<'_> {
             _ => {}
         }
         if let Some(new) = &new {
-            self.0.check_commit_complete(new)?;
+            self.check_commit_complete(new)?;
         }
         let change = RefLogMessage { time: Time::now(), who, reason: ref_log::PUSH };
         let must = match &expected {
@@ -298,5 +299,21 @@ impl RepositoryRefs<'_> {
             self.0.repo.refs().begin_head(name, &change)?;
         }
         Ok(self.state_of(moved))
+    }
+
+    /// Checks that the store has a commit and everything that it refers to.
+    fn check_commit_complete(&self, id: &CommitId) -> Result<(), HttpProblem> {
+        self.0.staged.check_commit_complete(&self.0.repo, id).map_err(|error| match error {
+            StagedError::Accept(AcceptError::Incomplete(source))
+                if self.0.repo.store().has_partial() =>
+            {
+                let why = format!(
+                    "the repository is a partial clone and lacks objects of commit {id}: {source}; \
+                     push to its origin, or run `snap fetch` in it first"
+                );
+                HttpProblem::new(Code::Rejected, why)
+            }
+            error => error.into(),
+        })
     }
 }

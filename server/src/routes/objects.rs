@@ -106,7 +106,7 @@ pub(super) async fn write(
         HttpProblem::new(Code::Invalid, format!("snap-kind must be one of: {nouns}"))
     })?;
     let taken = server.take(repo, &headers, body, OBJECT_BYTES, move |repository, pieces| {
-        repository.take_object(&id, kind, &pieces.gather()?)
+        repository.packs().take_object(&id, kind, &pieces.gather()?)
     });
     taken.await.map(status)
 }

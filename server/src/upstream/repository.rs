@@ -4,6 +4,7 @@
 //! the upstream, it sees the last known state. A write goes upstream first, and the cache follows:
 //! it never has a pack or a ref that upstream lacks, as far as this server knows.
 
+mod cached_refs;
 mod frames;
 mod mend;
 mod packs;
@@ -45,7 +46,10 @@ use snap_remote::{
     wire::headers::EpochTag,
 };
 
-use self::frames::{DamagedPacks, ProgressWatch, UpstreamFrames};
+use self::{
+    cached_refs::{CachedRefs, UpstreamRefs},
+    frames::{DamagedPacks, ProgressWatch, UpstreamFrames},
+};
 use super::{
     Upstream, UpstreamLayout,
     health::{UpstreamOutage, unavailable},
@@ -60,10 +64,6 @@ use crate::{
 /// Maximum number of pack outlines in memory at once.
 const OUTLINES: usize = 64;
 
-/// File in `cache/` of the local store: the fingerprint of its refs when they last matched those
-/// upstream. If the refs have another fingerprint now, some of them were lost.
-const FOLLOWED: &str = "followed";
-
 /// Folder beside the local store, with what is known of the store upstream.
 const MIRROR: &str = "mirror";
 
@@ -72,16 +72,6 @@ const VERIFIED: usize = 64;
 
 /// Maximum age of the known state for requests that do not read refs.
 const AGE: Duration = Duration::from_secs(1);
-
-/// The refs of the store upstream.
-#[derive(Debug, PartialEq, Eq)]
-struct UpstreamRefs {
-    refs: Vec<(RefName, CommitId)>,
-    /// Refs that are damaged upstream.
-    damaged: Vec<RefName>,
-    /// The branch that a clone begins with; `None` when `HEAD` is damaged upstream.
-    head: Option<RefName>,
-}
 
 /// What the last read of the index upstream has shown.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,8 +102,7 @@ pub struct UpstreamRepository {
     ref_queries: SharedQueries,
     /// Queries for the index.
     pack_queries: SharedQueries,
-    /// The fingerprint of the cached refs when they last matched those upstream, if they ever did.
-    synced_fingerprint: Mutex<Option<String>>,
+    cached_refs: CachedRefs,
     /// True if refs could not be copied because the disk of this server is full.
     is_full: AtomicBool,
     /// Commits verified as complete since upstream lost packs, the newest first.
@@ -213,6 +202,7 @@ impl UpstreamRepository {
         let repo = Arc::new(repo);
         opening.opened(Arc::downgrade(&repo));
         let repository = Self {
+            cached_refs: CachedRefs::of(&repo),
             upstream: Arc::clone(upstream),
             repo,
             place,
@@ -222,17 +212,12 @@ impl UpstreamRepository {
             moves: AtomicU64::new(0),
             ref_queries: SharedQueries::new(upstream.clock.clone()),
             pack_queries: SharedQueries::new(upstream.clock.clone()),
-            synced_fingerprint: Mutex::default(),
             is_full: AtomicBool::new(false),
             verified: Mutex::default(),
             sent: Mutex::default(),
             fetching: SingleFlight::default(),
             damaged,
         };
-        let written = fs_err::read_to_string(repository.followed_path()).ok();
-        let followed =
-            written.filter(|written| repository.fingerprint().is_ok_and(|is| is == *written));
-        *repository.synced_fingerprint.lock() = followed;
         // Packs that upstream has may have been evicted from the cache: add their stubs.
         let synced = repository.sync_packs(&repository.remote.read());
         synced.map_err(|error| repository.to_problem(error))?;
@@ -327,39 +312,18 @@ impl UpstreamRepository {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn check_followed(&self) -> Result<(), HttpProblem> {
-        let Some(followed) = self.synced_fingerprint.lock().clone() else {
-            return Err(match self.is_full.load(Ordering::SeqCst) {
-                true => HttpProblem::new(Code::Unavailable, "the disk of this server is full"),
-                false => unavailable(),
-            });
+        let followed = match self.cached_refs.have_followed() {
+            false if self.is_full.load(Ordering::SeqCst) => {
+                let why = "the disk of this server is full";
+                return Err(HttpProblem::new(Code::Unavailable, why));
+            }
+            followed => followed,
         };
         // If upstream answers, the cached refs were compared just now.
-        match self.ref_queries.outage().is_none() || self.fingerprint()? == followed {
+        match followed && (self.outage().is_none() || self.cached_refs.are_unchanged()?) {
             true => Ok(()),
             false => Err(unavailable()),
         }
-    }
-
-    /// Returns a hash of all cached refs and of their commits.
-    fn fingerprint(&self) -> Result<String, RefError> {
-        let refs = self.repo.refs();
-        let mut hash = blake3::Hasher::new();
-        hash.update(format!("{:?}\n", refs.head()?).as_bytes());
-        for kind in [RefKind::Branch, RefKind::Tag] {
-            let (readable, damaged) = refs.list_readable(kind)?;
-            for (name, at) in readable {
-                hash.update(format!("{name} {at}\n").as_bytes());
-            }
-            for (name, error) in damaged {
-                let damage = refs.damage(&name)?.ok_or(error)?;
-                hash.update(format!("{name} {}\n", damage.tag()).as_bytes());
-            }
-        }
-        Ok(hash.finalize().to_hex().to_string())
-    }
-
-    fn followed_path(&self) -> PathBuf {
-        self.repo.dir().join("cache").join(FOLLOWED)
     }
 
     /// Returns true if everything that was copied from upstream is still in the cache. Files of a
@@ -367,10 +331,10 @@ impl UpstreamRepository {
     fn is_intact(&self) -> Result<bool, HttpProblem> {
         self.store().refresh()?;
         let here: HashSet<PackId> = self.store().packs().into_iter().collect();
-        let followed = self.synced_fingerprint.lock().clone();
         let remote = self.remote.read();
         let has_packs = remote.mirror().store().packs().iter().all(|id| here.contains(id));
-        Ok(has_packs && remote.mirror().is_intact() && self.fingerprint().ok() == followed)
+        let are_refs_intact = self.cached_refs.are_unchanged().unwrap_or(false);
+        Ok(has_packs && remote.mirror().is_intact() && are_refs_intact)
     }
 
     /// Discards the local store: the next request creates it again.
@@ -442,29 +406,13 @@ impl UpstreamRepository {
             self.wait(self.place.must_exist())?;
         }
         self.refresh_packs()?;
-        let followed = self.sync_refs(&found);
+        let followed = self.cached_refs.follow(&found);
         if is_known && followed.is_err() {
             self.discard();
         }
         let is_all = followed.map_err(|error| self.to_problem(error))?;
         *known = is_all.then_some(found);
-        Ok(self.remember_followed()?)
-    }
-
-    /// Records that the cached refs match those upstream.
-    fn remember_followed(&self) -> Result<(), RefError> {
-        let fingerprint = self.fingerprint()?;
-        let mut followed = self.synced_fingerprint.lock();
-        if followed.as_ref() == Some(&fingerprint) {
-            return Ok(());
-        }
-        // If it cannot be written, the next server serves no refs before it has compared
-        // them.
-        let tmp = self.repo.dir().join("tmp");
-        let disk = self.repo.disk();
-        let _ = disk.write_whole(&tmp, &self.followed_path(), fingerprint.as_bytes());
-        *followed = Some(fingerprint);
-        Ok(())
+        Ok(self.cached_refs.remember()?)
     }
 
     /// Makes the cache follow an index that was just read. Discards the cache if its own copy of the
@@ -501,58 +449,6 @@ impl UpstreamRepository {
             self.repo.disk().remove(&self.store().pack_path(id))?;
         }
         Ok(self.store().refresh()?)
-    }
-
-    /// Moves the cached refs to their commits upstream. Returns true if that was possible for all
-    /// of them.
-    fn sync_refs(&self, known: &UpstreamRefs) -> Result<bool, RemoteError> {
-        let UpstreamRefs { refs, damaged, head } = known;
-        let mut is_all = true;
-        let change = RefLogMessage { time: Time::now(), who: "upstream", reason: ref_log::FOLLOW };
-        let ours = self.repo.refs();
-        for (name, commit) in refs {
-            if matches!(ours.read(name), Err(RefError::Damaged { .. })) {
-                ours.repair(name, *commit, &change)?;
-            }
-        }
-        for kind in [RefKind::Branch, RefKind::Tag] {
-            let (readable, unreadable) = ours.list_readable(kind)?;
-            for (name, at) in readable {
-                let is_there = refs.iter().map(|(other, _)| other).chain(damaged);
-                if is_there.into_iter().all(|other| *other != name) {
-                    ours.update(&name, Some(at), None, &change)?;
-                }
-            }
-            for (name, error) in unreadable {
-                if damaged.contains(&name) {
-                    continue;
-                }
-                let damage = ours.damage(&name)?.ok_or(error)?;
-                ours.swap(&name, refs::ExpectedRef::Damaged(damage), None, &change)?;
-            }
-        }
-        for name in damaged {
-            if ours.damage(name)? != Some(Damage::elsewhere()) {
-                tracing::warn!(%name, "a ref is damaged upstream");
-                match ours.put_damaged(name) {
-                    Err(RefError::NameConflict { .. }) => is_all = false,
-                    put => put?,
-                }
-            }
-        }
-        for (name, commit) in refs {
-            if self.store().locate(&commit.object())?.is_none() {
-                tracing::error!(%name, %commit, "a ref upstream points at a commit that upstream lacks");
-                is_all = false;
-                continue;
-            }
-            ours.update(name, ours.read(name)?, Some(*commit), &change)?;
-        }
-        match head {
-            Some(head) => ours.set_head(&ours.head()?, &Head::Branch(head.clone()), &change)?,
-            None => tracing::warn!("HEAD is damaged upstream"),
-        }
-        Ok(is_all)
     }
 
     /// Moves a ref, first upstream and then in the cache. `new: None` deletes the ref. The
@@ -616,7 +512,7 @@ impl UpstreamRepository {
         if is_first && let Err(problem) = self.wait(self.place.begin_head(name)) {
             tracing::warn!(%problem, %name, "the first branch is not the default branch upstream");
         }
-        match self.follow_swap(name, new, who) {
+        match self.cached_refs.move_one(name, new, who) {
             Ok(()) => {}
             // The local store is made anew from upstream.
             Err(RefError::Damaged { .. }) => self.discard(),
@@ -670,24 +566,6 @@ impl UpstreamRepository {
         Ok(())
     }
 
-    /// Moves a cached ref after it was moved upstream.
-    fn follow_swap(
-        &self,
-        name: &RefName,
-        new: Option<CommitId>,
-        who: &str,
-    ) -> Result<(), RefError> {
-        let change = RefLogMessage { time: Time::now(), who, reason: ref_log::PUSH };
-        let refs = self.repo.refs();
-        match refs.damage(name)? {
-            Some(damage) if damage == Damage::elsewhere() => {
-                refs.swap(name, refs::ExpectedRef::Damaged(damage), new, &change)?;
-            }
-            _ => refs.update(name, refs.read(name)?, new, &change)?,
-        }
-        let has_followed = self.synced_fingerprint.lock().is_some();
-        if has_followed { self.remember_followed() } else { Ok(()) }
-    }
 }
 
 impl Drop for UpstreamRepository {

@@ -430,7 +430,7 @@ impl Peer for BucketStore {
     }
 
     fn name_problems<'a>(&'a self, observer: &'a dyn Observer) -> Reply<'a, Vec<RemoteError>> {
-        Box::pin(self.check_ref_names(observer))
+        Box::pin(async move { self.ref_names().check_ref_names(observer).await })
     }
 
     fn collection_problem(&self) -> Reply<'_, Option<RemoteError>> {
@@ -458,7 +458,7 @@ impl Peer for BucketStore {
     }
 
     fn try_writes(&self) -> Reply<'_, Option<Vec<Trial>>> {
-        Box::pin(async { self.write_trials().await.map(Some) })
+        Box::pin(async { trial::write_trials(self).await.map(Some) })
     }
 
     fn traffic(&self) -> &Arc<Traffic> {

@@ -33,20 +33,30 @@ pub(crate) struct BlockingRef {
     commit: Option<CommitId>,
 }
 
+/// The names of the refs in a bucket, and of the objects that block them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefNames<'s>(&'s BucketStore);
+
 impl BucketStore {
+    pub(super) fn ref_names(&self) -> RefNames<'_> {
+        RefNames(self)
+    }
+}
+
+impl RefNames<'_> {
     /// Returns the refs that block the names of new refs. For each name, prefers an existing ref to
     /// a deleted one.
     pub(crate) async fn blocking_refs(
         &self,
         names: &[&RefName],
     ) -> Result<HashMap<RefName, BlockingRef>, RemoteError> {
-        let listed = self.client.list(REFS).await?;
+        let listed = self.0.client.list(REFS).await?;
         let there: Vec<RefName> =
             listed.iter().filter_map(|object| RefName::parse_full(&object.key)).collect();
         let mut found = HashMap::new();
         for name in names {
             for other in there.iter().filter(|other| name.conflicts_with(other)) {
-                let commit = self.slot(other).await?.commit;
+                let commit = self.0.slot(other).await?.commit;
                 let way = BlockingRef { other: other.clone(), commit };
                 if commit.is_some() {
                     found.insert((*name).clone(), way);
@@ -68,7 +78,7 @@ impl BucketStore {
     /// try the write.
     pub(crate) fn cannot_be_made(&self, name: &RefName, way: &BlockingRef) -> Option<RemoteError> {
         let error = self.stands_beside(name, way);
-        error.or_else(|| self.client.facts().has_folders.then(|| self.deleted_beside(name, way)))
+        error.or_else(|| self.0.client.facts().has_folders.then(|| self.deleted_beside(name, way)))
     }
 
     /// Returns the error for a name that the tombstone of a deleted ref blocks.
@@ -105,8 +115,8 @@ impl BucketStore {
         observer: &dyn Observer,
     ) -> Result<Vec<RemoteError>, RemoteError> {
         let mut problems = Vec::new();
-        let listed = self.list_refs().await?;
-        listed.misnamed.iter().for_each(|file| file.note(Some(&*self.location), observer));
+        let listed = self.0.list_refs().await?;
+        listed.misnamed.iter().for_each(|file| file.note(Some(&*self.0.location), observer));
         let names: HashSet<RefName> = listed.names.into_iter().collect();
         let mut beside = BTreeSet::new();
         for name in &names {
@@ -117,29 +127,29 @@ impl BucketStore {
             }
         }
         for name in &beside {
-            problems.extend(self.why_no_ref(name).await?);
+            problems.extend(self.0.why_no_ref(name).await?);
         }
         Ok(problems)
     }
 
     fn at_location(&self, error: ServiceError) -> RemoteError {
-        ServiceError { location: self.location.clone(), ..error }.into()
+        ServiceError { location: self.0.location.clone(), ..error }.into()
     }
 
     /// Returns true if an unreadable key cannot be a ref: it is a folder of other refs, or one of
     /// its parent folders is a ref.
     pub(super) async fn is_no_ref(&self, name: &RefName) -> bool {
         // A file server may list a file as the content of a folder with its name.
-        let is_file = async || matches!(self.client.head(&name.to_string()).await, Ok(Some(1..)));
-        if self.client.facts().has_folders && is_file().await {
+        let is_file = async || matches!(self.0.client.head(&name.to_string()).await, Ok(Some(1..)));
+        if self.0.client.facts().has_folders && is_file().await {
             return false;
         }
-        match self.client.list(&format!("{name}/")).await {
+        match self.0.client.list(&format!("{name}/")).await {
             Ok(below) if !below.is_empty() => return true,
             _ => {}
         }
         for above in outer_names(name) {
-            if matches!(self.client.head(&above.to_string()).await, Ok(Some(_))) {
+            if matches!(self.0.client.head(&above.to_string()).await, Ok(Some(_))) {
                 return true;
             }
         }

@@ -112,7 +112,7 @@ impl BucketStore {
             Ok(Some(object)) => RefSlot::of(object),
             Ok(None) => return Ok(RefSlot::default()),
             // Some services with folders answer the read of a folder with a page or an error.
-            Err(error) if may_be_folder(&error) && self.is_no_ref(name).await => {
+            Err(error) if may_be_folder(&error) && self.ref_names().is_no_ref(name).await => {
                 return Ok(RefSlot::default());
             }
             Err(error) if error.reason == FailureReason::TooLong => return Ok(RefSlot::too_long()),
@@ -121,7 +121,7 @@ impl BucketStore {
             }
             Err(error) => return Err(error.into()),
         };
-        match slot.is_damaged() && self.is_no_ref(name).await {
+        match slot.is_damaged() && self.ref_names().is_no_ref(name).await {
             true => Ok(RefSlot::default()),
             false => Ok(slot),
         }
@@ -182,7 +182,7 @@ impl<'a> BucketRefs<'a> {
             moves.iter().map(|_| None).collect();
         if !refuses {
             for (at, way) in self.conflicting_refs(moves, |_| true).await {
-                results[at] = self.store.cannot_be_made(moves[at].name, &way).map(Err);
+                results[at] = self.store.ref_names().cannot_be_made(moves[at].name, &way).map(Err);
             }
         }
         let left = moves.iter().zip(results).map(async |(one, result)| match result {
@@ -195,7 +195,7 @@ impl<'a> BucketRefs<'a> {
         }
         // Delete created refs if another client has created a conflicting ref at the same time.
         for (at, way) in self.conflicting_refs(moves, |at| results[at].is_ok()).await {
-            if let Some(error) = self.store.stands_beside(moves[at].name, &way) {
+            if let Some(error) = self.store.ref_names().stands_beside(moves[at].name, &way) {
                 results[at] = Err(self.undo_creation(moves[at], error).await);
             }
         }
@@ -206,7 +206,7 @@ impl<'a> BucketRefs<'a> {
         match self.swap(one, observer).await {
             Err(error @ RemoteError::Raced { .. }) => Err(error),
             Err(error) if one.expected.commit.is_none() => {
-                Err(self.store.explain_conflict(one.name, error).await)
+                Err(self.store.ref_names().explain_conflict(one.name, error).await)
             }
             moved => moved,
         }
@@ -243,7 +243,7 @@ impl<'a> BucketRefs<'a> {
         }
         let names: Vec<&RefName> = made.iter().map(|at| moves[*at].name).collect();
         // If the listing of the refs fails, their moves fail as well and report the error.
-        let Ok(mut found) = self.store.blocking_refs(&names).await else { return HashMap::new() };
+        let Ok(mut found) = self.store.ref_names().blocking_refs(&names).await else { return HashMap::new() };
         let found = made.iter().filter_map(|at| Some((*at, found.remove(moves[*at].name)?)));
         found.collect()
     }

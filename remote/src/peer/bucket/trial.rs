@@ -5,7 +5,10 @@ use snap_core::{base::limits, disk::scratch::unique_name};
 
 use super::BucketStore;
 use crate::{
-    bucket::{ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition},
+    bucket::{
+        ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition,
+        client::Client,
+    },
     peer::{RemoteError, Trial, TrialResult},
 };
 
@@ -58,72 +61,69 @@ fn conditions_kept(trials: &[Trial]) -> Option<bool> {
     (kept.len() == 2).then(|| kept.iter().all(|kept| *kept))
 }
 
-impl BucketStore {
-    /// Tries to write, read back, replace and remove an object. The object is removed at the end,
-    /// whatever happened before.
-    pub(super) async fn write_trials(&self) -> Result<Vec<Trial>, RemoteError> {
-        let key = format!("{TEMPORARY}/{}", unique_name("check"));
-        let client = &self.client;
-        let written = client.put(&key, Bytes::from_static(TEXT)).await;
-        if matches!(&written, Err(error) if error.reason == FailureReason::Stopped) {
-            // The object may have been written although the request was stopped.
-            let _ = client.delete_leftover(&key).await;
-        }
-        let (version, written) = match written {
-            Ok(version) => (Some(version), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        let mut trials = vec![trial("write", written)];
-        let Some(version) = version else {
-            trials.push(Trial { name: "remove", result: TrialResult::Untried });
-            return Ok(trials);
-        };
-        trials.extend(self.try_written(&key, version).await);
-        if let (Some(bucket), Some(is_kept)) =
-            (&client.facts().unproven_bucket, conditions_kept(&trials))
-        {
-            self.condition_proofs.correct(bucket, is_kept)?;
-        }
-        trials.push(trial("remove", client.delete_leftover(&key).await));
-        Ok(trials)
+/// Tries to write, read back, replace and remove an object. The object is removed at the end,
+/// whatever happened before.
+pub(super) async fn write_trials(store: &BucketStore) -> Result<Vec<Trial>, RemoteError> {
+    let key = format!("{TEMPORARY}/{}", unique_name("check"));
+    let client = &store.client;
+    let written = client.put(&key, Bytes::from_static(TEXT)).await;
+    if matches!(&written, Err(error) if error.reason == FailureReason::Stopped) {
+        // The object may have been written although the request was stopped.
+        let _ = client.delete_leftover(&key).await;
     }
-
-    /// Tries what needs an object.
-    async fn try_written(&self, key: &str, version: Option<ObjectVersion>) -> Vec<Trial> {
-        let client = &self.client;
-        let back = client.get(key, limits::CONFIG_BYTES).await;
-        let is_wrong = back.as_ref().is_ok_and(|object| object.bytes != TEXT);
-        let mut trials = vec![trial("read back", back.map(drop))];
-        if is_wrong {
-            let why = "the content read differs from the content written".to_owned();
-            trials.push(Trial { name: "content", result: TrialResult::Wrong(why) });
-        }
-        let ConditionalWrites { absent, unchanged } = client.facts().conditions;
-        trials.push(match absent {
-            true => {
-                let text = Bytes::from_static(TEXT);
-                let taken = client.put_if(key, text, WriteCondition::Absent).await;
-                refused(IF_ABSENT, taken.map(drop))
-            }
-            false => unneeded(IF_ABSENT, CLAIMS),
-        });
-        trials.push(match version.filter(|_| unchanged) {
-            Some(version) => self.try_unchanged(key, version).await,
-            None => unneeded(IF_UNCHANGED, CLAIMS),
-        });
-        trials
+    let (version, written) = match written {
+        Ok(version) => (Some(version), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    let mut trials = vec![trial("write", written)];
+    let Some(version) = version else {
+        trials.push(Trial { name: "remove", result: TrialResult::Untried });
+        return Ok(trials);
+    };
+    trials.extend(try_written(client, &key, version).await);
+    if let (Some(bucket), Some(is_kept)) =
+        (&client.facts().unproven_bucket, conditions_kept(&trials))
+    {
+        store.condition_proofs.correct(bucket, is_kept)?;
     }
+    trials.push(trial("remove", client.delete_leftover(&key).await));
+    Ok(trials)
+}
 
-    async fn try_unchanged(&self, key: &str, version: ObjectVersion) -> Trial {
-        let new = Bytes::from_static(b"changed\n");
-        let when = WriteCondition::Unchanged(version);
-        match self.client.put_if(key, new.clone(), when.clone()).await {
-            Err(error) if error.reason == FailureReason::Conflict => {
-                let why = format!("it rejects a condition that is met; {CLAIMS}");
-                unneeded(IF_UNCHANGED, &why)
-            }
-            Err(error) => refused(IF_UNCHANGED, Err(error)),
-            Ok(_) => refused(IF_UNCHANGED, self.client.put_if(key, new, when).await.map(drop)),
+/// Tries what needs an object.
+async fn try_written(client: &Client, key: &str, version: Option<ObjectVersion>) -> Vec<Trial> {
+    let back = client.get(key, limits::CONFIG_BYTES).await;
+    let is_wrong = back.as_ref().is_ok_and(|object| object.bytes != TEXT);
+    let mut trials = vec![trial("read back", back.map(drop))];
+    if is_wrong {
+        let why = "the content read differs from the content written".to_owned();
+        trials.push(Trial { name: "content", result: TrialResult::Wrong(why) });
+    }
+    let ConditionalWrites { absent, unchanged } = client.facts().conditions;
+    trials.push(match absent {
+        true => {
+            let text = Bytes::from_static(TEXT);
+            let taken = client.put_if(key, text, WriteCondition::Absent).await;
+            refused(IF_ABSENT, taken.map(drop))
         }
+        false => unneeded(IF_ABSENT, CLAIMS),
+    });
+    trials.push(match version.filter(|_| unchanged) {
+        Some(version) => try_unchanged(client, key, version).await,
+        None => unneeded(IF_UNCHANGED, CLAIMS),
+    });
+    trials
+}
+
+async fn try_unchanged(client: &Client, key: &str, version: ObjectVersion) -> Trial {
+    let new = Bytes::from_static(b"changed\n");
+    let when = WriteCondition::Unchanged(version);
+    match client.put_if(key, new.clone(), when.clone()).await {
+        Err(error) if error.reason == FailureReason::Conflict => {
+            let why = format!("it rejects a condition that is met; {CLAIMS}");
+            unneeded(IF_UNCHANGED, &why)
+        }
+        Err(error) => refused(IF_UNCHANGED, Err(error)),
+        Ok(_) => refused(IF_UNCHANGED, client.put_if(key, new, when).await.map(drop)),
     }
 }
