@@ -328,13 +328,13 @@ fn flag_questions_only_fall() {
             }
         }
     }
-    assert_eq!(found, 1, "the number of flag questions; it must only fall");
+    assert_eq!(found, 0, "the number of flag questions; it must only fall");
     assert_eq!(flag_questions("if client.maintains_index() { s.facts() } // .takes_parts()"), 2);
 }
 
 #[test]
 fn the_largest_types_only_shrink() {
-    for (package, most) in [("core", 171), ("remote", 50), ("server", 45), ("cli", 75)] {
+    for (package, most) in [("core", 171), ("remote", 40), ("server", 40), ("cli", 75)] {
         let types = methods_of_types(package);
         let largest = types.iter().max_by_key(|(_, methods)| **methods).unwrap();
         assert_eq!(*largest.1, most, "methods of `{}` in {package}; it must only fall", largest.0);

@@ -219,10 +219,9 @@ async fn check_service(
         SettingsState::Damaged(error) => return Err(error),
         SettingsState::Missing => return Err(RemoteError::NoStore { location: location() }),
     }
-    let can = bucket.conditions(observer).await?;
-    match can.absent && can.unchanged || options.others == OtherClients::DoNotPush {
-        true => Ok(()),
-        false => Err(RemoteError::CollectUnsafe { location: location() }),
+    match options.others {
+        OtherClients::DoNotPush => Ok(()),
+        OtherClients::MayPush => bucket.epoch(remote.known()).must_swap_safely(observer).await,
     }
 }
 

@@ -245,6 +245,17 @@ impl<'a> BucketEpoch<'a> {
         self.store.refs(self.known)
     }
 
+    /// Checks that a collection may run beside pushes: that the service honours all conditions.
+    ///
+    /// # Errors
+    /// [`RemoteError::CollectUnsafe`].
+    pub(crate) async fn must_swap_safely(self, observer: &dyn Observer) -> Result<(), RemoteError> {
+        match self.store.conditions(observer).await? == ConditionalWrites::ALL {
+            true => Ok(()),
+            false => Err(RemoteError::CollectUnsafe { location: self.store.location.clone() }),
+        }
+    }
+
     /// Reads the state and its table, and remembers them.
     ///
     /// # Errors
