@@ -28,7 +28,6 @@ use snap_core::{
         io::PathError,
         observe::Silent,
         single_flight::SingleFlight,
-        time::Time,
     },
     disk::Disk,
     format::ref_text::FIRST_EPOCH,
@@ -36,7 +35,7 @@ use snap_core::{
     repo::{
         Repo, config,
         ref_name::{RefKind, RefName},
-        refs::{self, Damage, Head, RefError, RefLogMessage},
+        refs::{self, Damage, RefError},
     },
     store::Store,
 };
@@ -58,7 +57,6 @@ use super::{
 use crate::{
     causes::causes,
     problem::{Code, HttpProblem},
-    ref_log,
 };
 
 /// Maximum number of pack outlines in memory at once.
@@ -565,7 +563,6 @@ impl UpstreamRepository {
         verified.insert(0, *new);
         Ok(())
     }
-
 }
 
 impl Drop for UpstreamRepository {

@@ -243,7 +243,9 @@ impl<'a> BucketRefs<'a> {
         }
         let names: Vec<&RefName> = made.iter().map(|at| moves[*at].name).collect();
         // If the listing of the refs fails, their moves fail as well and report the error.
-        let Ok(mut found) = self.store.ref_names().blocking_refs(&names).await else { return HashMap::new() };
+        let Ok(mut found) = self.store.ref_names().blocking_refs(&names).await else {
+            return HashMap::new();
+        };
         let found = made.iter().filter_map(|at| Some((*at, found.remove(moves[*at].name)?)));
         found.collect()
     }
