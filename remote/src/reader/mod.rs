@@ -24,9 +24,13 @@ use snap_core::{
 use crate::{
     bucket::traffic::Traffic,
     peer::{Peer, PeerPacks, RemoteError, RemoteStore, StoreLookup},
-    ranges::{FetchRange, RangeReader, RangeReaderOptions},
+    ranges::{RangeReader, RangeReaderOptions},
     remote_packs::{BlockingContext, FetchedRange, RemotePacks},
 };
+
+/// Minimum capacity of the cache of a file, in bytes. A frame may have 16 MiB, and reads of its
+/// chunks must not fetch it each time.
+const LEAST_CACHE_BYTES: u64 = 24 << 20;
 
 /// The refs to fetch.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +137,8 @@ impl RemoteReader {
 
     /// Opens the content of a file for random access. Reads the chunk list, but not the content.
     ///
-    /// The reader checks each part (a chunk, or the whole of an uncut content) against its id.
+    /// The reader checks each part (a chunk, or the whole of an uncut content) against its id. Its
+    /// cache has at least 24 MiB.
     ///
     /// # Errors
     /// [`RemoteError::Store`] if the content does not exist, or its chunk list is damaged.
@@ -142,16 +147,15 @@ impl RemoteReader {
         id: &ContentId,
         options: RangeReaderOptions,
     ) -> Result<RangeReader, RemoteError> {
-        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
-        let link = Arc::clone(self.packs.link());
-        let blocks = snapshot_file::SnapshotFile::find(
+        let content = snapshot_file::find(
             self.repo.store(),
             id,
             &self.location,
-            fetch,
-            Arc::clone(&link),
+            Arc::new(PeerPacks(Arc::clone(&self.peer))),
+            Arc::clone(self.packs.link()),
         )?;
-        Ok(RangeReader::new(Arc::new(blocks), link, options))
+        let cache_bytes = options.cache_bytes.max(LEAST_CACHE_BYTES);
+        Ok(RangeReader::new(content, RangeReaderOptions { cache_bytes, ..options }))
     }
 }
 
