@@ -64,7 +64,8 @@ impl ContentPart {
 
     /// Returns the bytes of `range` that are in this part, as a range of the decoded unit.
     pub(super) fn overlap(&self, range: &Range<u64>) -> Range<usize> {
-        let place = |at: u64| (at.clamp(self.start, self.end()) - self.start + self.offset) as usize;
+        let place =
+            |at: u64| (at.clamp(self.start, self.end()) - self.start + self.offset) as usize;
         place(range.start)..place(range.end)
     }
 }

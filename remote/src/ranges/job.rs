@@ -11,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{Stream, stream};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
@@ -19,17 +18,6 @@ use super::{
     FetchRange, LinkEstimate, NeededRange, ReadError,
     plan::{PlanLimits, RequestPlan, length},
 };
-
-/// The time at which a job sends requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Submission {
-    /// As soon as the limits allow.
-    #[default]
-    Eager,
-    /// One by one, each when the caller waits for it. This is slow and only for a comparison in a
-    /// benchmark.
-    Lazy,
-}
 
 /// Limits of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,20 +32,13 @@ pub struct JobOptions {
     pub budget_bytes: u64,
     /// Maximum length of a request. The job splits longer ranges.
     pub request_bytes: u64,
-    /// The time at which a job sends requests.
-    pub submission: Submission,
 }
 
 impl Default for JobOptions {
     /// 192 requests read 500 scattered ranges in three round trips. 64 MiB allow enough
     /// concurrent requests of 8 MiB for a fast network.
     fn default() -> Self {
-        Self {
-            requests: 192,
-            budget_bytes: 64 << 20,
-            request_bytes: 8 << 20,
-            submission: Submission::Eager,
-        }
+        Self { requests: 192, budget_bytes: 64 << 20, request_bytes: 8 << 20 }
     }
 }
 
@@ -77,19 +58,6 @@ pub struct RangeResult {
     /// The bytes of the range. They may be a slice of a longer response, which stays in
     /// memory as long as any of its slices.
     pub bytes: Result<Bytes, ReadError>,
-}
-
-/// Counters of a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobCounts {
-    /// Number of sent requests.
-    pub requests: u64,
-    /// Number of requests in the plan of the whole job.
-    pub planned_requests: u64,
-    /// Bytes received.
-    pub fetched_bytes: u64,
-    /// Bytes of the union of the requested ranges.
-    pub needed_bytes: u64,
 }
 
 /// The running read of a list of ranges. Dropping a job cancels its requests.
@@ -113,7 +81,6 @@ struct JobInner {
 struct JobState {
     requests: Vec<RequestState>,
     pieces: Vec<PieceState>,
-    counts: JobCounts,
     tasks: JoinSet<()>,
     /// Number of requests in flight.
     in_flight: usize,
@@ -202,33 +169,6 @@ impl RangeJob {
         self.take(|state| state.ready.get(&state.next).copied()).await
     }
 
-    /// Returns a stream of the pieces in order of arrival.
-    pub fn as_they_arrive(self) -> impl Stream<Item = RangeResult> + Send {
-        stream::unfold(self, |mut job| async move { Some((job.next().await?, job)) })
-    }
-
-    /// Returns a stream of the pieces in order of need.
-    pub fn in_order(self) -> impl Stream<Item = RangeResult> + Send {
-        stream::unfold(self, |mut job| async move { Some((job.next_in_order().await?, job)) })
-    }
-
-    /// Returns the bytes of all ranges, by position.
-    ///
-    /// # Errors
-    /// The first [`ReadError`]; the remaining requests are then cancelled.
-    pub async fn all(mut self) -> Result<Vec<Bytes>, ReadError> {
-        let mut all = vec![Bytes::new(); self.shared.plan.wanted.len()];
-        while let Some(piece) = self.next().await {
-            all[piece.position] = piece.bytes?;
-        }
-        Ok(all)
-    }
-
-    /// Returns the counters so far.
-    pub fn counts(&self) -> JobCounts {
-        self.shared.state.lock().counts
-    }
-
     /// Takes the piece that `choose` returns, and waits while it returns none.
     async fn take(&mut self, choose: impl Fn(&JobState) -> Option<usize>) -> Option<RangeResult> {
         let shared = &self.shared;
@@ -266,9 +206,12 @@ impl JobInner {
                 if !self.may_start(state, wanted.bytes()) {
                     return;
                 }
-                state.begin(request, wanted.bytes());
+                (state.requests[request].is_held, state.requests[request].in_flight) = (true, true);
+                state.held_bytes += wanted.bytes();
+                state.in_flight += 1;
                 let request = RunningRequest { job: Arc::downgrade(self), request };
-                let wanted = NeededRange { key: Arc::clone(&wanted.key), range: wanted.range.clone() };
+                let wanted =
+                    NeededRange { key: Arc::clone(&wanted.key), range: wanted.range.clone() };
                 state.tasks.spawn(request.run(self.planner.clone(), wanted));
             }
             state.started += 1;
@@ -278,9 +221,6 @@ impl JobInner {
     fn may_start(&self, state: &JobState, bytes: u64) -> bool {
         let options = &self.planner.options;
         let idle = state.in_flight == 0;
-        if options.submission == Submission::Lazy {
-            return idle && state.waits;
-        }
         let budget = options.budget_bytes.max(self.plan.bytes_of(state.head));
         let fits = state.held_bytes.saturating_add(bytes) <= budget;
         // Nothing will free budget: the held bytes belong to incomplete pieces, or to pieces after
@@ -301,20 +241,16 @@ impl JobInner {
 
 impl JobState {
     fn new(plan: &RequestPlan) -> Self {
-        let request = |untaken| RequestState { is_held: false, in_flight: false, response: None, untaken };
-        let piece = |parts: &Range<u32>| PieceState { missing: parts.len(), error: None, is_taken: false };
+        let request =
+            |untaken| RequestState { is_held: false, in_flight: false, response: None, untaken };
+        let piece =
+            |parts: &Range<u32>| PieceState { missing: parts.len(), error: None, is_taken: false };
         let pieces: Vec<_> = plan.parts.iter().map(piece).collect();
-        let counts = JobCounts {
-            planned_requests: plan.requests.len() as u64,
-            needed_bytes: plan.needed_bytes,
-            ..JobCounts::default()
-        };
         let mut state = Self {
             requests: plan.requests.iter().map(|one| request(one.pieces.len())).collect(),
             left: pieces.len(),
             ready: (0..pieces.len()).filter(|at| pieces[*at].is_done()).collect(),
             pieces,
-            counts,
             tasks: JoinSet::new(),
             in_flight: 0,
             started: 0,
@@ -325,14 +261,6 @@ impl JobState {
         };
         state.move_head();
         state
-    }
-
-    fn begin(&mut self, request: usize, bytes: u64) {
-        let state = &mut self.requests[request];
-        (state.is_held, state.in_flight) = (true, true);
-        self.held_bytes += bytes;
-        self.in_flight += 1;
-        self.counts.requests += 1;
     }
 
     fn arrive(&mut self, plan: &RequestPlan, request: usize, result: Result<Bytes, ReadError>) {
@@ -350,10 +278,7 @@ impl JobState {
                 }
             }
         }
-        if let Ok(bytes) = result {
-            self.counts.fetched_bytes += bytes.len() as u64;
-            self.requests[request].response = Some(bytes);
-        }
+        self.requests[request].response = result.ok();
         self.settle(plan, request);
     }
 

@@ -24,7 +24,7 @@ use crate::bucket::{ServiceError, client::Client};
 
 pub(crate) use content::{Content, ContentPart, ContentUnit, UnitDecoder};
 pub use error::ReadError;
-pub use job::{JobCounts, JobOptions, RangeJob, RangePlanner, RangeResult, Submission};
+pub use job::{JobOptions, RangeJob, RangePlanner, RangeResult};
 pub use link::LinkEstimate;
 pub use plan::NeededRange;
 pub use range_reader::{RangeReader, RangeReaderOptions};

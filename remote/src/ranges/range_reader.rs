@@ -85,6 +85,8 @@ struct ReaderInner {
     content: Arc<Content>,
     options: RangeReaderOptions,
     state: Mutex<ReaderState>,
+    /// The tasks of the read-ahead. Lock order: before `state`.
+    ahead: Mutex<JoinSet<()>>,
 }
 
 #[derive(Debug)]
@@ -94,8 +96,6 @@ struct ReaderState {
     /// The units in flight: the batch, and the position in it. A batch is cancelled once no task
     /// and no read holds it.
     in_flight: HashMap<usize, (WeakShared<UnitBatch>, usize)>,
-    /// The tasks of the batches that go on without a waiting read.
-    tasks: JoinSet<()>,
     pattern: AccessPattern,
 }
 
@@ -107,8 +107,8 @@ struct StartedRead {
     waiting: VecDeque<Vec<(usize, ContentPart)>>,
     /// The requested parts, and their units.
     requested: VecDeque<(Vec<(usize, ContentPart)>, HashMap<usize, BytesFuture>)>,
-    /// The tasks of the batches that end with this read; `None` if they go on.
-    tasks: Option<JoinSet<()>>,
+    /// The tasks of its batches.
+    tasks: JoinSet<()>,
 }
 
 impl RangeReader {
@@ -141,11 +141,10 @@ impl RangeReader {
         let state = ReaderState {
             cache: ByteCache::new(CacheLimits { total_bytes, entry_bytes: total_bytes }),
             in_flight: HashMap::new(),
-            tasks: JoinSet::new(),
             pattern: AccessPattern::default(),
         };
-        let (content, state) = (Arc::new(content), Mutex::new(state));
-        let shared = Arc::new(ReaderInner { content, options, state });
+        let (content, state, ahead) = (Arc::new(content), Mutex::new(state), Mutex::default());
+        let shared = Arc::new(ReaderInner { content, options, state, ahead });
         Self { shared, position: 0, block: (0, Bytes::new()), awaited: None }
     }
 
@@ -164,8 +163,10 @@ impl RangeReader {
         self.position
     }
 
-    /// Reads `bytes` bytes from `offset` on, or fewer at the end of the content. Starts the
-    /// requests before it returns, not when the future is awaited.
+    /// Reads `bytes` bytes from `offset` on, or fewer at the end of the content.
+    ///
+    /// Starts the requests before it returns, not when the future is awaited. Dropping the future
+    /// cancels the requests that no other read waits for.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -178,7 +179,7 @@ impl RangeReader {
         bytes: u64,
     ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + use<> {
         let end = offset.saturating_add(bytes).min(self.len());
-        let started = self.shared.start(vec![offset.min(end)..end], None);
+        let started = self.shared.start(vec![offset.min(end)..end]);
         async move { Ok(started.finish().await?.pop().unwrap_or_default()) }
     }
 
@@ -186,7 +187,7 @@ impl RangeReader {
     /// close.
     ///
     /// Starts the requests before it returns, not when the future is awaited. Dropping the future
-    /// cancels the requests that no other reader waits for.
+    /// cancels the requests that no other read waits for.
     ///
     /// # Errors
     /// [`ReadError::Outside`] if a range ends after the content, before any request. Otherwise the
@@ -202,7 +203,7 @@ impl RangeReader {
         let outside = ranges.iter().find(|range| range.end.max(range.start) > content_bytes);
         let started = match outside.cloned() {
             Some(range) => Err(ReadError::Outside { range, content_bytes }),
-            None => Ok(self.shared.start(ranges.to_vec(), Some(JoinSet::new()))),
+            None => Ok(self.shared.start(ranges.to_vec())),
         };
         async move { started?.finish().await }
     }
@@ -222,12 +223,8 @@ impl ReaderInner {
         self.content.bytes() <= self.options.whole_bytes.min(self.options.cache_bytes)
     }
 
-    /// Starts to read `ranges`. `tasks` is as in [`StartedRead::tasks`].
-    fn start(
-        self: &Arc<Self>,
-        ranges: Vec<Range<u64>>,
-        tasks: Option<JoinSet<()>>,
-    ) -> StartedRead {
+    /// Starts to read `ranges`.
+    fn start(self: &Arc<Self>, ranges: Vec<Range<u64>>) -> StartedRead {
         let content = &self.content;
         let mut parts: Vec<(usize, ContentPart)> = Vec::new();
         for (at, range) in ranges.iter().enumerate() {
@@ -236,7 +233,7 @@ impl ReaderInner {
         // The read then needs each unit once, unless the content repeats.
         parts.sort_by_key(|(_, part)| part.start);
         if self.is_small() && !parts.is_empty() {
-            self.load(content.parts_of(&(0..content.bytes())), None);
+            self.load(content.parts_of(&(0..content.bytes())), &mut self.ahead.lock());
         }
         let mut bytes = 0;
         // A batch has the length of a request.
@@ -252,11 +249,11 @@ impl ReaderInner {
             }
             fits
         });
-        let (waiting, requested) = (waiting.map(<[_]>::to_vec).collect(), VecDeque::new());
+        let waiting = waiting.map(<[_]>::to_vec).collect();
         let start = ranges.iter().map(|range| range.start).min().unwrap_or_default();
         let end = ranges.iter().map(|range| range.end).max().unwrap_or_default();
-        let mut started =
-            StartedRead { shared: Arc::clone(self), ranges, waiting, requested, tasks };
+        let (shared, requested, tasks) = (Arc::clone(self), VecDeque::new(), JoinSet::new());
+        let mut started = StartedRead { shared, ranges, waiting, requested, tasks };
         started.request_what_fits();
         self.read_ahead(&(start..end));
         started
@@ -276,19 +273,18 @@ impl ReaderInner {
         drop(state);
         let Some(missing) = missing else { return };
         if parts[missing].start <= read.end.saturating_add(ahead / 2) {
-            self.load(&parts[missing..], None);
+            self.load(&parts[missing..], &mut self.ahead.lock());
         }
     }
 
     /// Returns the units of these parts, and requests those that are neither cached nor in flight, in
-    /// `tasks` or in tasks that end with the reader.
+    /// `tasks`.
     fn load<'p>(
         self: &Arc<Self>,
         parts: impl IntoIterator<Item = &'p ContentPart>,
-        tasks: Option<&mut JoinSet<()>>,
+        tasks: &mut JoinSet<()>,
     ) -> HashMap<usize, BytesFuture> {
         let mut state = self.state.lock();
-        let state = &mut *state;
         let (mut units, mut missing) = (HashMap::new(), Vec::new());
         for number in parts.into_iter().map(|part| part.unit) {
             match state.get(number) {
@@ -300,7 +296,6 @@ impl ReaderInner {
         missing.dedup();
         if !missing.is_empty() {
             let batch = self.batch(missing.clone()).shared();
-            let tasks = tasks.unwrap_or(&mut state.tasks);
             while tasks.try_join_next().is_some() {}
             tasks.spawn(batch.clone().map(drop));
             for (at, number) in missing.into_iter().enumerate() {
@@ -358,7 +353,7 @@ impl StartedRead {
             && let Some(parts) = self.waiting.pop_front()
         {
             let wanted = parts.iter().map(|(_, part)| part);
-            let units = self.shared.load(wanted, self.tasks.as_mut());
+            let units = self.shared.load(wanted, &mut self.tasks);
             self.requested.push_back((parts, units));
         }
     }

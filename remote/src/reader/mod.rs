@@ -25,7 +25,7 @@ use crate::{
     bucket::traffic::Traffic,
     peer::{Peer, PeerPacks, RemoteError, RemoteStore, StoreLookup},
     ranges::{RangeReader, RangeReaderOptions},
-    remote_packs::{BlockingContext, FetchedRange, RemotePacks},
+    remote_packs::{BlockingContext, RemotePacks},
 };
 
 /// Minimum capacity of the cache of a file, in bytes. A frame may have 16 MiB, and reads of its
@@ -168,7 +168,8 @@ impl Drop for RemoteReader {
 
 fn keep_structure(store: &Store, packs: &RemotePacks) {
     let mut frames: HashMap<PackId, Vec<Frame>> = HashMap::new();
-    for FetchedRange { pack, range, bytes } in packs.leftovers() {
+    for (key, bytes) in packs.leftovers() {
+        let (pack, range) = (key.pack, key.range());
         let of_pack = frames
             .entry(pack)
             .or_insert_with(|| store.open_pack(&pack).map_or(Vec::new(), |p| p.frames().to_vec()));

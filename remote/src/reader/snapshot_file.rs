@@ -8,13 +8,11 @@ use bytes::Bytes;
 use snap_core::{
     base::id::{ContentId, ObjectId},
     format::pack::{Codec, Frame, ObjectKind},
-    store::{
-        ChunkVisit, Descend, ObjectLocation, PackFile, Store, StoreError, actual_id, walk_chunks,
-    },
+    store::{ChunkVisit, Descend, PackFile, Store, StoreError, actual_id, walk_chunks},
 };
 
 use crate::{
-    peer::{OBJECTS, place_of},
+    peer::{pack_key, place_of},
     ranges::{
         Content, ContentPart, ContentUnit, FetchRange, LinkEstimate, NeededRange, ReadError,
         UnitDecoder,
@@ -65,14 +63,21 @@ pub(super) fn find(
     let (mut units, mut numbers) = (Vec::new(), HashMap::new());
     let (mut parts, mut start) = (Vec::with_capacity(places.len()), 0);
     for (id, place) in places {
-        let (unit, request_range, offset) = FrameUnit::of(store, &place)?;
-        let number = *numbers.entry((place.pack, request_range.start)).or_insert_with(|| {
-            let stored_bytes = request_range.end - request_range.start;
-            let bytes = unit.frame.map_or(stored_bytes, |frame| u64::from(frame.raw_bytes));
-            let key = format!("{OBJECTS}{}", unit.pack.id()).into();
-            let request = NeededRange { key, range: request_range };
+        let pack = store.pack(place.pack)?;
+        let frame = *pack.frame(place.frame)?;
+        let (frame, range, offset) = match frame.codec {
+            Codec::Zstd => (Some(frame), frame.range(), place.offset),
+            Codec::Raw => {
+                let start = frame.offset + u64::from(place.offset);
+                (None, start..start + u64::from(place.bytes), 0)
+            }
+        };
+        let number = *numbers.entry((place.pack, range.start)).or_insert_with(|| {
+            let stored_bytes = range.end - range.start;
+            let bytes = frame.map_or(stored_bytes, |frame| u64::from(frame.raw_bytes));
+            let request = NeededRange { key: pack_key(&pack.id()).into(), range };
             units.push(ContentUnit { request, bytes });
-            decoder.units.push(unit);
+            decoder.units.push(FrameUnit { pack, frame, objects: Vec::new() });
             units.len() - 1
         });
         let object = offset as usize..offset as usize + place.bytes as usize;
@@ -82,21 +87,6 @@ pub(super) fn find(
         start += bytes;
     }
     Ok(Content::new(fetch, link, Some(Box::new(decoder)), units, parts))
-}
-
-impl FrameUnit {
-    /// Returns the unit that contains an object, the range of the pack to request, and the offset of
-    /// the object in the expanded unit.
-    fn of(store: &Store, place: &ObjectLocation) -> Result<(Self, Range<u64>, u32), StoreError> {
-        let pack = store.pack(place.pack)?;
-        let frame = *pack.frame(place.frame)?;
-        let unit = |frame| Self { pack, frame, objects: Vec::new() };
-        if frame.codec == Codec::Zstd {
-            return Ok((unit(Some(frame)), frame.range(), place.offset));
-        }
-        let start = frame.offset + u64::from(place.offset);
-        Ok((unit(None), start..start + u64::from(place.bytes), 0))
-    }
 }
 
 impl UnitDecoder for FrameDecoder {
@@ -110,7 +100,7 @@ impl UnitDecoder for FrameDecoder {
                 return Err(wrong(StoreError::CorruptedInTransit {
                     pack: pack_id,
                     offset_bytes: frame.offset,
-                    place: Some(place_of(&format!("{OBJECTS}{pack_id}"), &self.location)),
+                    place: Some(place_of(&pack_key(&pack_id), &self.location)),
                 }));
             }
             Some(frame) => pack.expand(frame, response.into()).map_err(wrong)?.into(),
