@@ -152,10 +152,10 @@ pub(super) fn fragments(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let object = Object::put(bench)?;
     let fragments = bench.args.scale(40, 4) as u64;
     let runtime = runtime()?;
-    let (eager, counts) = object
-        .time(bench.args.runs, || runtime.block_on(read_at_once(&object, fragments)))?;
-    let (lazy, _) = object
-        .time(bench.args.runs, || runtime.block_on(read_one_by_one(&object, fragments)))?;
+    let (eager, counts) =
+        object.time(bench.args.runs, || runtime.block_on(read_at_once(&object, fragments)))?;
+    let (lazy, _) =
+        object.time(bench.args.runs, || runtime.block_on(read_one_by_one(&object, fragments)))?;
     let work = format!("{fragments} fragments × {PAGES} pages, {} ms", LATENCY.as_millis());
     Ok(vec![
         Row {

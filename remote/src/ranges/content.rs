@@ -108,20 +108,20 @@ impl Content {
         options: JobOptions,
     ) -> Vec<Result<Bytes, ReadError>> {
         let mut fetched = vec![Err(ReadError::Stopped); numbers.len()];
-        let units = || numbers.iter().map(|number| &self.units[*number]);
-        let memory: u64 = units().map(ContentUnit::memory).sum();
+        let units: Vec<_> = numbers.iter().map(|number| &self.units[*number]).collect();
+        let memory: u64 = units.iter().map(|unit| unit.memory()).sum();
         let permits = u32::try_from(memory >> 10).unwrap_or(ROOM_KIB).clamp(1, ROOM_KIB);
         let Ok(_permit) = self.room.acquire_many(permits).await else { return fetched };
         // The permits already limit the bytes.
         let options = JobOptions { budget_bytes: u64::MAX, ..options };
         let planner = RangePlanner::new(Arc::clone(&self.fetch), Arc::clone(&self.link), options);
-        let mut job = planner.start(units().map(|unit| unit.request.clone()).collect());
+        let mut job = planner.start(units.iter().map(|unit| unit.request.clone()).collect());
         while let Some(piece) = job.next().await {
             let number = numbers[piece.position];
             let mut decoded = self.decode(number, piece.bytes).await;
             if matches!(decoded, Err(ReadError::Content(_))) {
                 // Retry once: a bit may have flipped in transit.
-                let NeededRange { key, range } = &self.units[number].request;
+                let NeededRange { key, range } = &units[piece.position].request;
                 let again = self.fetch.fetch(key, range.clone()).await;
                 decoded = self.decode(number, again.map_err(ReadError::from)).await;
             }

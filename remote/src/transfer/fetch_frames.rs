@@ -84,11 +84,12 @@ impl PackFetcher {
             planner.start(planned)
         };
         let mut received = 0;
-        let check = || observer.check();
-        while let Some(RangeResult { position, bytes }) = {
-            check()?;
-            runtime.block_on(unless_stopped(async { Ok(job.next().await) }, &check))?
-        } {
+        let mut next = || -> Result<_, RemoteError> {
+            observer.check()?;
+            let next = async { Ok(job.next().await) };
+            runtime.block_on(unless_stopped(next, &|| observer.check()))
+        };
+        while let Some(RangeResult { position, bytes }) = next()? {
             let row = &rows[position];
             let filled = match self.fill(store, row, bytes) {
                 Err(error) if error.kind() == ErrorKind::Damaged => {

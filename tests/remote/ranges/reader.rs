@@ -3,7 +3,7 @@
 use std::{io::SeekFrom, ops::Range, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use snap_remote::ranges::{RangeReader, RangeReaderOptions, ReadError};
+use snap_remote::ranges::{JobOptions, RangeReader, RangeReaderOptions, ReadError};
 use snap_testkit::rng::Rng;
 use tokio::{
     io::{AsyncReadExt, AsyncSeekExt},
@@ -214,4 +214,39 @@ async fn dropping_the_last_reader_cancels_its_requests() {
     drop(reading);
     sleep(Duration::from_millis(1)).await;
     assert_eq!(far.unanswered(), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_read_cancels_no_request_that_another_read_waits_for() {
+    let far = Arc::new(Far::new(100));
+    let options = RangeReaderOptions { ahead_bytes: 0, ..RangeReaderOptions::default() };
+    let content = content(&far, 64 * MIB, options);
+    let (first, second) = (content.read_at(0, 10), content.read_at(5, 10));
+    sleep(Duration::from_millis(1)).await;
+    drop(first);
+    assert_eq!(second.await.unwrap(), bytes_at("a", &(5..15)));
+    assert_eq!((far.requests(), far.unanswered()), (1, (0, 0)));
+    assert_eq!(content.read_at(7, 1).await.unwrap(), bytes_at("a", &(7..8)));
+    assert_eq!(far.requests(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_read_holds_a_limited_number_of_bytes() {
+    let far = Arc::new(Far::new(10));
+    let requests =
+        JobOptions { budget_bytes: 4 * MIB, request_bytes: MIB, ..JobOptions::default() };
+    let options =
+        RangeReaderOptions { requests, cache_bytes: MIB, ..RangeReaderOptions::default() };
+    let content = content(&far, 16 * MIB, options);
+    let every = |step: u64| (0..16 * MIB / step).map(move |at| at * step..at * step + 10);
+    let (long, scattered) = (vec![0..16 * MIB], every(512 * KIB).collect::<Vec<_>>());
+    for ranges in [long, scattered] {
+        let before = far.log().fetched_bytes();
+        let reading = content.fetch(&ranges);
+        sleep(Duration::from_secs(1)).await;
+        // Half as many bytes again may be gaps between the needed ones.
+        assert!(far.log().fetched_bytes() - before <= 6 * MIB);
+        let all = reading.await.unwrap();
+        assert!(all.into_iter().eq(ranges.iter().map(|range| bytes_at("a", range))));
+    }
 }
