@@ -169,6 +169,18 @@ impl RangeJob {
         self.take(|state| state.ready.get(&state.next).copied()).await
     }
 
+    /// Returns the bytes of all ranges, by position.
+    ///
+    /// # Errors
+    /// The first [`ReadError`]; the remaining requests are then cancelled.
+    pub async fn all(mut self) -> Result<Vec<Bytes>, ReadError> {
+        let mut all = vec![Bytes::new(); self.shared.plan.wanted.len()];
+        while let Some(piece) = self.next().await {
+            all[piece.position] = piece.bytes?;
+        }
+        Ok(all)
+    }
+
     /// Takes the piece that `choose` returns, and waits while it returns none.
     async fn take(&mut self, choose: impl Fn(&JobState) -> Option<usize>) -> Option<RangeResult> {
         let shared = &self.shared;
