@@ -99,14 +99,17 @@ struct ReaderState {
     pattern: AccessPattern,
 }
 
+/// Parts of a content, each with the number of the range that needs it.
+type WantedParts = Vec<(usize, ContentPart)>;
+
 /// The read of several ranges.
 struct StartedRead {
     shared: Arc<ReaderInner>,
     ranges: Vec<Range<u64>>,
-    /// The parts to request, each with the number of its range.
-    waiting: VecDeque<Vec<(usize, ContentPart)>>,
-    /// The requested parts, and their units.
-    requested: VecDeque<(Vec<(usize, ContentPart)>, HashMap<usize, BytesFuture>)>,
+    /// The batches to request.
+    waiting: VecDeque<WantedParts>,
+    /// The requested batches, and their units by number.
+    requested: VecDeque<(WantedParts, HashMap<usize, BytesFuture>)>,
     /// The tasks of its batches.
     tasks: JoinSet<()>,
 }
@@ -179,7 +182,8 @@ impl RangeReader {
         bytes: u64,
     ) -> impl Future<Output = Result<Bytes, ReadError>> + Send + use<> {
         let end = offset.saturating_add(bytes).min(self.len());
-        let started = self.shared.start(vec![offset.min(end)..end]);
+        let range = offset.min(end)..end;
+        let started = self.shared.start(vec![range]);
         async move { Ok(started.finish().await?.pop().unwrap_or_default()) }
     }
 
@@ -226,7 +230,7 @@ impl ReaderInner {
     /// Starts to read `ranges`.
     fn start(self: &Arc<Self>, ranges: Vec<Range<u64>>) -> StartedRead {
         let content = &self.content;
-        let mut parts: Vec<(usize, ContentPart)> = Vec::new();
+        let mut parts = WantedParts::new();
         for (at, range) in ranges.iter().enumerate() {
             parts.extend(content.parts_of(range).iter().map(|part| (at, *part)));
         }
