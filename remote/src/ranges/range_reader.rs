@@ -36,7 +36,7 @@ use super::{
 pub struct RangeReaderOptions {
     /// Block size: the unit of requests and of the cache for an object, and of reads as a file.
     pub block_bytes: u64,
-    /// Capacity of the cache, in bytes. A file of a snapshot has 24 MiB at least.
+    /// Capacity of the cache, in bytes. For a file of a snapshot, 24 MiB are added.
     pub cache_bytes: u64,
     /// Maximum length of the read-ahead.
     pub ahead_bytes: u64,
@@ -227,6 +227,12 @@ impl ReaderInner {
         self.content.bytes() <= self.options.whole_bytes.min(self.options.cache_bytes)
     }
 
+    /// Returns the maximum length of the decoded units that are requested together. Twice that of a
+    /// request, because compressed units have shorter requests.
+    fn batch_bytes(&self) -> u64 {
+        self.options.requests.request_bytes.saturating_mul(2).max(1)
+    }
+
     /// Starts to read `ranges`.
     fn start(self: &Arc<Self>, ranges: Vec<Range<u64>>) -> StartedRead {
         let content = &self.content;
@@ -240,14 +246,13 @@ impl ReaderInner {
             self.load(content.parts_of(&(0..content.bytes())), &mut self.ahead.lock());
         }
         let mut bytes = 0;
-        // A batch has the length of a request.
         let waiting = parts.chunk_by(|(_, part), (_, next)| {
             if part.unit == next.unit {
                 return true;
             }
             bytes += content.units[part.unit].memory();
             let after = bytes + content.units[next.unit].memory();
-            let fits = after <= self.options.requests.request_bytes;
+            let fits = after <= self.batch_bytes();
             if !fits {
                 bytes = 0;
             }
@@ -351,8 +356,8 @@ fn unit_of(batch: Shared<UnitBatch>, at: usize) -> BytesFuture {
 impl StartedRead {
     /// Requests batches up to the limit of bytes in flight, but at least one.
     fn request_what_fits(&mut self) {
-        let JobOptions { budget_bytes, request_bytes, .. } = self.shared.options.requests;
-        let most = (budget_bytes / request_bytes.max(1)).max(1);
+        let budget_bytes = self.shared.options.requests.budget_bytes;
+        let most = (budget_bytes / self.shared.batch_bytes()).max(1);
         while (self.requested.len() as u64) < most
             && let Some(parts) = self.waiting.pop_front()
         {

@@ -28,9 +28,9 @@ use crate::{
     remote_packs::{BlockingContext, RemotePacks},
 };
 
-/// Minimum capacity of the cache of a file, in bytes. A frame may have 16 MiB, and reads of its
+/// Additional capacity of the cache of a file, in bytes. A frame may have 16 MiB, and reads of its
 /// chunks must not fetch it each time.
-const LEAST_CACHE_BYTES: u64 = 24 << 20;
+const FRAME_CACHE_BYTES: u64 = 24 << 20;
 
 /// The refs to fetch.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +138,7 @@ impl RemoteReader {
     /// Opens the content of a file for random access. Reads the chunk list, but not the content.
     ///
     /// The reader checks each part (a chunk, or the whole of an uncut content) against its id. Its
-    /// cache has at least 24 MiB.
+    /// cache has 24 MiB more than `options` say.
     ///
     /// # Errors
     /// [`RemoteError::Store`] if the content does not exist, or its chunk list is damaged.
@@ -154,7 +154,7 @@ impl RemoteReader {
             Arc::new(PeerPacks(Arc::clone(&self.peer))),
             Arc::clone(self.packs.link()),
         )?;
-        let cache_bytes = options.cache_bytes.max(LEAST_CACHE_BYTES);
+        let cache_bytes = options.cache_bytes.saturating_add(FRAME_CACHE_BYTES);
         Ok(RangeReader::new(content, RangeReaderOptions { cache_bytes, ..options }))
     }
 }
