@@ -77,7 +77,7 @@ struct JobInner {
     is_broken: AtomicBool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct JobState {
     requests: Vec<RequestState>,
     pieces: Vec<PieceState>,
@@ -92,8 +92,6 @@ struct JobState {
     head: usize,
     /// The first piece that the caller has not taken.
     next: usize,
-    /// Number of pieces that the caller has not taken.
-    left: usize,
     /// Bytes that count against the budget: requests in flight, and responses with pieces that the
     /// caller has not taken.
     held_bytes: u64,
@@ -101,7 +99,7 @@ struct JobState {
     waits: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RequestState {
     /// The bytes of the request count against the budget.
     is_held: bool,
@@ -111,7 +109,7 @@ struct RequestState {
     untaken: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PieceState {
     /// Number of requests that have not returned their part.
     missing: usize,
@@ -187,7 +185,7 @@ impl RangeJob {
         loop {
             {
                 let mut state = shared.state.lock();
-                if state.left == 0 {
+                if state.next == state.pieces.len() {
                     return None;
                 }
                 if let Some(position) = choose(&state) {
@@ -222,9 +220,8 @@ impl JobInner {
                 state.held_bytes += wanted.bytes();
                 state.in_flight += 1;
                 let request = RunningRequest { job: Arc::downgrade(self), request };
-                let wanted =
-                    NeededRange { key: Arc::clone(&wanted.key), range: wanted.range.clone() };
-                state.tasks.spawn(request.run(self.planner.clone(), wanted));
+                let (key, range) = (Arc::clone(&wanted.key), wanted.range.clone());
+                state.tasks.spawn(request.run(self.planner.clone(), key, range));
             }
             state.started += 1;
         }
@@ -253,23 +250,14 @@ impl JobInner {
 
 impl JobState {
     fn new(plan: &RequestPlan) -> Self {
-        let request =
-            |untaken| RequestState { is_held: false, in_flight: false, response: None, untaken };
-        let piece =
-            |parts: &Range<u32>| PieceState { missing: parts.len(), error: None, is_taken: false };
-        let pieces: Vec<_> = plan.parts.iter().map(piece).collect();
+        let request = |untaken| RequestState { untaken, ..RequestState::default() };
+        let piece = |missing| PieceState { missing, ..PieceState::default() };
+        let pieces: Vec<_> = plan.parts.iter().map(|parts| piece(parts.len())).collect();
         let mut state = Self {
             requests: plan.requests.iter().map(|one| request(one.pieces.len())).collect(),
-            left: pieces.len(),
             ready: (0..pieces.len()).filter(|at| pieces[*at].is_done()).collect(),
             pieces,
-            tasks: JoinSet::new(),
-            in_flight: 0,
-            started: 0,
-            head: 0,
-            next: 0,
-            held_bytes: 0,
-            waits: false,
+            ..Self::default()
         };
         state.move_head();
         state
@@ -317,7 +305,6 @@ impl JobState {
     /// Takes a ready piece: copies it from its responses, or returns a slice of the only one.
     fn take(&mut self, plan: &RequestPlan, position: usize) -> Result<Bytes, ReadError> {
         self.ready.remove(&position);
-        self.left -= 1;
         let piece = &mut self.pieces[position];
         piece.is_taken = true;
         let error = piece.error.clone();
@@ -367,9 +354,8 @@ struct RunningRequest {
 }
 
 impl RunningRequest {
-    async fn run(mut self, planner: RangePlanner, wanted: NeededRange) {
+    async fn run(mut self, planner: RangePlanner, key: Arc<str>, range: Range<u64>) {
         let start = Instant::now();
-        let NeededRange { key, range } = wanted;
         let mut result = planner.fetch.fetch(&key, range.clone()).await.map_err(ReadError::from);
         let actual_bytes = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
         if result.is_ok() && actual_bytes != length(&range) {

@@ -321,7 +321,7 @@ impl ReaderInner {
         let (content, options) = (Arc::clone(&self.content), self.options.requests.clone());
         // A strong reference would keep the batch and the reader in memory for each other.
         let reader = Arc::downgrade(self);
-        let batch = async move {
+        async move {
             let fetched = content.fetch(&numbers, options).await;
             if let Some(reader) = reader.upgrade() {
                 let mut state = reader.state.lock();
@@ -333,8 +333,8 @@ impl ReaderInner {
                 }
             }
             Arc::new(fetched)
-        };
-        batch.boxed()
+        }
+        .boxed()
     }
 }
 

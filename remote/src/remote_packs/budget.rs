@@ -117,7 +117,7 @@ impl BudgetGuard<'_> {
         }
         let mut members: Vec<(Instant, Arc<PacksInner>)> = Vec::new();
         for member in self.members.iter().filter_map(Weak::upgrade) {
-            let used = member.held.lock().used();
+            let used = member.held.lock().used;
             members.push((used, member));
         }
         // Sort the most recently used first, so that `pop` returns the least recently used member.

@@ -39,7 +39,7 @@ pub(crate) use self::prefetch::PackRange;
 use self::prefetch::{PrefetchState, ReadStep};
 use crate::{
     peer::{Mirror, Peer, PeerPacks, Place, RemoteError, RemoteStore, pack_key, place_of},
-    ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
+    ranges::{JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
 };
 
 /// Limit for the bytes of ranges that are in flight or fetched but not read.
@@ -360,7 +360,7 @@ impl PacksInner {
             .map(|key| NeededRange { key: pack_key(&key.pack).into(), range: key.range() });
         // The batch already fits the limits.
         let options = JobOptions { budget_bytes: u64::MAX, request_bytes, ..JobOptions::default() };
-        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
+        let fetch = Arc::new(PeerPacks(Arc::clone(&self.peer)));
         let planner = RangePlanner::new(fetch, Arc::clone(&self.link), options);
         let _inside = self.waiting.runtime.enter();
         let mut job = planner.start(wanted.collect());

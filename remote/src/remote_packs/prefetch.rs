@@ -98,7 +98,7 @@ pub(super) struct PrefetchState {
     /// Number of reads in a row that had to bypass the queue.
     out_of_turn: u32,
     /// Time of the last announcement or read.
-    used: Instant,
+    pub(super) used: Instant,
 }
 
 impl PrefetchState {
@@ -115,11 +115,6 @@ impl PrefetchState {
             out_of_turn: 0,
             used: Instant::now(),
         }
-    }
-
-    /// Returns the time of the last announcement or read.
-    pub(super) fn used(&self) -> Instant {
-        self.used
     }
 
     /// Queues a range that will be read.

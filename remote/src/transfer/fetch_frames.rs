@@ -13,9 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     peer::{Peer, PeerPacks, RemoteError, RemoteStore, pack_key},
-    ranges::{
-        FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner, RangeResult, ReadError,
-    },
+    ranges::{JobOptions, LinkEstimate, NeededRange, RangePlanner, RangeResult, ReadError},
     remote_packs::unless_stopped,
 };
 
@@ -77,7 +75,7 @@ impl PackFetcher {
             .iter()
             .map(|row| NeededRange { key: pack_key(&row.pack).into(), range: row.range() })
             .collect();
-        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
+        let fetch = Arc::new(PeerPacks(Arc::clone(&self.peer)));
         let planner = RangePlanner::new(fetch, Arc::clone(&self.link), JobOptions::default());
         let mut job = {
             let _inside = runtime.enter();
@@ -121,15 +119,13 @@ impl PackFetcher {
         row: &FrameRun,
         bytes: Result<Bytes, ReadError>,
     ) -> Result<u64, RemoteError> {
-        let bytes = bytes.map_err(|source| self.unreadable(row, source))?;
+        let bytes = bytes.map_err(|source| {
+            let location = self.location.clone();
+            RemoteError::Range { key: pack_key(&row.pack), range: row.range(), location, source }
+        })?;
         let filled = store.fill_frames(&row.pack, &row.frames, &bytes);
         filled.map_err(|error| self.damaged(error))?;
         Ok(bytes.len() as u64)
-    }
-
-    fn unreadable(&self, row: &FrameRun, source: ReadError) -> RemoteError {
-        let location = self.location.clone();
-        RemoteError::Range { key: pack_key(&row.pack), range: row.range(), location, source }
     }
 
     /// Converts an error, and adds the key of the damaged pack if the error names one.
