@@ -371,7 +371,8 @@ impl RunningRequest {
 }
 
 impl Drop for RunningRequest {
-    /// Takes no lock: a runtime that has ended drops a task at once, in [`JobInner::start_what_fits`].
+    /// Takes no lock: a runtime that has ended drops a new task at once, while
+    /// [`JobInner::start_what_fits`] holds the lock.
     fn drop(&mut self) {
         if let Some(job) = self.job.upgrade() {
             job.is_broken.store(true, Ordering::Release);

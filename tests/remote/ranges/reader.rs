@@ -250,3 +250,9 @@ async fn a_long_read_holds_a_limited_number_of_bytes() {
         assert!(all.into_iter().eq(ranges.iter().map(|range| bytes_at("a", range))));
     }
 }
+
+#[test]
+fn several_threads_can_use_one_reader() {
+    fn check<T: Clone + Send + Sync + Unpin + 'static>() {}
+    check::<RangeReader>();
+}
