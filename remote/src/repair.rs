@@ -239,8 +239,7 @@ fn open_stubs(
     waiting: &BlockingContext,
 ) -> Result<Store, RemoteError> {
     // The verification has already reported damaged files of the index.
-    let asking = remote.refresh_around_damage(false);
-    waiting.runtime.block_on(waiting.unless_stopped(asking))?;
+    waiting.block_on(remote.refresh_around_damage(false))?;
     let stubs = RemotePacks::stubs(remote, waiting.clone());
     if let Some(unlisted) = unlisted {
         // This is a dry run, and its mirror is temporary.

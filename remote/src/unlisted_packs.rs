@@ -69,8 +69,7 @@ impl UnlistedPacks {
         let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
         Store::create(scratch.path(), &Disk::scratch())?;
         let stubs = Store::open(scratch.path(), Disk::scratch(), &Silent)?;
-        let reading = waiting.unless_stopped(read_outlines(remote, &stubs));
-        waiting.runtime.block_on(reading)?;
+        waiting.block_on(read_outlines(remote, &stubs))?;
         if stubs.packs().is_empty() {
             return Ok(Self { packs: Vec::new(), stubs, _scratch: scratch });
         }

@@ -95,10 +95,9 @@ pub fn run(
     let mut remote = remote.keep_mirror();
     remote.remove_damaged_stubs()?;
     let history = seen.history;
-    let asking =
-        waiting.unless_stopped(request_first(&mut remote, options.data, seen.refs, observer));
+    let asking = request_first(&mut remote, options.data, seen.refs, observer);
     let FirstReplies { tips, seen, lengths, place, mut problems, gone } =
-        waiting.runtime.block_on(asking)?;
+        waiting.block_on(asking)?;
     // Not on a thread of the runtime: a partial clone fetches the commits that it reads.
     let (back, collected): (Vec<_>, Vec<_>) =
         gone.into_iter().partition(|gone| moved_back(history, gone.now, gone.seen));

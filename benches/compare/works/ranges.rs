@@ -8,9 +8,7 @@ use std::{
 };
 
 use snap_nettest::Counts;
-use snap_remote::ranges::{
-    JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, Submission,
-};
+use snap_remote::ranges::{JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner};
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
 use super::Bench;
@@ -64,10 +62,9 @@ impl Object {
             && bytes.iter().zip(wanted).all(|(a, b)| a == b)
     }
 
-    fn planner(&self, submission: Submission) -> Result<RangePlanner> {
-        let client = self.bucket.client(&self.prefix)?;
-        let options = JobOptions { submission, ..JobOptions::default() };
-        Ok(RangePlanner::new(Arc::new(client), Arc::new(LinkEstimate::default()), options))
+    fn planner(&self) -> Result<RangePlanner> {
+        let (client, link) = (self.bucket.client(&self.prefix)?, Arc::<LinkEstimate>::default());
+        Ok(RangePlanner::new(Arc::new(client), link, JobOptions::default()))
     }
 
     /// Receives all pieces of a job and checks them.
@@ -128,7 +125,7 @@ pub(super) fn scattered(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let runtime = runtime()?;
     let (samples, counts) = object.time(bench.args.runs, || {
         runtime.block_on(async {
-            let job = object.planner(Submission::Eager)?.start(ranges.clone());
+            let job = object.planner()?.start(ranges.clone());
             object.take(job, &ranges).await
         })
     })?;
@@ -155,11 +152,10 @@ pub(super) fn fragments(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let object = Object::put(bench)?;
     let fragments = bench.args.scale(40, 4) as u64;
     let runtime = runtime()?;
-    let scan = |submission| {
-        object.time(bench.args.runs, || runtime.block_on(scan(&object, fragments, submission)))
-    };
-    let (eager, counts) = scan(Submission::Eager)?;
-    let (lazy, _) = scan(Submission::Lazy)?;
+    let (eager, counts) =
+        object.time(bench.args.runs, || runtime.block_on(read_at_once(&object, fragments)))?;
+    let (lazy, _) =
+        object.time(bench.args.runs, || runtime.block_on(read_one_by_one(&object, fragments)))?;
     let work = format!("{fragments} fragments × {PAGES} pages, {} ms", LATENCY.as_millis());
     Ok(vec![
         Row {
@@ -173,12 +169,22 @@ pub(super) fn fragments(bench: &Bench<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-async fn scan(object: &Object, fragments: u64, submission: Submission) -> Result<()> {
-    let page = |fragment: u64, page: u64| {
-        // The pages are too far apart to be merged into one request.
-        wanted(fragment * FRAGMENT_BYTES + page * (FRAGMENT_BYTES / (PAGES + 2)), PAGE_BYTES)
-    };
-    let planner = object.planner(submission)?;
+fn page(fragment: u64, page: u64) -> NeededRange {
+    // The pages are too far apart to be merged into one request.
+    wanted(fragment * FRAGMENT_BYTES + page * (FRAGMENT_BYTES / (PAGES + 2)), PAGE_BYTES)
+}
+
+async fn read_one_by_one(object: &Object, fragments: u64) -> Result<()> {
+    let planner = object.planner()?;
+    for at in 0..fragments * PAGES {
+        let wanted = [page(at / PAGES, at % PAGES)];
+        object.take(planner.start(wanted.to_vec()), &wanted).await?;
+    }
+    Ok(())
+}
+
+async fn read_at_once(object: &Object, fragments: u64) -> Result<()> {
+    let planner = object.planner()?;
     let first: Vec<NeededRange> = (0..fragments).map(|fragment| page(fragment, 0)).collect();
     let mut job = planner.start(first.clone());
     let mut others = Vec::new();

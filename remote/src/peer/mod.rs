@@ -84,6 +84,11 @@ pub const RESENT_BYTES: u64 = 8 << 20;
 /// A pack, and the store that has its outline.
 pub type PackIn<'s> = (&'s Store, PackId);
 
+/// Returns the key of a pack.
+pub(crate) fn pack_key(pack: &PackId) -> String {
+    format!("{OBJECTS}{pack}")
+}
+
 /// Returns the name of an object at a location, for messages.
 pub(crate) fn place_of(key: &str, location: &str) -> String {
     format!("{key} at {location}")

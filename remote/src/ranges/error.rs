@@ -16,7 +16,7 @@ pub enum ReadError {
     /// The response does not have the length of the requested range.
     #[error("cannot read bytes {}..{} of {key}: received {actual_bytes} B", range.start, range.end)]
     Length {
-        /// Key of the object; empty for a range of a content.
+        /// Key of the object.
         key: Arc<str>,
         /// The requested range.
         range: Range<u64>,

@@ -1,37 +1,23 @@
-//! A job: takes ranges, sends requests at once and returns the pieces as they arrive.
+//! A job: takes ranges, sends requests at once within the limits, and returns the pieces as they
+//! arrive.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
+    ops::Range,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
     },
 };
 
 use bytes::Bytes;
-use futures::{Stream, stream};
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError, unbounded_channel},
-    task::AbortHandle,
-};
+use parking_lot::Mutex;
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
 
 use super::{
-    FetchRange, LinkEstimate, NeededRange, RandomAccess, ReadError,
-    driver::{JobDriver, JobMessage},
-    plan::{PlanLimits, RequestPlan},
-    random_access::RequestTarget,
+    FetchRange, LinkEstimate, NeededRange, ReadError,
+    plan::{PlanLimits, RequestPlan, length},
 };
-
-/// The time at which a job sends requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Submission {
-    /// As soon as the limits allow.
-    #[default]
-    Eager,
-    /// One by one, each when the caller waits for it. This is slow and only for a comparison in a
-    /// benchmark.
-    Lazy,
-}
 
 /// Limits of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,27 +32,20 @@ pub struct JobOptions {
     pub budget_bytes: u64,
     /// Maximum length of a request. The job splits longer ranges.
     pub request_bytes: u64,
-    /// The time at which a job sends requests.
-    pub submission: Submission,
 }
 
 impl Default for JobOptions {
     /// 192 requests read 500 scattered ranges in three round trips. 64 MiB allow enough
     /// concurrent requests of 8 MiB for a fast network.
     fn default() -> Self {
-        Self {
-            requests: 192,
-            budget_bytes: 64 << 20,
-            request_bytes: 8 << 20,
-            submission: Submission::Eager,
-        }
+        Self { requests: 192, budget_bytes: 64 << 20, request_bytes: 8 << 20 }
     }
 }
 
-/// Starts jobs on one service or one content.
+/// Starts jobs on one service.
 #[derive(Clone, Debug)]
 pub struct RangePlanner {
-    source: RequestTarget,
+    fetch: Arc<dyn FetchRange>,
     link: Arc<LinkEstimate>,
     options: JobOptions,
 }
@@ -81,55 +60,73 @@ pub struct RangeResult {
     pub bytes: Result<Bytes, ReadError>,
 }
 
-/// Counters of a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobCounts {
-    /// Number of sent requests.
-    pub requests: u64,
-    /// Number of requests in the plan of the whole job.
-    pub planned_requests: u64,
-    /// Bytes received.
-    pub fetched_bytes: u64,
-    /// Bytes of the union of the requested ranges.
-    pub needed_bytes: u64,
-}
-
-/// Counters that the driver updates.
-#[derive(Debug, Default)]
-pub(super) struct JobCounters {
-    pub requests: AtomicU64,
-    pub fetched_bytes: AtomicU64,
-}
-
 /// The running read of a list of ranges. Dropping a job cancels its requests.
 #[derive(Debug)]
 pub struct RangeJob {
-    plan: Arc<RequestPlan>,
-    meter: Arc<JobCounters>,
-    pieces: UnboundedReceiver<RangeResult>,
-    messages: UnboundedSender<JobMessage>,
-    driver: AbortHandle,
-    /// Pieces that arrived before their turn in [`RangeJob::next_in_order`].
-    early: BTreeMap<usize, RangeResult>,
-    taken: Vec<bool>,
-    /// The caller has taken every piece before this position.
+    shared: Arc<JobInner>,
+}
+
+#[derive(Debug)]
+struct JobInner {
+    planner: RangePlanner,
+    plan: RequestPlan,
+    state: Mutex<JobState>,
+    /// Wakes the caller after each request.
+    arrived: Notify,
+    /// A task was dropped before its request ended: it panicked, or the runtime ended.
+    is_broken: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct JobState {
+    requests: Vec<RequestState>,
+    pieces: Vec<PieceState>,
+    tasks: JoinSet<()>,
+    /// Number of requests in flight.
+    in_flight: usize,
+    /// Number of requests, in the order of the plan, that were started or skipped.
+    started: usize,
+    /// Pieces that the caller can take.
+    ready: BTreeSet<usize>,
+    /// The first piece that was never ready.
     head: usize,
-    left: usize,
+    /// The first piece that the caller has not taken.
+    next: usize,
+    /// Bytes that count against the budget: requests in flight, and responses with pieces that the
+    /// caller has not taken.
+    held_bytes: u64,
+    /// The caller has found no piece to take, and none has become ready since.
+    waits: bool,
+}
+
+#[derive(Debug, Default)]
+struct RequestState {
+    /// The bytes of the request count against the budget.
+    is_held: bool,
+    in_flight: bool,
+    response: Option<Bytes>,
+    /// Number of pieces that the caller has not taken.
+    untaken: usize,
+}
+
+#[derive(Debug, Default)]
+struct PieceState {
+    /// Number of requests that have not returned their part.
+    missing: usize,
+    error: Option<ReadError>,
+    is_taken: bool,
+}
+
+impl PieceState {
+    fn is_done(&self) -> bool {
+        self.missing == 0 || self.error.is_some()
+    }
 }
 
 impl RangePlanner {
     /// Creates a planner of requests to `fetch`, whose measurements go to `link`.
     pub fn new(fetch: Arc<dyn FetchRange>, link: Arc<LinkEstimate>, options: JobOptions) -> Self {
-        Self { source: RequestTarget::Objects(fetch), link, options }
-    }
-
-    /// Creates a planner of requests to one content; ignores the keys of ranges.
-    pub fn for_content(
-        blocks: Arc<dyn RandomAccess>,
-        link: Arc<LinkEstimate>,
-        options: JobOptions,
-    ) -> Self {
-        Self { source: RequestTarget::Content(blocks), link, options }
+        Self { fetch, link, options }
     }
 
     /// Starts to read the ranges `wanted`, given in order of need. Ranges may overlap, repeat or be
@@ -143,32 +140,17 @@ impl RangePlanner {
             request_bytes: self.options.request_bytes,
             window_bytes: self.options.budget_bytes / 2,
         };
-        let plan = Arc::new(RequestPlan::new(wanted, &rules));
-        let meter = Arc::new(JobCounters::default());
-        let (send_piece, pieces) = unbounded_channel();
-        let (messages, receive_message) = unbounded_channel();
-        let mut driver = JobDriver::new(
-            Arc::clone(&plan),
-            self.source.clone(),
-            Arc::clone(&self.link),
-            self.options.clone(),
-            send_piece,
-            Arc::clone(&meter),
-        );
-        driver.begin();
-        let driver = tokio::spawn(driver.run(receive_message)).abort_handle();
-        let left = plan.wanted.len();
-        RangeJob {
+        let plan = RequestPlan::new(wanted, &rules);
+        let shared = JobInner {
+            planner: self.clone(),
+            state: Mutex::new(JobState::new(&plan)),
             plan,
-            meter,
-            pieces,
-            messages,
-            driver,
-            early: BTreeMap::new(),
-            taken: vec![false; left],
-            head: 0,
-            left,
-        }
+            arrived: Notify::new(),
+            is_broken: AtomicBool::new(false),
+        };
+        let job = RangeJob { shared: Arc::new(shared) };
+        job.shared.start_what_fits(&mut job.shared.state.lock());
+        job
     }
 }
 
@@ -176,39 +158,13 @@ impl RangeJob {
     /// Returns the next piece to arrive, in any order, or `None` after the last one. Cancel-safe:
     /// dropping the future loses no piece.
     pub async fn next(&mut self) -> Option<RangeResult> {
-        if self.left == 0 {
-            return None;
-        }
-        let piece = match self.early.pop_first() {
-            Some((_, piece)) => piece,
-            None => self.receive(JobMessage::Waiting(None)).await,
-        };
-        Some(self.take(piece))
+        self.take(|state| state.ready.first().copied()).await
     }
 
     /// Returns the next piece in order of need, or `None` after the last one. Cancel-safe: dropping
     /// the future loses no piece.
     pub async fn next_in_order(&mut self) -> Option<RangeResult> {
-        if self.left == 0 {
-            return None;
-        }
-        loop {
-            if let Some(piece) = self.early.remove(&self.head) {
-                return Some(self.take(piece));
-            }
-            let piece = self.receive(JobMessage::Waiting(Some(self.head))).await;
-            self.early.insert(piece.position, piece);
-        }
-    }
-
-    /// Returns a stream of the pieces in order of arrival.
-    pub fn as_they_arrive(self) -> impl Stream<Item = RangeResult> + Send {
-        stream::unfold(self, |mut job| async move { Some((job.next().await?, job)) })
-    }
-
-    /// Returns a stream of the pieces in order of need.
-    pub fn in_order(self) -> impl Stream<Item = RangeResult> + Send {
-        stream::unfold(self, |mut job| async move { Some((job.next_in_order().await?, job)) })
+        self.take(|state| state.ready.get(&state.next).copied()).await
     }
 
     /// Returns the bytes of all ranges, by position.
@@ -216,52 +172,211 @@ impl RangeJob {
     /// # Errors
     /// The first [`ReadError`]; the remaining requests are then cancelled.
     pub async fn all(mut self) -> Result<Vec<Bytes>, ReadError> {
-        let mut all = vec![Bytes::new(); self.plan.wanted.len()];
+        let mut all = vec![Bytes::new(); self.shared.plan.wanted.len()];
         while let Some(piece) = self.next().await {
             all[piece.position] = piece.bytes?;
         }
         Ok(all)
     }
 
-    /// Returns the counters so far.
-    pub fn counts(&self) -> JobCounts {
-        JobCounts {
-            requests: self.meter.requests.load(Ordering::Relaxed),
-            planned_requests: self.plan.requests.len() as u64,
-            fetched_bytes: self.meter.fetched_bytes.load(Ordering::Relaxed),
-            needed_bytes: self.plan.needed_bytes,
-        }
-    }
-
-    /// Receives a piece from the driver, and tells the driver if the caller has to wait.
-    async fn receive(&mut self, waiting: JobMessage) -> RangeResult {
-        match self.pieces.try_recv() {
-            Ok(piece) => return piece,
-            Err(TryRecvError::Empty) => {
-                // Sending fails only if the driver has finished.
-                let _ = self.messages.send(waiting);
+    /// Takes the piece that `choose` returns, and waits while it returns none.
+    async fn take(&mut self, choose: impl Fn(&JobState) -> Option<usize>) -> Option<RangeResult> {
+        let shared = &self.shared;
+        loop {
+            {
+                let mut state = shared.state.lock();
+                if state.next == state.pieces.len() {
+                    return None;
+                }
+                if let Some(position) = choose(&state) {
+                    let bytes = state.take(&shared.plan, position);
+                    shared.start_what_fits(&mut state);
+                    return Some(RangeResult { position, bytes });
+                }
+                if shared.is_broken.load(Ordering::Acquire) {
+                    let all = 0..state.pieces.len();
+                    all.for_each(|position| state.fail(position, &ReadError::Stopped));
+                    continue;
+                }
+                state.waits = true;
+                shared.start_what_fits(&mut state);
             }
-            Err(TryRecvError::Disconnected) => {}
+            shared.arrived.notified().await;
         }
-        match self.pieces.recv().await {
-            Some(piece) => piece,
-            None => RangeResult { position: self.head, bytes: Err(ReadError::Stopped) },
-        }
-    }
-
-    fn take(&mut self, piece: RangeResult) -> RangeResult {
-        self.taken[piece.position] = true;
-        self.left -= 1;
-        while self.taken.get(self.head).is_some_and(|taken| *taken) {
-            self.head += 1;
-        }
-        let _ = self.messages.send(JobMessage::Taken(piece.position));
-        piece
     }
 }
 
-impl Drop for RangeJob {
+impl JobInner {
+    fn start_what_fits(self: &Arc<Self>, state: &mut JobState) {
+        while let Some(request) = self.plan.order.get(state.started).map(|at| *at as usize) {
+            let wanted = &self.plan.requests[request];
+            let is_done = |piece: &u32| state.pieces[*piece as usize].is_done();
+            // Otherwise every piece of this request has already failed in another request.
+            if !wanted.pieces.iter().all(is_done) {
+                if !self.may_start(state, wanted.bytes()) {
+                    return;
+                }
+                (state.requests[request].is_held, state.requests[request].in_flight) = (true, true);
+                state.held_bytes += wanted.bytes();
+                state.in_flight += 1;
+                let request = RunningRequest { job: Arc::downgrade(self), request };
+                let (key, range) = (Arc::clone(&wanted.key), wanted.range.clone());
+                state.tasks.spawn(request.run(self.planner.clone(), key, range));
+            }
+            state.started += 1;
+        }
+    }
+
+    fn may_start(&self, state: &JobState, bytes: u64) -> bool {
+        let options = &self.planner.options;
+        let idle = state.in_flight == 0;
+        let budget = options.budget_bytes.max(self.plan.bytes_of(state.head));
+        let fits = state.held_bytes.saturating_add(bytes) <= budget;
+        // Nothing will free budget: the held bytes belong to incomplete pieces, or to pieces after
+        // the one that the caller waits for. Without this exception the job would deadlock.
+        let stuck = state.ready.is_empty() || state.waits;
+        state.in_flight < options.requests.max(1) && (fits || (idle && stuck))
+    }
+
+    fn arrive(self: &Arc<Self>, request: usize, result: Result<Bytes, ReadError>) {
+        let mut state = self.state.lock();
+        while state.tasks.try_join_next().is_some() {}
+        state.arrive(&self.plan, request, result);
+        self.start_what_fits(&mut state);
+        drop(state);
+        self.arrived.notify_one();
+    }
+}
+
+impl JobState {
+    fn new(plan: &RequestPlan) -> Self {
+        let request = |untaken| RequestState { untaken, ..RequestState::default() };
+        let piece = |missing| PieceState { missing, ..PieceState::default() };
+        let pieces: Vec<_> = plan.parts.iter().map(|parts| piece(parts.len())).collect();
+        let mut state = Self {
+            requests: plan.requests.iter().map(|one| request(one.pieces.len())).collect(),
+            ready: (0..pieces.len()).filter(|at| pieces[*at].is_done()).collect(),
+            pieces,
+            ..Self::default()
+        };
+        state.move_head();
+        state
+    }
+
+    fn arrive(&mut self, plan: &RequestPlan, request: usize, result: Result<Bytes, ReadError>) {
+        self.in_flight -= 1;
+        self.requests[request].in_flight = false;
+        for position in plan.requests[request].pieces.iter().map(|piece| *piece as usize) {
+            match &result {
+                Err(error) => self.fail(position, error),
+                Ok(_) => {
+                    let piece = &mut self.pieces[position];
+                    piece.missing -= 1;
+                    if piece.missing == 0 && piece.error.is_none() {
+                        self.add_ready(position);
+                    }
+                }
+            }
+        }
+        self.requests[request].response = result.ok();
+        self.settle(plan, request);
+    }
+
+    /// Ends a piece with an error, unless it is complete or has failed.
+    fn fail(&mut self, position: usize, error: &ReadError) {
+        if !self.pieces[position].is_done() {
+            self.pieces[position].error = Some(error.clone());
+            self.add_ready(position);
+        }
+    }
+
+    fn add_ready(&mut self, position: usize) {
+        self.ready.insert(position);
+        self.waits = false;
+        self.move_head();
+    }
+
+    fn move_head(&mut self) {
+        while self.pieces.get(self.head).is_some_and(PieceState::is_done) {
+            self.head += 1;
+        }
+    }
+
+    /// Takes a ready piece: copies it from its responses, or returns a slice of the only one.
+    fn take(&mut self, plan: &RequestPlan, position: usize) -> Result<Bytes, ReadError> {
+        self.ready.remove(&position);
+        let piece = &mut self.pieces[position];
+        piece.is_taken = true;
+        let error = piece.error.clone();
+        while self.pieces.get(self.next).is_some_and(|piece| piece.is_taken) {
+            self.next += 1;
+        }
+        let (wanted, parts) = (&plan.wanted[position].range, &plan.parts[position]);
+        let (mut only, mut joined) = (Bytes::new(), Vec::new());
+        for part in plan.parts_of(position) {
+            if let (Some(response), None) = (&self.requests[part].response, &error) {
+                let whole = &plan.requests[part].range;
+                let from = wanted.start.max(whole.start) - whole.start;
+                let to = wanted.end.min(whole.end) - whole.start;
+                let slice = response.slice(from as usize..to as usize);
+                if parts.len() == 1 {
+                    only = slice;
+                } else {
+                    joined.reserve_exact((length(wanted) as usize) - joined.len());
+                    joined.extend_from_slice(&slice);
+                }
+            }
+            self.requests[part].untaken -= 1;
+            self.settle(plan, part);
+        }
+        match error {
+            Some(error) => Err(error),
+            None if parts.len() == 1 => Ok(only),
+            None => Ok(joined.into()),
+        }
+    }
+
+    /// Frees the response of a request, and its budget, once the caller took all of its pieces.
+    fn settle(&mut self, plan: &RequestPlan, request: usize) {
+        let state = &mut self.requests[request];
+        if state.is_held && !state.in_flight && state.untaken == 0 {
+            state.is_held = false;
+            state.response = None;
+            self.held_bytes -= plan.requests[request].bytes();
+        }
+    }
+}
+
+/// A request in flight.
+struct RunningRequest {
+    job: Weak<JobInner>,
+    request: usize,
+}
+
+impl RunningRequest {
+    async fn run(mut self, planner: RangePlanner, key: Arc<str>, range: Range<u64>) {
+        let start = Instant::now();
+        let mut result = planner.fetch.fetch(&key, range.clone()).await.map_err(ReadError::from);
+        let actual_bytes = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        if result.is_ok() && actual_bytes != length(&range) {
+            result = Err(ReadError::Length { key, range, actual_bytes });
+        }
+        if result.is_ok() {
+            planner.link.record(actual_bytes, start.elapsed());
+        }
+        if let Some(job) = std::mem::take(&mut self.job).upgrade() {
+            job.arrive(self.request, result);
+        }
+    }
+}
+
+impl Drop for RunningRequest {
+    /// Takes no lock: a runtime that has ended drops a new task at once, while
+    /// [`JobInner::start_what_fits`] holds the lock.
     fn drop(&mut self) {
-        self.driver.abort();
+        if let Some(job) = self.job.upgrade() {
+            job.is_broken.store(true, Ordering::Release);
+            job.arrived.notify_one();
+        }
     }
 }

@@ -24,9 +24,13 @@ use snap_core::{
 use crate::{
     bucket::traffic::Traffic,
     peer::{Peer, PeerPacks, RemoteError, RemoteStore, StoreLookup},
-    ranges::{FetchRange, RangeReader, RangeReaderOptions},
-    remote_packs::{BlockingContext, FetchedRange, RemotePacks},
+    ranges::{RangeReader, RangeReaderOptions},
+    remote_packs::{BlockingContext, RemotePacks},
 };
+
+/// Additional capacity of the cache of a file, in bytes. A frame may have 16 MiB, and reads of its
+/// chunks must not fetch it each time.
+const FRAME_CACHE_BYTES: u64 = 24 << 20;
 
 /// The refs to fetch.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +137,8 @@ impl RemoteReader {
 
     /// Opens the content of a file for random access. Reads the chunk list, but not the content.
     ///
-    /// The reader checks each part (a chunk, or the whole of an uncut content) against its id.
+    /// The reader checks each part (a chunk, or the whole of an uncut content) against its id. Its
+    /// cache has 24 MiB more than `options` say.
     ///
     /// # Errors
     /// [`RemoteError::Store`] if the content does not exist, or its chunk list is damaged.
@@ -142,16 +147,15 @@ impl RemoteReader {
         id: &ContentId,
         options: RangeReaderOptions,
     ) -> Result<RangeReader, RemoteError> {
-        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
-        let link = Arc::clone(self.packs.link());
-        let blocks = snapshot_file::SnapshotFile::find(
+        let content = snapshot_file::find(
             self.repo.store(),
             id,
             &self.location,
-            fetch,
-            Arc::clone(&link),
+            Arc::new(PeerPacks(Arc::clone(&self.peer))),
+            Arc::clone(self.packs.link()),
         )?;
-        Ok(RangeReader::new(Arc::new(blocks), link, options))
+        let cache_bytes = options.cache_bytes.saturating_add(FRAME_CACHE_BYTES);
+        Ok(RangeReader::new(content, RangeReaderOptions { cache_bytes, ..options }))
     }
 }
 
@@ -164,7 +168,8 @@ impl Drop for RemoteReader {
 
 fn keep_structure(store: &Store, packs: &RemotePacks) {
     let mut frames: HashMap<PackId, Vec<Frame>> = HashMap::new();
-    for FetchedRange { pack, range, bytes } in packs.leftovers() {
+    for (key, bytes) in packs.leftovers() {
+        let (pack, range) = (key.pack, key.range());
         let of_pack = frames
             .entry(pack)
             .or_insert_with(|| store.open_pack(&pack).map_or(Vec::new(), |p| p.frames().to_vec()));

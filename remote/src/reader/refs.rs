@@ -40,7 +40,7 @@ pub(super) async fn fetch_refs(
     which: RefSelection<'_>,
     folder: &Path,
 ) -> Result<(), RemoteError> {
-    write(folder, "HEAD", &format!("ref: {}\n", first_branch()))?;
+    write(&folder.join("HEAD"), format!("ref: {}\n", first_branch()))?;
     if remote.mirror().was_seen() {
         // The mirror has most of the index, so list the index only if a commit is unknown.
         let bases = fetch_named_refs(remote, which, folder).await?;
@@ -107,7 +107,7 @@ async fn fetch_named_refs(
 async fn fetch_all_refs(remote: &RemoteStore, folder: &Path) -> Result<BaseCommits, RemoteError> {
     let (branch, refs) =
         futures::try_join!(remote.place().default_branch(), remote.place().all_refs())?;
-    write(folder, "HEAD", &format!("ref: {branch}\n"))?;
+    write(&folder.join("HEAD"), format!("ref: {branch}\n"))?;
     let mut bases = BaseCommits::new();
     for (name, id) in refs {
         write_ref(folder, &name, id)?;
@@ -166,7 +166,7 @@ async fn fetch_head(remote: &RemoteStore, folder: &Path) -> Result<RefLookup, Re
             None => (branch, None),
         },
     };
-    write(folder, "HEAD", &format!("ref: {branch}\n"))?;
+    write(&folder.join("HEAD"), format!("ref: {branch}\n"))?;
     // Resolving the revision reports a branch without commits.
     let Some(standing) = standing else { return Ok(RefLookup::Nothing) };
     write_ref(folder, &branch, standing)?;
@@ -178,13 +178,10 @@ fn write_ref(folder: &Path, name: &RefName, id: CommitId) -> Result<(), RemoteEr
     if let Some(above) = file.parent() {
         fs_err::create_dir_all(above).map_err(PathError::when("create", above))?;
     }
-    let text = RefText::new(Some(id)).encode();
-    fs_err::write(&file, text).map_err(PathError::when("write", &file))?;
-    Ok(())
+    write(&file, RefText::new(Some(id)).encode())
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> Result<(), RemoteError> {
-    let path = folder.join(name);
-    fs_err::write(&path, text).map_err(PathError::when("write", &path))?;
+fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), RemoteError> {
+    fs_err::write(path, text).map_err(PathError::when("write", path))?;
     Ok(())
 }

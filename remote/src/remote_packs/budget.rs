@@ -4,7 +4,6 @@
 
 use std::{
     cmp::Reverse,
-    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -23,20 +22,12 @@ use super::PacksInner;
 /// budget, which evicts other bytes for them.
 ///
 /// [`RemotePacks`]: super::RemotePacks
+#[derive(Debug)]
 pub struct PrefetchBudget {
     most_bytes: u64,
     held_bytes: Arc<AtomicU64>,
     /// Lock order: this lock before the lock of any member, never after it.
     members: Mutex<Vec<Weak<PacksInner>>>,
-}
-
-impl fmt::Debug for PrefetchBudget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { most_bytes, held_bytes, .. } = self;
-        let mut shown = f.debug_struct("Budget");
-        shown.field("most_bytes", most_bytes).field("held_bytes", held_bytes);
-        shown.finish_non_exhaustive()
-    }
 }
 
 /// Counter of the bytes that one member holds, which count towards the total of the budget.
@@ -126,7 +117,7 @@ impl BudgetGuard<'_> {
         }
         let mut members: Vec<(Instant, Arc<PacksInner>)> = Vec::new();
         for member in self.members.iter().filter_map(Weak::upgrade) {
-            let used = member.held.lock().used();
+            let used = member.held.lock().used;
             members.push((used, member));
         }
         // Sort the most recently used first, so that `pop` returns the least recently used member.

@@ -53,8 +53,7 @@ impl RemoteFrames for LazyRemotePacks {
     }
 
     fn discard(&self, pack: PackId, range: Range<u64>) {
-        let packs = self.packs.lock();
-        if let Some(packs) = &*packs {
+        if let Some(packs) = &*self.packs.lock() {
             packs.discard(pack, range);
         }
     }
@@ -74,8 +73,7 @@ impl RemoteFrames for LazyRemotePacks {
 
     fn location(&self, pack: PackId) -> Option<String> {
         // Do not open the store only for its location: no pack was read from it yet.
-        let packs = self.packs.lock();
-        packs.as_ref()?.location(pack)
+        self.packs.lock().as_ref()?.location(pack)
     }
 
     fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {

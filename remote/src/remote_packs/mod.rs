@@ -35,10 +35,11 @@ use tokio::runtime::Handle;
 pub use budget::PrefetchBudget;
 pub use lazy::LazyRemotePacks;
 
-use self::prefetch::{PackRange, PrefetchState, ReadStep};
+pub(crate) use self::prefetch::PackRange;
+use self::prefetch::{PrefetchState, ReadStep};
 use crate::{
-    peer::{Mirror, OBJECTS, Peer, PeerPacks, Place, RemoteError, RemoteStore, place_of},
-    ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
+    peer::{Mirror, Peer, PeerPacks, Place, RemoteError, RemoteStore, pack_key, place_of},
+    ranges::{JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
 };
 
 /// Limit for the bytes of ranges that are in flight or fetched but not read.
@@ -59,13 +60,6 @@ const LONG_BYTES: u64 = 2 << 20;
 /// Interval at which a waiting thread polls the stop flag.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A fetched range of a pack.
-pub(crate) struct FetchedRange {
-    pub(crate) pack: PackId,
-    pub(crate) range: Range<u64>,
-    pub(crate) bytes: Arc<Vec<u8>>,
-}
-
 /// Returns true if the user asked to stop.
 pub type StopCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -83,9 +77,7 @@ impl BlockingContext {
     pub fn without_stop(runtime: &Handle) -> Self {
         Self { runtime: runtime.clone(), stop: Arc::new(|| false) }
     }
-}
 
-impl BlockingContext {
     /// Runs `work` until it ends or the caller stops. Blocks; must not be called on a thread of the
     /// runtime.
     ///
@@ -95,25 +87,22 @@ impl BlockingContext {
         &self,
         work: impl Future<Output = Result<T, RemoteError>>,
     ) -> Result<T, RemoteError> {
-        self.runtime.block_on(self.unless_stopped(work))
+        let check = || if (self.stop)() { Err(Blocked::Interrupted) } else { Ok(()) };
+        self.runtime.block_on(unless_stopped(work, &check))
     }
+}
 
-    /// Awaits `work`; returns [`RemoteError::Blocked`] once the user asks to stop.
-    pub(crate) async fn unless_stopped<T>(
-        &self,
-        work: impl Future<Output = Result<T, RemoteError>>,
-    ) -> Result<T, RemoteError> {
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => return done,
-                () = tokio::time::sleep(LOOK_EVERY) => {
-                    if (self.stop)() {
-                        return Err(Blocked::Interrupted.into());
-                    }
-                }
-            }
+/// Awaits `work`; returns the error of `check` once that fails.
+pub(crate) async fn unless_stopped<T>(
+    work: impl Future<Output = Result<T, RemoteError>>,
+    check: &dyn Fn() -> Result<(), Blocked>,
+) -> Result<T, RemoteError> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = tokio::time::sleep(LOOK_EVERY) => check()?,
         }
     }
 }
@@ -124,21 +113,12 @@ impl fmt::Debug for BlockingContext {
     }
 }
 
-/// What to do with file contents after a read. The store always keeps structure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ContentRetention {
-    /// Store the contents locally.
-    #[default]
-    Keep,
-    /// Drop the contents; the next read fetches them again.
-    Forget,
-}
-
 /// The packs of a remote store. Reads block the calling thread. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct RemotePacks {
     shared: Arc<PacksInner>,
-    contents: ContentRetention,
+    /// Whether the local store keeps contents after a read. It always keeps structure.
+    keeps_contents: bool,
     /// Folder of the mirror, whose index lists other copies of objects.
     mirror: Option<PathBuf>,
 }
@@ -170,27 +150,6 @@ impl RemotePacks {
         waiting: BlockingContext,
         budget: &Arc<PrefetchBudget>,
     ) -> Self {
-        Self::within(remote, waiting, budget).with_mirror(remote.mirror().dir())
-    }
-
-    /// Creates a reader of packs whose contents are not kept, and that looks for no other copies.
-    pub(crate) fn forgetful(remote: &RemoteStore, waiting: BlockingContext) -> Self {
-        // No shared budget: `HELD_BYTES` is the only limit.
-        let packs = Self::within(remote, waiting, &PrefetchBudget::new(u64::MAX));
-        packs.with_content_retention(ContentRetention::Forget)
-    }
-
-    /// Opens the mirror of `remote` as a store that fetches what it reads.
-    pub(crate) fn stubs(remote: RemoteStore, waiting: BlockingContext) -> Store {
-        let packs = Self::forgetful(&remote, waiting);
-        remote.into_store().with_remote_frames(Arc::new(packs))
-    }
-
-    fn within(
-        remote: &RemoteStore,
-        waiting: BlockingContext,
-        budget: &Arc<PrefetchBudget>,
-    ) -> Self {
         let shared = Arc::new(PacksInner {
             peer: Arc::clone(remote.place().peer()),
             location: remote.place().location().to_owned(),
@@ -202,19 +161,23 @@ impl RemotePacks {
             budget: Arc::clone(budget),
         });
         budget.join(&shared);
-        Self { shared, contents: ContentRetention::Keep, mirror: None }
+        Self { shared, keeps_contents: true, mirror: Some(remote.mirror().dir().to_owned()) }
     }
 
-    /// Sets what to do with contents after a read.
-    #[must_use]
-    pub fn with_content_retention(self, contents: ContentRetention) -> Self {
-        Self { contents, ..self }
+    /// Creates a reader of packs whose contents are not kept, and that looks for no other copies.
+    pub(crate) fn forgetful(remote: &RemoteStore, waiting: BlockingContext) -> Self {
+        Self { keeps_contents: false, mirror: None, ..Self::new(remote, waiting) }
     }
 
     /// Looks for other copies of damaged and lost frames in the mirror in `dir`.
-    #[must_use]
     pub(crate) fn with_mirror(self, dir: &Path) -> Self {
         Self { mirror: Some(dir.to_owned()), ..self }
+    }
+
+    /// Opens the mirror of `remote` as a store that fetches what it reads.
+    pub(crate) fn stubs(remote: RemoteStore, waiting: BlockingContext) -> Store {
+        let packs = Self::forgetful(&remote, waiting);
+        remote.into_store().with_remote_frames(Arc::new(packs))
     }
 
     /// Returns the measured latency and rate of the connection.
@@ -228,14 +191,14 @@ impl RemotePacks {
     }
 
     /// Removes and returns the ranges that were fetched but never read.
-    pub(crate) fn leftovers(&self) -> Vec<FetchedRange> {
+    pub(crate) fn leftovers(&self) -> Vec<(PackRange, Arc<Vec<u8>>)> {
         self.shared.held.lock().take_unread()
     }
 }
 
 impl RemoteFrames for RemotePacks {
     fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
-        let key = PackRange { pack, start: range.start, end: range.end.max(range.start) };
+        let key = PackRange::new(pack, &range);
         let bytes = self.shared.read(key)?;
         if self.keeps_contents() && key.bytes() >= LONG_BYTES {
             self.shared.held.lock().evict(key);
@@ -244,13 +207,13 @@ impl RemoteFrames for RemotePacks {
     }
 
     fn discard(&self, pack: PackId, range: Range<u64>) {
-        self.shared.held.lock().discard(PackRange { pack, start: range.start, end: range.end });
+        self.shared.held.lock().discard(PackRange::new(pack, &range));
     }
 
     fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
         let mut held = self.shared.held.lock();
         for (pack, range) in ranges {
-            held.announce(PackRange { pack: *pack, start: range.start, end: range.end });
+            held.announce(PackRange::new(*pack, range));
         }
         drop(held);
         self.shared.start_what_fits();
@@ -303,11 +266,11 @@ impl RemoteFrames for RemotePacks {
     }
 
     fn location(&self, pack: PackId) -> Option<String> {
-        Some(place_of(&format!("{OBJECTS}{pack}"), &self.shared.location))
+        Some(place_of(&pack_key(&pack), &self.shared.location))
     }
 
     fn keeps_contents(&self) -> bool {
-        self.contents == ContentRetention::Keep
+        self.keeps_contents
     }
 }
 
@@ -364,8 +327,8 @@ impl PacksInner {
     }
 
     fn read_error(&self, key: PackRange, source: ReadError) -> RemoteError {
-        let location = self.location.clone();
-        RemoteError::Range { key: key.object(), range: key.start..key.end, location, source }
+        let (key, range) = (pack_key(&key.pack), key.range());
+        RemoteError::Range { key, range, location: self.location.clone(), source }
     }
 
     fn start_what_fits(self: &Arc<Self>) {
@@ -392,13 +355,12 @@ impl PacksInner {
     /// must not hold the lock `held`: a runtime that has shut down drops the task at once, and
     /// dropping [`JobArrivals`] takes that lock.
     fn start(self: &Arc<Self>, batch: Vec<PackRange>, request_bytes: u64) {
-        let wanted = batch.iter().map(|key| NeededRange {
-            key: format!("{OBJECTS}{}", key.pack).into(),
-            range: key.start..key.end,
-        });
+        let wanted = batch
+            .iter()
+            .map(|key| NeededRange { key: pack_key(&key.pack).into(), range: key.range() });
         // The batch already fits the limits.
         let options = JobOptions { budget_bytes: u64::MAX, request_bytes, ..JobOptions::default() };
-        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
+        let fetch = Arc::new(PeerPacks(Arc::clone(&self.peer)));
         let planner = RangePlanner::new(fetch, Arc::clone(&self.link), options);
         let _inside = self.waiting.runtime.enter();
         let mut job = planner.start(wanted.collect());

@@ -2,17 +2,15 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use snap_core::base::id::PackId;
 
-use super::{
-    FetchedRange,
-    budget::{HeldBytes, PrefetchBudget},
-};
-use crate::{peer::OBJECTS, ranges::ReadError};
+use super::budget::{HeldBytes, PrefetchBudget};
+use crate::ranges::ReadError;
 
 /// Minimum room for the next batch. With less, each request would be as short as the last read
 /// range.
@@ -28,23 +26,28 @@ const OUT_OF_TURN: u32 = 8;
 /// Time without a read after which other members of the budget may evict prefetched ranges.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// A range of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct PackRange {
-    pub(super) pack: PackId,
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct PackRange {
+    pub(crate) pack: PackId,
+    start: u64,
+    end: u64,
 }
 
 impl PackRange {
     /// A placeholder for a range that has arrived. No request has this empty range.
     pub(super) const NONE: Self = Self { pack: PackId::from_bytes([0; 32]), start: 1, end: 0 };
 
-    pub(super) fn bytes(self) -> u64 {
-        self.end.saturating_sub(self.start)
+    pub(super) fn new(pack: PackId, range: &Range<u64>) -> Self {
+        Self { pack, start: range.start, end: range.end.max(range.start) }
     }
 
-    pub(super) fn object(self) -> String {
-        format!("{OBJECTS}{}", self.pack)
+    pub(crate) fn range(self) -> Range<u64> {
+        self.start..self.end
+    }
+
+    pub(super) fn bytes(self) -> u64 {
+        self.end.saturating_sub(self.start)
     }
 }
 
@@ -95,7 +98,7 @@ pub(super) struct PrefetchState {
     /// Number of reads in a row that had to bypass the queue.
     out_of_turn: u32,
     /// Time of the last announcement or read.
-    used: Instant,
+    pub(super) used: Instant,
 }
 
 impl PrefetchState {
@@ -112,11 +115,6 @@ impl PrefetchState {
             out_of_turn: 0,
             used: Instant::now(),
         }
-    }
-
-    /// Returns the time of the last announcement or read.
-    pub(super) fn used(&self) -> Instant {
-        self.used
     }
 
     /// Queues a range that will be read.
@@ -264,16 +262,12 @@ impl PrefetchState {
     }
 
     /// Removes and returns the fetched ranges that no thread has read or waits for.
-    pub(super) fn take_unread(&mut self) -> Vec<FetchedRange> {
+    pub(super) fn take_unread(&mut self) -> Vec<(PackRange, Arc<Vec<u8>>)> {
         let mut unread = Vec::new();
         self.slots.retain(|key, slot| match &slot.phase {
             RangeState::Fetched(bytes) if slot.waiting == 0 => {
                 self.held_bytes.remove(key.bytes());
-                unread.push(FetchedRange {
-                    pack: key.pack,
-                    range: key.start..key.end,
-                    bytes: Arc::clone(bytes),
-                });
+                unread.push((*key, Arc::clone(bytes)));
                 false
             }
             _ => true,

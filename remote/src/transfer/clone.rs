@@ -346,7 +346,7 @@ impl Observer for BackgroundObserver<'_> {
 /// Stores fetched but unread ranges, which remain if files existed already or without a restore.
 fn keep_leftovers(store: &Store, packs: &RemotePacks) -> Result<(), StoreError> {
     let unread = packs.leftovers();
-    unread.iter().try_for_each(|found| store.fill(&found.pack, found.range.start, &found.bytes))
+    unread.iter().try_for_each(|(key, bytes)| store.fill(&key.pack, key.range().start, bytes))
 }
 
 /// Fetches the absent data, checks that the store has all requested data, and takes over what is dead

@@ -1,7 +1,7 @@
 //! Fetches ranges of packs in any order and writes them into the stubs of a store, for all
 //! transfers from a remote store.
 
-use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use snap_core::{
@@ -12,18 +12,13 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use crate::{
-    peer::{OBJECTS, Peer, PeerPacks, RemoteError, RemoteStore},
-    ranges::{
-        FetchRange, JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, RangeResult,
-        ReadError,
-    },
+    peer::{Peer, PeerPacks, RemoteError, RemoteStore, pack_key},
+    ranges::{JobOptions, LinkEstimate, NeededRange, RangePlanner, RangeResult, ReadError},
+    remote_packs::unless_stopped,
 };
 
 /// Maximum length of adjacent frames to fetch and write together.
 const PIECE_BYTES: u64 = 8 << 20;
-
-/// Interval at which a waiting transfer polls the stop flag of the user.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Access to the packs of a remote store.
 #[derive(Clone, Debug)]
@@ -78,16 +73,21 @@ impl PackFetcher {
         }
         let planned = rows
             .iter()
-            .map(|row| NeededRange { key: key(row.pack).into(), range: row.range() })
+            .map(|row| NeededRange { key: pack_key(&row.pack).into(), range: row.range() })
             .collect();
-        let fetch: Arc<dyn FetchRange> = Arc::new(PeerPacks(Arc::clone(&self.peer)));
+        let fetch = Arc::new(PeerPacks(Arc::clone(&self.peer)));
         let planner = RangePlanner::new(fetch, Arc::clone(&self.link), JobOptions::default());
         let mut job = {
             let _inside = runtime.enter();
             planner.start(planned)
         };
         let mut received = 0;
-        while let Some(RangeResult { position, bytes }) = next(&mut job, runtime, observer)? {
+        let mut next = || -> Result<_, RemoteError> {
+            observer.check()?;
+            let next = async { Ok(job.next().await) };
+            runtime.block_on(unless_stopped(next, &|| observer.check()))
+        };
+        while let Some(RangeResult { position, bytes }) = next()? {
             let row = &rows[position];
             let filled = match self.fill(store, row, bytes) {
                 Err(error) if error.kind() == ErrorKind::Damaged => {
@@ -119,15 +119,13 @@ impl PackFetcher {
         row: &FrameRun,
         bytes: Result<Bytes, ReadError>,
     ) -> Result<u64, RemoteError> {
-        let bytes = bytes.map_err(|source| self.unreadable(row, source))?;
+        let bytes = bytes.map_err(|source| {
+            let location = self.location.clone();
+            RemoteError::Range { key: pack_key(&row.pack), range: row.range(), location, source }
+        })?;
         let filled = store.fill_frames(&row.pack, &row.frames, &bytes);
         filled.map_err(|error| self.damaged(error))?;
         Ok(bytes.len() as u64)
-    }
-
-    fn unreadable(&self, row: &FrameRun, source: ReadError) -> RemoteError {
-        let location = self.location.clone();
-        RemoteError::Range { key: key(row.pack), range: row.range(), location, source }
     }
 
     /// Converts an error, and adds the key of the damaged pack if the error names one.
@@ -151,35 +149,13 @@ impl PackFetcher {
         };
         match garbled.or(error.damaged_pack()) {
             Some(id) => RemoteError::Pack {
-                key: key(id),
+                key: pack_key(&id),
                 location: self.location.clone(),
                 source: Box::new(error.into()),
             },
             None => error.into(),
         }
     }
-}
-
-pub(super) fn key(pack: PackId) -> String {
-    format!("{OBJECTS}{pack}")
-}
-
-/// Waits for the next piece, unless the user asks to stop.
-fn next(
-    job: &mut RangeJob,
-    runtime: &Handle,
-    observer: &dyn Observer,
-) -> Result<Option<RangeResult>, RemoteError> {
-    runtime.block_on(async {
-        loop {
-            observer.check()?;
-            tokio::select! {
-                biased;
-                piece = job.next() => return Ok(piece),
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-        }
-    })
 }
 
 fn add_runs(pack: PackId, mut frames: Vec<Frame>, rows: &mut Vec<FrameRun>) {

@@ -200,8 +200,7 @@ pub(super) fn take_shadows(
             shadows.push((pack, ShadowedPart::Objects(ids)));
         }
     }
-    add_shadows(store, shadows)?;
-    Ok(())
+    Ok(add_shadows(store, shadows)?)
 }
 
 /// Shadows the forgotten commits of packs taken over, before a walk reaches them: their trees may be

@@ -32,13 +32,13 @@ use tokio::runtime::Handle;
 
 use super::{
     beside::{self, PacksLeftOut},
-    fetch_frames::{PackFetcher, key},
+    fetch_frames::PackFetcher,
     fetch_planner::{FetchPlanner, PackPart, WantedPack},
     liveness::Liveness,
     partial::{self, PartialScope},
     receiving_folder::ReceivingFolder,
 };
-use crate::peer::{RemoteError, RemoteStore, StoreLookup};
+use crate::peer::{RemoteError, RemoteStore, StoreLookup, pack_key};
 
 /// Options of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -328,7 +328,7 @@ fn blame(origin: &PackFetcher, received: &Store, id: &PackId, error: StoreError)
     }
     let _ = received.disk().remove(&received.pack_path(id));
     let location = origin.location.clone();
-    RemoteError::Pack { key: key(*id), location, source: Box::new(error.into()) }
+    RemoteError::Pack { key: pack_key(id), location, source: Box::new(error.into()) }
 }
 
 fn is_among(frame: &Frame, frames: &[Frame]) -> bool {

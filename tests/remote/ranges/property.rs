@@ -6,7 +6,7 @@ use std::{collections::HashSet, ops::Range, sync::Arc, time::Duration};
 use proptest::prelude::*;
 use snap_remote::ranges::{
     FetchRange, JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, RangeReader,
-    RangeReaderOptions, RangeResult, SeekableReader, Submission, WholeObject,
+    RangeReaderOptions, RangeResult,
 };
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
@@ -36,13 +36,11 @@ fn any_wanted() -> impl Strategy<Value = Vec<NeededRange>> {
 }
 
 fn any_options() -> impl Strategy<Value = JobOptions> {
-    let submission = prop_oneof![4 => Just(Submission::Eager), 1 => Just(Submission::Lazy)];
-    (1..9_usize, 0..300_000_u64, 500..200_000_u64, submission).prop_map(
-        |(requests, budget_bytes, request_bytes, submission)| JobOptions {
+    (1..9_usize, 0..300_000_u64, 500..200_000_u64).prop_map(
+        |(requests, budget_bytes, request_bytes)| JobOptions {
             requests,
             budget_bytes,
             request_bytes,
-            submission,
         },
     )
 }
@@ -149,10 +147,9 @@ proptest! {
         let options =
             RangeReaderOptions { block_bytes, cache_bytes, ahead_bytes, whole_bytes, requests };
         let far = Far { spread: Duration::from_millis(3), ..Far::new(5) };
-        let blocks = WholeObject::new(Arc::new(far), "a", length);
         paused().block_on(async {
-            let content = RangeReader::new(Arc::new(blocks), Arc::default(), options);
-            let reader = SeekableReader::of(content);
+            let far = Arc::new(far);
+            let reader = RangeReader::of_object(far, "a", length, Arc::default(), options);
             read_as_a_file(reader, length, &steps).await;
         });
     }
@@ -168,14 +165,13 @@ async fn no_piece_is_lost_on_several_threads() {
             requests: 1 + round % 5,
             budget_bytes: 700 * (round as u64 % 7),
             request_bytes: 300 + round as u64,
-            submission: if round % 10 == 9 { Submission::Lazy } else { Submission::Eager },
         };
         let failed = run(&Arc::default(), &wanted, &options, taking).await;
         assert_eq!(failed, Vec::<usize>::new());
     }
 }
 
-async fn read_as_a_file(mut reader: SeekableReader, length: u64, steps: &[(u8, u64, u64)]) {
+async fn read_as_a_file(mut reader: RangeReader, length: u64, steps: &[(u8, u64, u64)]) {
     let file = bytes_at("a", &(0..length));
     let part = |range: Range<u64>| {
         let end = range.end.min(length);
@@ -184,7 +180,7 @@ async fn read_as_a_file(mut reader: SeekableReader, length: u64, steps: &[(u8, u
     for (kind, offset, bytes) in steps.iter().copied() {
         match kind {
             0 => {
-                let got = reader.content().read_at(offset, bytes).await.unwrap();
+                let got = reader.read_at(offset, bytes).await.unwrap();
                 assert!(got == part(offset..offset + bytes));
             }
             1 => {
@@ -198,7 +194,7 @@ async fn read_as_a_file(mut reader: SeekableReader, length: u64, steps: &[(u8, u
             }
             _ => {
                 let ranges = [offset..offset + bytes, offset / 2..offset / 2 + bytes, 0..bytes];
-                match reader.content().fetch(&ranges).await {
+                match reader.fetch(&ranges).await {
                     Ok(got) => assert!(got.into_iter().eq(ranges.map(part))),
                     Err(_) => assert!(offset.max(offset / 2) + bytes > length),
                 }

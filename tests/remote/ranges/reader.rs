@@ -3,9 +3,7 @@
 use std::{io::SeekFrom, ops::Range, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use snap_remote::ranges::{
-    RangeReader, RangeReaderOptions, ReadError, SeekableReader, WholeObject,
-};
+use snap_remote::ranges::{JobOptions, RangeReader, RangeReaderOptions, ReadError};
 use snap_testkit::rng::Rng;
 use tokio::{
     io::{AsyncReadExt, AsyncSeekExt},
@@ -18,8 +16,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn content(far: &Arc<Far>, bytes: u64, options: RangeReaderOptions) -> RangeReader {
-    let blocks = WholeObject::new(Arc::clone(far) as _, "a", bytes);
-    RangeReader::new(Arc::new(blocks), Arc::default(), options)
+    RangeReader::of_object(Arc::clone(far) as _, "a", bytes, Arc::default(), options)
 }
 
 /// Returns the ranges of 50 row groups × 12 columns in 800 KiB, by columns of a group.
@@ -44,10 +41,10 @@ async fn six_hundred_columns_of_a_small_object_take_four_requests() {
         for order in [columns(), shuffled(columns()), by_column.clone()] {
             let far = Arc::new(Far::new(10));
             let options = RangeReaderOptions { whole_bytes, ..RangeReaderOptions::default() };
-            let mut reader = SeekableReader::of(content(&far, 800 * KIB, options));
+            let mut reader = content(&far, 800 * KIB, options);
             for (at, range) in order.into_iter().enumerate() {
                 let bytes = if at % 2 == 0 {
-                    reader.content().read_at(range.start, range.end - range.start).await.unwrap()
+                    reader.read_at(range.start, range.end - range.start).await.unwrap()
                 } else {
                     reader.seek(SeekFrom::Start(range.start)).await.unwrap();
                     let mut bytes = vec![0; (range.end - range.start) as usize];
@@ -79,7 +76,7 @@ async fn reading_from_start_to_end_reads_ahead() {
         let far = Far { bytes_per_sec: Some(100 * MIB), ..Far::new(100) };
         let far = Arc::new(far);
         let options = RangeReaderOptions { ahead_bytes, ..RangeReaderOptions::default() };
-        let mut reader = SeekableReader::of(content(&far, 64 * MIB, options));
+        let mut reader = content(&far, 64 * MIB, options);
         let begin = Instant::now();
         let mut buffer = vec![0; 10_000];
         let mut bytes = 0;
@@ -129,7 +126,7 @@ async fn concurrent_reads_of_a_block_share_one_request() {
 async fn read_blocks_stay_cached_until_eviction() {
     let far = Arc::new(Far::new(10));
     let options = RangeReaderOptions { cache_bytes: MIB, ..RangeReaderOptions::default() };
-    let mut reader = SeekableReader::of(content(&far, 64 * MIB, options));
+    let mut reader = content(&far, 64 * MIB, options);
     let mut byte = [0];
     for at in [0, 20 * MIB, 40 * MIB, 1, 20 * MIB + 1, 40 * MIB + 1] {
         reader.seek(SeekFrom::Start(at)).await.unwrap();
@@ -138,10 +135,10 @@ async fn read_blocks_stay_cached_until_eviction() {
     }
     assert_eq!(far.requests(), 3);
     for at in 0..4 {
-        reader.content().read_at((44 + 2 * at) * MIB, 1).await.unwrap();
+        reader.read_at((44 + 2 * at) * MIB, 1).await.unwrap();
     }
     assert_eq!(far.requests(), 7);
-    reader.content().read_at(0, 1).await.unwrap();
+    reader.read_at(0, 1).await.unwrap();
     assert_eq!(far.requests(), 8);
 }
 
@@ -175,12 +172,12 @@ async fn a_read_longer_than_the_cache_takes_one_round_trip() {
 async fn a_failed_read_can_be_retried() {
     let far = Arc::new(Far::new(10));
     far.bad.lock().push(70);
-    let mut reader = SeekableReader::of(content(&far, 64 * MIB, RangeReaderOptions::default()));
-    let error = reader.content().read_at(0, 10).await.unwrap_err();
+    let mut reader = content(&far, 64 * MIB, RangeReaderOptions::default());
+    let error = reader.read_at(0, 10).await.unwrap_err();
     assert!(matches!(error, ReadError::Service(_)));
     let error = reader.read_u8().await.unwrap_err();
     assert_eq!(error.to_string(), "cannot read a: the line is dead");
-    assert!(reader.content().fetch(&[60..80, 60..80]).await.is_err());
+    assert!(reader.fetch(&[60..80, 60..80]).await.is_err());
     far.bad.lock().clear();
     assert_eq!([reader.read_u8().await.unwrap()], bytes_at("a", &(0..1))[..]);
 }
@@ -188,10 +185,10 @@ async fn a_failed_read_can_be_retried() {
 #[tokio::test(start_paused = true)]
 async fn ranges_outside_the_content_are_refused_without_a_request() {
     let far = Arc::new(Far::new(10));
-    let mut reader = SeekableReader::of(content(&far, 64 * MIB, RangeReaderOptions::default()));
-    let error = reader.content().fetch(&[0..10, MIB..64 * MIB + 1]).await.unwrap_err();
+    let mut reader = content(&far, 64 * MIB, RangeReaderOptions::default());
+    let error = reader.fetch(&[0..10, MIB..64 * MIB + 1]).await.unwrap_err();
     assert!(matches!(error, ReadError::Outside { .. }));
-    assert!(reader.content().read_at(u64::MAX, u64::MAX).await.unwrap().is_empty());
+    assert!(reader.read_at(u64::MAX, u64::MAX).await.unwrap().is_empty());
     assert!(reader.seek(SeekFrom::End(-1 - 64 * MIB as i64)).await.is_err());
     reader.seek(SeekFrom::Start(u64::MAX)).await.unwrap();
     assert_eq!(reader.read(&mut [0; 8]).await.unwrap(), 0);
@@ -217,4 +214,45 @@ async fn dropping_the_last_reader_cancels_its_requests() {
     drop(reading);
     sleep(Duration::from_millis(1)).await;
     assert_eq!(far.unanswered(), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_read_cancels_no_request_that_another_read_waits_for() {
+    let far = Arc::new(Far::new(100));
+    let options = RangeReaderOptions { ahead_bytes: 0, ..RangeReaderOptions::default() };
+    let content = content(&far, 64 * MIB, options);
+    let (first, second) = (content.read_at(0, 10), content.read_at(5, 10));
+    sleep(Duration::from_millis(1)).await;
+    drop(first);
+    assert_eq!(second.await.unwrap(), bytes_at("a", &(5..15)));
+    assert_eq!((far.requests(), far.unanswered()), (1, (0, 0)));
+    assert_eq!(content.read_at(7, 1).await.unwrap(), bytes_at("a", &(7..8)));
+    assert_eq!(far.requests(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_read_holds_a_limited_number_of_bytes() {
+    let far = Arc::new(Far::new(10));
+    let requests =
+        JobOptions { budget_bytes: 4 * MIB, request_bytes: MIB, ..JobOptions::default() };
+    let options =
+        RangeReaderOptions { requests, cache_bytes: MIB, ..RangeReaderOptions::default() };
+    let content = content(&far, 16 * MIB, options);
+    let every = |step: u64| (0..16 * MIB / step).map(move |at| at * step..at * step + 10);
+    let whole = 0..16 * MIB;
+    for ranges in [vec![whole], every(512 * KIB).collect()] {
+        let before = far.log().fetched_bytes();
+        let reading = content.fetch(&ranges);
+        sleep(Duration::from_secs(1)).await;
+        // Half as many bytes again may be gaps between the needed ones.
+        assert!(far.log().fetched_bytes() - before <= 6 * MIB);
+        let all = reading.await.unwrap();
+        assert!(all.into_iter().eq(ranges.iter().map(|range| bytes_at("a", range))));
+    }
+}
+
+#[test]
+fn several_threads_can_use_one_reader() {
+    fn check<T: Clone + Send + Sync + Unpin + 'static>() {}
+    check::<RangeReader>();
 }
